@@ -1,0 +1,38 @@
+PYTHON ?= python3
+BIN = .venv/bin
+STAMP = .venv/.installed
+
+.PHONY: install test test-all lint bench docs demo clean
+
+install: $(STAMP)
+
+# torch first and pinned: the constraints keep every later step from replacing it
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q -c constraints.txt torch==2.13.0
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev,onnx,track]'
+	touch $(STAMP)
+
+test: install
+	$(BIN)/ruff check src tests
+	$(BIN)/python -m pytest
+
+test-all: install
+	$(BIN)/python -m pytest -m ''
+
+lint: install
+	$(BIN)/ruff check src tests
+	$(BIN)/ruff format --check src tests
+	$(BIN)/mypy
+
+bench: install
+	for file in bench/*.py; do $(BIN)/python $$file || exit 1; done
+
+docs: install
+	$(BIN)/python -m pytest tests/test_docs.py
+
+demo: install
+	$(BIN)/potstill demo
+
+clean:
+	rm -rf dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,3 @@
+from potstill.cli import main
+
+main()

@@ -1,0 +1,104 @@
+"""Where each architecture keeps its parts: asked of the modules and their types, never of a list of names per model."""
+
+from __future__ import annotations
+
+from torch import nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from potstill.errors import InputError
+
+TESTED = ("bert", "roberta", "distilbert", "mpnet", "electra", "modernbert")
+
+
+def layers_path(model: PreTrainedModel) -> str:
+    """The name of the list of encoder layers inside the whole model, e.g. "bert.encoder.layer"."""
+    base = model.base_model
+    count = getattr(model.config, "num_hidden_layers", None)
+    found = [
+        name for name, module in base.named_modules() if isinstance(module, nn.ModuleList) and len(module) == count
+    ]
+    if len(found) != 1:
+        raise InputError(
+            f"a model of type {model.config.model_type!r} is not supported: it has {len(found)} lists of "
+            f"{count} layers where one is needed; use an encoder such as {', '.join(TESTED)}"
+        )
+    return found[0] if base is model else f"{model.base_model_prefix}.{found[0]}"
+
+
+def encoder_layers(model: PreTrainedModel) -> nn.ModuleList:
+    """The layers of the encoder, first to last."""
+    layers = model.get_submodule(layers_path(model))
+    assert isinstance(layers, nn.ModuleList)
+    return layers
+
+
+def layer_count(model: PreTrainedModel) -> int:
+    """How many layers the encoder has."""
+    return len(encoder_layers(model))
+
+
+def width(model: PreTrainedModel) -> int:
+    """The size of one token's state between two layers."""
+    return int(model.config.hidden_size)
+
+
+def word_embeddings(model: PreTrainedModel) -> nn.Embedding:
+    """The table with one row per piece of the vocabulary; in ELECTRA its rows may be narrower than `width`."""
+    table = model.get_input_embeddings()
+    assert isinstance(table, nn.Embedding)
+    return table
+
+
+def position_offset(model: PreTrainedModel) -> int:
+    """Unused rows of the position table: RoBERTa and MPNet count from the padding's id + 1, the others from 0."""
+    for name, module in model.base_model.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding) and module.padding_idx is not None:
+            return module.padding_idx + 1
+    return 0
+
+
+def positions(model: PreTrainedModel) -> int:
+    """How many tokens the model can tell apart by position."""
+    return int(model.config.max_position_embeddings) - position_offset(model)
+
+
+def longest_input(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
+    """The most tokens, special ones included, that fit; a tokenizer without a limit says 10^30."""
+    return min(positions(model), int(tokenizer.model_max_length))
+
+
+def set_dropout(model: PreTrainedModel, p: float) -> None:
+    """One dropout probability everywhere, in modules and config, so that a saved model comes back with it."""
+    for module in list(model.modules()):
+        if isinstance(module, nn.Dropout):
+            module.p = p
+        for name, child in list(module.named_children()):
+            # ModernBERT leaves a dropout out where its config says 0: it needs one when the probability rises again
+            if "drop" in name and isinstance(child, nn.Identity):
+                setattr(module, name, nn.Dropout(p))
+        for name, value in list(vars(module).items()):
+            if "dropout" in name and isinstance(value, float):
+                setattr(module, name, p)
+    for name, value in model.config.to_dict().items():
+        if "dropout" in name and isinstance(value, float | int) and not isinstance(value, bool):
+            setattr(model.config, name, p)
+
+
+def undecayed(model: nn.Module) -> set[str]:
+    """Names of the parameters without weight decay: every bias and every norm's weight, which are all vectors."""
+    return {name for name, parameter in model.named_parameters() if parameter.ndim < 2}
+
+
+def in_head(model: PreTrainedModel, name: str) -> bool:
+    """Whether a parameter belongs to the task: what lies outside the encoder, and its pooler."""
+    prefix = f"{model.base_model_prefix}."
+    return not name.startswith(prefix) or name.startswith(f"{prefix}pooler.")
+
+
+def parameters(model: PreTrainedModel) -> dict[str, int]:
+    """Numbers of parameters by part. What the layers share, such as MPNet's position bias, counts to them."""
+    counts = {"embeddings": 0, "layers": 0, "head": 0}
+    for name, parameter in model.named_parameters():
+        part = "head" if in_head(model, name) else "embeddings" if "embeddings" in name else "layers"
+        counts[part] += parameter.numel()
+    return counts

@@ -1,0 +1,73 @@
+"""The student before it is trained: weights to begin from, reshaped by builders, with a head for each data set."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from potstill import plugins
+from potstill.anatomy import set_dropout
+from potstill.batches import mix
+from potstill.errors import InputError
+from potstill.prepare import DataSet
+from potstill.recipe import Recipe, Stage
+from potstill.students import Context, Student, load_student
+
+
+def build(recipe: Recipe, data: list[DataSet]) -> tuple[list[PreTrainedModel], PreTrainedTokenizerBase]:
+    """The student before its first stage: one model per data set, all with the first one's encoder."""
+    first = data[0]
+    if recipe.start is not None or first.taught_by is None:
+        begin = load_student(str(recipe.start), first.task.labels, first.task.problem, recipe.seed)
+        if begin.model.config.num_labels != first.task.classes:
+            raise InputError(f"{recipe.start} has {begin.model.config.num_labels} classes, the task {first.task.classes}")
+        named = dict(enumerate(first.task.labels))
+        begin.model.config.id2label, begin.model.config.label2id = named, {label: number for number, label in named.items()}
+        begin.model.config.problem_type = first.task.problem
+    else:
+        begin = Student(copy.deepcopy(first.taught_by.model).requires_grad_(True), first.taught_by.tokenizer)
+    student = shape(begin, recipe.student, recipe.seed, begin, data)
+    student.model.eval()
+    if recipe.dropout is not None:
+        set_dropout(student.model, recipe.dropout)
+    heads = [student.model, *(further_head(student.model, other, recipe.seed) for other in data[1:])]
+    return heads, student.tokenizer
+
+
+def shape(current: Student, builders: list[dict[str, Any]], seed: int, start: Student, data: list[DataSet]) -> Student:
+    def texts() -> Iterator[str]:
+        for one in data:
+            yield from one.texts()
+
+    context = Context(start=start, seed=seed, texts=texts)
+    for fields in builders:
+        builder = plugins.make("students", fields["build"], {k: v for k, v in fields.items() if k != "build"})
+        current = builder.build(current, context)
+    return current
+
+
+def reshape(stage: Stage, recipe: Recipe, models: list[PreTrainedModel], tokenizer: PreTrainedTokenizerBase, data: list[DataSet]) -> tuple[list[PreTrainedModel], PreTrainedTokenizerBase]:
+    if not stage.reshape:
+        return models, tokenizer
+    if len(models) > 1:
+        raise InputError("a stage of a multi-task recipe cannot reshape the student; give its shape as student = …")
+    now = Student(models[0], tokenizer)
+    student = shape(now, stage.reshape, recipe.seed, now, data)
+    return [student.model], student.tokenizer
+
+
+def further_head(first: PreTrainedModel, data: DataSet, seed: int) -> PreTrainedModel:
+    """A stock model for another data set on the first one's encoder; its head is new."""
+    config = copy.deepcopy(first.config)
+    config.id2label = dict(enumerate(data.task.labels))
+    config.label2id = {label: number for number, label in enumerate(data.task.labels)}
+    config.problem_type = data.task.problem
+    with torch.random.fork_rng():
+        torch.manual_seed(mix(seed, data.name, "head"))
+        model: PreTrainedModel = type(first)(config)
+    setattr(model, model.base_model_prefix, first.base_model)
+    return model.eval()

@@ -1,0 +1,362 @@
+"""The commands. Each is a thin coat over a function of the same name; torch is imported only where it is used."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from potstill import __version__
+from potstill.errors import InputError, TrainingError
+from potstill.interrupts import Interrupted
+
+app = typer.Typer(
+    name="potstill",
+    help="Turn a language model that is too big into one that is small, fast and nearly as good, and prove it.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+
+RecipeName = Annotated[str | None, typer.Argument(help="A TOML file, or the name of a recipe that `potstill list recipes` shows.", metavar="[RECIPE]")]
+Train = Annotated[str | None, typer.Option(help="Rows to learn from: .csv .tsv .jsonl .parquet (also .gz), a data set's folder, or NAME:CONFIG:SPLIT of the hub.")]
+Dev = Annotated[str | None, typer.Option(help="Rows to choose by. Without it a seeded tenth of train is held out.")]
+Test = Annotated[list[str] | None, typer.Option(help="Rows to report on; several as --test m=FILE --test mm=FILE.")]
+Out = Annotated[str | None, typer.Option(help="The run's folder; the student lies in OUT/student. Default: runs/NAME.")]
+Text = Annotated[str | None, typer.Option(help="Column of the text, where its name is not a usual one.")]
+Pair = Annotated[str | None, typer.Option(help="Column of the second text.")]
+Label = Annotated[str | None, typer.Option(help="Column of the label; several 0/1 columns as A,B,C.")]
+Labels = Annotated[str | None, typer.Option(help="Names of the classes in the order of the model's outputs, as A,B.")]
+TaskOption = Annotated[str | None, typer.Option("--task", help="classify, multilabel or regress, where it cannot be told from the model.")]
+Epochs = Annotated[float | None, typer.Option(help="Passes over the training rows.")]
+BatchSize = Annotated[int | None, typer.Option("--batch", help="Examples per step.")]
+Rate = Annotated[float | None, typer.Option(help="Learning rate.")]
+Length = Annotated[int | None, typer.Option(help="Tokens read of each text at most.")]
+Seed = Annotated[int | None, typer.Option(help="Decides order, dropout and new weights.")]
+Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda, mps.")]
+Set = Annotated[list[str] | None, typer.Option("--set", help="Any field of the recipe: --set method.beta=500 --set seed=1 --set dropout=0.", metavar="PATH=VALUE")]
+Resume = Annotated[str, typer.Option(help="auto: go on where the same run stopped; a checkpoint's folder; or never.", metavar="auto|PATH|never")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run in OUT.")]
+Tracker = Annotated[str | None, typer.Option(help="none or tensorboard.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing but the result.")]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"potstill {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")] = False,
+) -> None: ...
+
+
+@app.command()
+def distill(
+    recipe: RecipeName = None,
+    teacher: Annotated[str | None, typer.Option(help="The big model: a folder in Hugging Face's layout, or a hub name.")] = None,
+    train: Train = None,
+    dev: Dev = None,
+    test: Test = None,
+    student: Annotated[str | None, typer.Option(help="Its shape: keep_layers:3, fresh:4, keep_layers:3+trim_vocabulary … (`potstill list students`).")] = None,
+    method: Annotated[str | None, typer.Option(help="The objective: soft_targets, patient … (`potstill list methods`).")] = None,
+    out: Out = None,
+    start: Annotated[str | None, typer.Option(help="Weights the student begins from, where they are not the teacher's.")] = None,
+    text: Text = None,
+    pair: Pair = None,
+    label: Label = None,
+    labels: Labels = None,
+    task: TaskOption = None,
+    epochs: Epochs = None,
+    batch: BatchSize = None,
+    rate: Rate = None,
+    length: Length = None,
+    seed: Seed = None,
+    device: Device = None,
+    set_: Set = None,
+    resume: Resume = "auto",
+    overwrite: Overwrite = False,
+    no_baseline: Annotated[bool, typer.Option("--no-baseline", help="Do not also train the same student on hard labels.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Accept a teacher that is near chance on the data.")] = False,
+    tracker: Tracker = None,
+    quiet: Quiet = False,
+) -> None:
+    """Make a smaller student of a teacher, beside the same student fine-tuned alone, and print one table.
+
+    potstill distill --teacher DIR --train train.csv --dev dev.csv --test test.csv --student keep_layers:3 --method patient
+    """
+    flags = {
+        "teacher": ("--teacher", teacher),
+        "start": ("--start", start),
+        "student": ("--student", student),
+        "stage.0.method": ("--method", method),
+        "baseline": ("--no-baseline", False if no_baseline else None),
+        "force": ("--force", True if force else None),
+        **_data_flags(train, dev, test, text, pair, label, labels, task),
+        **_training_flags(epochs, batch, rate, length, seed, device, tracker),
+    }
+    _run(recipe, flags, set_, out, resume, overwrite, quiet, "distilled")
+
+
+@app.command()
+def finetune(
+    model: Annotated[str, typer.Argument(help="An encoder: a folder in Hugging Face's layout, or a hub name.")],
+    train: Train = None,
+    dev: Dev = None,
+    test: Test = None,
+    out: Out = None,
+    recipe: Annotated[str | None, typer.Option(help="A TOML file to begin from, for example with a [[grid]] over rates.")] = None,
+    text: Text = None,
+    pair: Pair = None,
+    label: Label = None,
+    labels: Labels = None,
+    task: TaskOption = None,
+    epochs: Epochs = None,
+    batch: BatchSize = None,
+    rate: Annotated[str | None, typer.Option(help="Learning rate, or several as 5e-5,2e-5: the best by dev is kept.")] = None,
+    length: Length = None,
+    seed: Seed = None,
+    device: Device = None,
+    set_: Set = None,
+    resume: Resume = "auto",
+    overwrite: Overwrite = False,
+    tracker: Tracker = None,
+    quiet: Quiet = False,
+) -> None:
+    """Make a teacher: fine-tune an encoder on labelled rows; it lies in OUT/student.
+
+    potstill finetune DIR --train train.csv --dev dev.csv --test test.csv --rate 5e-5,2e-5 --out runs/teacher
+    """
+    rates = [_number(one, "--rate") for one in rate.split(",")] if rate else []
+    flags = {
+        "start": ("MODEL", model),
+        "stage.0.method": ("finetune", "hard_labels"),
+        "grid": ("--rate", {"optimizer.rate": rates} if len(rates) > 1 else None),
+        **_data_flags(train, dev, test, text, pair, label, labels, task),
+        **_training_flags(epochs, batch, rates[0] if len(rates) == 1 else None, length, seed, device, tracker),
+    }
+    _run(recipe, flags, set_, out, resume, overwrite, quiet, "fine-tuned")
+
+
+@app.command()
+def predict(
+    model: Annotated[str, typer.Argument(help="A student's folder, or any classifier's.")],
+    file: Annotated[str | None, typer.Argument(help="Rows to answer; without it, one text per line of standard input.")] = None,
+    text: Text = None,
+    pair: Pair = None,
+    length: Length = None,
+) -> None:
+    """Answer each row, as JSON lines on standard output.
+
+    echo "a stirring , funny film" | potstill predict runs/x/student
+    """
+    from potstill.predict import predict as answers
+    from potstill.rows import Columns, open_table
+
+    def texts() -> Iterator[str | tuple[str, str]]:
+        if file is None:
+            for line in sys.stdin.buffer:
+                yield line.decode("utf-8", "replace").rstrip("\r\n")
+        else:
+            for row in open_table(file, Columns(text, pair)).rows():
+                yield row.text if row.pair is None else (row.text, row.pair)
+
+    for one in answers(model, texts(), length):
+        print(json.dumps(one, ensure_ascii=False), flush=file is None)
+
+
+@app.command()
+def measure(
+    models: Annotated[list[str], typer.Argument(help="Folders of models; the first is what the others are compared with.", metavar="MODEL…")],
+    data: Annotated[str, typer.Option(help="Labelled rows.")],
+    text: Text = None,
+    pair: Pair = None,
+    label: Label = None,
+    labels: Labels = None,
+    length: Length = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Score models on one file, with size and speed, in one run.
+
+    potstill measure runs/x/student ../teacher --data test.csv
+    """
+    from potstill.predict import measure_models
+    from potstill.rows import Columns
+
+    found = measure_models(models, data, Columns(text, pair, _columns(label)), labels.split(",") if labels else None, length or 128)
+    if as_json:
+        print(json.dumps(found, indent=1, ensure_ascii=False))
+    else:
+        _print_table(found)
+
+
+@app.command(name="list")
+def list_(
+    kind: Annotated[str | None, typer.Argument(help="methods, students, data, exports or recipes; all without it.")] = None,
+) -> None:
+    """What can be written in a recipe: methods, students, data makers, exports; and the recipes that are shipped."""
+    from potstill import plugins
+    from potstill.recipe import RECIPES, shipped
+
+    kinds = ("methods", "students", "data", "exports", "recipes")
+    if kind is not None and kind not in kinds:
+        raise InputError(f"there is no list of '{kind}'; write one of {', '.join(kinds)}")
+    for one in [kind] if kind else kinds:
+        if kind is None:
+            print(f"{one}:")
+        indent = "  " if kind is None else ""
+        if one == "recipes":
+            for name in shipped():
+                first = (RECIPES / f"{name}.toml").read_text().splitlines()[0].lstrip("# ")
+                print(f"{indent}{name:<18} {first}")
+        else:
+            for name in plugins.names(one):  # type: ignore[arg-type]
+                words, fields = plugins.describe(one, name)  # type: ignore[arg-type]
+                print(f"{indent}{name:<18} {words}")
+                for field, kind_of, default in fields:
+                    print(f"{indent}{'':<18}   {field} = {default}  ({kind_of})")
+
+
+@app.command()
+def show(
+    recipe: RecipeName = None,
+    set_: Set = None,
+) -> None:
+    """A recipe with every value it resolves to, and where each is from."""
+    from potstill.recipe import resolve
+    from potstill.recipe import show as shown
+
+    print(shown(resolve(recipe, {}, set_ or ())), end="")
+
+
+def _data_flags(
+    train: str | None,
+    dev: str | None,
+    test: list[str] | None,
+    text: str | None,
+    pair: str | None,
+    label: str | None,
+    labels: str | None,
+    task: str | None,
+) -> dict[str, tuple[str, Any]]:
+    columns = _columns(label)
+    return {
+        "data.0.train": ("--train", train),
+        "data.0.dev": ("--dev", dev),
+        "data.0.test": ("--test", _tests(test) if test else None),
+        "data.0.text": ("--text", text),
+        "data.0.pair": ("--pair", pair),
+        "data.0.label": ("--label", list(columns) if isinstance(columns, tuple) else columns),
+        "data.0.labels": ("--labels", [name.strip() for name in labels.split(",")] if labels else None),
+        "data.0.task": ("--task", task),
+    }
+
+
+def _training_flags(
+    epochs: float | None, batch: int | None, rate: float | None, length: int | None, seed: int | None, device: str | None, tracker: str | None
+) -> dict[str, tuple[str, Any]]:
+    return {
+        "stage.0.epochs": ("--epochs", epochs),
+        "stage.0.batch": ("--batch", batch),
+        "stage.0.optimizer.rate": ("--rate", rate),
+        "length": ("--length", length),
+        "seed": ("--seed", seed),
+        "device": ("--device", device),
+        "tracker": ("--tracker", tracker),
+    }
+
+
+def _columns(label: str | None) -> str | tuple[str, ...] | None:
+    return tuple(part.strip() for part in label.split(",")) if label and "," in label else label
+
+
+def _tests(given: list[str]) -> dict[str, str]:
+    """--test FILE, or --test m=FILE --test mm=FILE; a path with = in it is a path where it exists."""
+    named: dict[str, str] = {}
+    for one in given:
+        name, equals, path = one.partition("=")
+        if not equals or Path(one).exists():
+            name, path = "test" if len(given) == 1 else Path(one).stem, one
+        if name in named:
+            raise InputError(f"two test sets are named '{name}'; write --test NAME=FILE with a name for each")
+        named[name] = path
+    return named
+
+
+def _number(text: str, flag: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"{flag} {text}: is not a number; write for example {flag} 5e-5,2e-5") from None
+
+
+def _run(
+    recipe: str | None, flags: dict[str, tuple[str, Any]], sets: list[str] | None, out: str | None, resume: str, overwrite: bool, quiet: bool, kind: str
+) -> None:
+    from potstill.recipe import resolve
+
+    resolved = resolve(recipe, flags, sets or ()).recipe  # before torch: a wrong word is told at once
+    from potstill.progress import Display
+    from potstill.run import distill as run
+
+    folder = out or f"runs/{resolved.name if recipe else kind}"
+    found = run(resolved, folder, resume, overwrite, Display(quiet))
+    _print_grid(found.get("grid", []))
+    _print_table(found)
+    if not quiet:
+        print(f"student: {folder}/student   figures: {folder}/measurements.json", file=sys.stderr)
+
+
+def _print_table(found: dict[str, Any]) -> None:
+    from potstill.measure import table
+
+    header, rows = table(found)
+    _rich_table(header, rows)
+
+
+def _print_grid(cells: list[dict[str, Any]]) -> None:
+    if cells:
+        _rich_table(list(cells[0]), [[f"{100 * v:.2f}" if k == "dev" else str(v) for k, v in cell.items()] for cell in cells])
+
+
+def _rich_table(header: list[str], rows: list[list[str]]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    drawn = Table(box=SIMPLE_HEAD)
+    for number, name in enumerate(header):
+        drawn.add_column(name, justify="right" if number else "left", no_wrap=not number)
+    for row in rows:
+        drawn.add_row(*row)
+    wide = Console()
+    Console(width=max(wide.width, 100)).print(drawn)
+
+
+def main() -> None:
+    """Exit codes: 0 done, 1 the run failed, 2 the input is wrong, 130 and 143 stopped by a signal after saving."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    try:
+        app()
+    except InputError as error:
+        print(f"potstill: {error}", file=sys.stderr)
+        sys.exit(2)
+    except TrainingError as error:
+        print(f"potstill: {error}", file=sys.stderr)
+        sys.exit(1)
+    except OSError as error:
+        print(f"potstill: {error.strerror or error}: {error.filename or ''}; what was saved before stays usable", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Interrupted as stopped:
+        print("potstill: stopped; the same command goes on from here", file=sys.stderr)
+        sys.exit(stopped.code)

@@ -1,0 +1,74 @@
+"""Files that are either whole or not there, and checksums that say so."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+TEMPORARY = ".tmp-"  # what starts so was left by a process that died while writing
+
+
+def write_atomically(path: Path, data: bytes | memoryview) -> None:
+    """Whoever opens `path`, also after a power cut, finds the old content or all of `data`. The folder must exist."""
+    temporary = path.with_name(f"{TEMPORARY}{secrets.token_hex(4)}-{path.name}")
+    try:
+        with open(temporary, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        # a full disk: what we wrote so far would only keep it full
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+    fsync_path(path.parent)
+
+
+def fsync_path(path: Path) -> None:
+    """Push a file's content, or a folder's list of names, to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def xxh3_of(path: Path) -> str:
+    """xxh3_128 of a file as hex, read a megabyte at a time."""
+    digest = xxhash.xxh3_128()
+    with open(path, "rb", buffering=0) as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def sealed(content: dict[str, Any]) -> bytes:
+    """JSON that carries its own checksum under "xxh3": a manifest has nobody else to vouch for it."""
+    if "xxh3" in content:
+        raise ValueError("'xxh3' is the seal's own name; call the field something else")
+    return _json({**content, "xxh3": xxhash.xxh3_128_hexdigest(_json(content))})
+
+
+def unsealed(data: bytes) -> dict[str, Any]:
+    """The content of `sealed` bytes; ValueError if a single bit differs, spaces and escapes included."""
+    try:
+        content = json.loads(data)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if not isinstance(content, dict):
+        raise ValueError("not a JSON object")
+    content.pop("xxh3", None)
+    if sealed(content) != data:
+        raise ValueError("does not match its own checksum")
+    return content
+
+
+def _json(content: dict[str, Any]) -> bytes:
+    return (json.dumps(content, sort_keys=True, allow_nan=False) + "\n").encode()

@@ -1,0 +1,70 @@
+"""Ask a model for signals, by hooks on the wanted layers alone: nothing else is kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from potstill.anatomy import encoder_layers
+from potstill.signals import Signals, View, Wants, nothing
+
+
+def listen(model: PreTrainedModel, view: View, wants: Wants, bridges: Bridges | None = None) -> Signals:
+    """The signals of one forward pass. [CLS] is the first token, as in all encoders that are served here."""
+    heard: dict[int, Tensor] = {}  # layer -> (batch, tokens, width), or (batch, 1, width) where only [CLS] is wanted
+    hooks = [_hear(model, layer, heard, whole=layer in wants.hidden) for layer in {*wants.cls, *wants.hidden}]
+    try:
+        logits = model(**view.inputs).logits
+    finally:
+        for hook in hooks:
+            hook.remove()
+    across = bridges or (lambda name, layer, tensor: tensor)
+    rows = logits if logits.dim() == 3 else logits[:, None]  # a classifier reads each row at one place
+    return Signals(
+        logits=rows[view.at[:, 0], view.at[:, 1]].float() if wants.logits else nothing(),
+        cls=torch.stack([across("cls", n, heard[n][:, 0]) for n in wants.cls], 1) if wants.cls else nothing(),
+        hidden=torch.stack([across("hidden", n, heard[n]) for n in wants.hidden], 1) if wants.hidden else nothing(),
+    )
+
+
+def _hear(model: PreTrainedModel, layer: int, heard: dict[int, Tensor], whole: bool) -> torch.utils.hooks.RemovableHandle:
+    def keep(states: Tensor) -> None:
+        heard[layer] = states if whole else states[:, :1]
+
+    stack = encoder_layers(model)
+    if layer == 0:
+
+        def before(_: nn.Module, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
+            keep(positional[0] if positional else named["hidden_states"])
+
+        return stack[0].register_forward_pre_hook(before, with_kwargs=True)
+
+    def after(_: nn.Module, __: Any, output: Any) -> None:
+        keep(output if isinstance(output, Tensor) else output[0])
+
+    return stack[layer - 1].register_forward_hook(after)
+
+
+class Bridges(nn.Module):
+    """Learned projections from the student's width to the teacher's, one per signal and layer.
+
+    They belong to the training, lie in its checkpoints and never in a student's folder.
+    """
+
+    def __init__(self, wants: Wants, student_width: int, teacher_width: int, seed: int) -> None:
+        super().__init__()
+        self.across = nn.ModuleDict()
+        if student_width != teacher_width:
+            with torch.random.fork_rng():
+                torch.manual_seed(seed)
+                for name, layers in (("cls", wants.cls), ("hidden", wants.hidden)):
+                    for layer in layers:
+                        self.across[f"{name}_{layer}"] = nn.Linear(student_width, teacher_width, bias=False)
+
+    def forward(self, name: str, layer: int, tensor: Tensor) -> Tensor:
+        key = f"{name}_{layer}"
+        crossed: Tensor = self.across[key](tensor) if key in self.across else tensor
+        return crossed

@@ -1,0 +1,95 @@
+"""Pure tensor losses, each with its paper's averaging. Methods put them together.
+
+The functions in the first half return one value per prediction or example and know no batch. `hard` and `soft` in the
+second half read a `Batch` and return a `Term`; they are what makes one method serve classes, label sets and numbers.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from potstill.signals import Batch, Term
+
+
+def soft_targets(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+    """KL(teacher ‖ student) at a temperature, times T², so that its gradient keeps its size (Hinton et al. 2015).
+
+    (predictions, classes) twice -> (predictions,): summed over classes. Its gradient is that of the soft cross-entropy,
+    which differs by the teacher's entropy. Classes with a teacher's logit of -inf are impossible and add nothing.
+    """
+    impossible = teacher == -torch.inf
+    theirs = F.log_softmax(teacher / temperature, dim=-1)
+    ours = F.log_softmax(student / temperature, dim=-1)
+    gap = (theirs - ours).masked_fill(impossible, 0.0)
+    return temperature**2 * (theirs.exp() * gap).sum(-1)
+
+
+def soft_label_sets(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+    """The same for independent yes/no classes: Bernoulli KL times T², summed over classes -> (predictions,)."""
+    target = torch.sigmoid(teacher / temperature)
+    entropy = F.binary_cross_entropy_with_logits(teacher / temperature, target, reduction="none")
+    crossed = F.binary_cross_entropy_with_logits(student / temperature, target, reduction="none")
+    return temperature**2 * (crossed - entropy).sum(-1)
+
+
+def squared_distance(student: Tensor, teacher: Tensor) -> Tensor:
+    """‖student − teacher‖² over the last axis: (…, width) twice -> (…)."""
+    return (student - teacher).square().sum(-1)
+
+
+def direction_distance(student: Tensor, teacher: Tensor) -> Tensor:
+    """Squared distance of the unit vectors (Sun et al. 2019): (…, width) twice -> (…), between 0 and 4.
+
+    A zero vector stays zero instead of becoming NaN (norms are bounded below by 1e-12).
+    """
+    return squared_distance(F.normalize(student, dim=-1), F.normalize(teacher, dim=-1))
+
+
+def cosine_distance(student: Tensor, teacher: Tensor) -> Tensor:
+    """1 − cos(student, teacher): half of `direction_distance`, between 0 and 2."""
+    return 1.0 - (F.normalize(student, dim=-1) * F.normalize(teacher, dim=-1)).sum(-1)
+
+
+def hard(logits: Tensor, batch: Batch) -> Term:
+    """Loss against the labels, averaged over labelled predictions: cross-entropy, its yes/no form summed over classes, or squared error.
+
+    With class weights each prediction counts as its class weighs; weights average to one over the training rows, so
+    that the loss keeps its size.
+    """
+    if batch.outcome == "class":
+        weights = batch.class_weights if batch.class_weights.numel() else None
+        each = F.cross_entropy(logits, batch.targets.long(), weight=weights, reduction="none")
+    elif batch.outcome == "classes":
+        weights = batch.class_weights if batch.class_weights.numel() else None
+        each = F.binary_cross_entropy_with_logits(logits, batch.targets, weight=weights, reduction="none").sum(-1)
+    else:
+        each = (logits.squeeze(-1) - batch.targets).square()
+    return Term(each[batch.labelled].sum(), "labelled")
+
+
+def soft(student: Tensor, teacher: Tensor, batch: Batch, temperature: float) -> Term:
+    """Loss against the teacher's answer, averaged over predictions: `soft_targets`, its yes/no form, or squared error to the teacher's value."""
+    if batch.outcome == "class":
+        each = soft_targets(student, teacher, temperature)
+    elif batch.outcome == "classes":
+        each = soft_label_sets(student, teacher, temperature)
+    else:
+        each = squared_distance(student, teacher)
+    return taught(each, batch)
+
+
+def taught(each: Tensor, batch: Batch) -> Term:
+    """The sum of (predictions,) values over the rows that the teacher teaches, averaged over predictions."""
+    return Term(each[batch.taught[batch.student.at[:, 0]]].sum(), "predictions")
+
+
+def per_example(each: Tensor, batch: Batch) -> Term:
+    """The sum of (batch,) values over the rows that the teacher teaches, averaged over examples."""
+    return Term(each[batch.taught].sum(), "examples")
+
+
+def per_token(each: Tensor, batch: Batch) -> Term:
+    """The sum of (batch, tokens) values over real tokens of taught rows, averaged over tokens: padding never counts."""
+    return Term(each[batch.student.real & batch.taught[:, None]].sum(), "tokens")

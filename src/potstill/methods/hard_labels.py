@@ -1,0 +1,19 @@
+"""Plain fine-tuning on the labels: no teacher. The baseline of every distillation, and how teachers are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from potstill.losses import hard
+from potstill.signals import Batch, Signals, Term, Wants
+
+
+@dataclass(frozen=True)
+class HardLabels:
+    """L = CE(y, z)"""
+
+    def wants(self, student_layers: int, teacher_layers: int) -> tuple[Wants, Wants]:
+        return Wants(logits=True), Wants()
+
+    def losses(self, student: Signals, teacher: Signals, batch: Batch) -> dict[str, Term]:
+        return {"hard": 1.0 * hard(student.logits, batch)}

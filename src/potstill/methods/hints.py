@@ -1,0 +1,34 @@
+"""Hints: the student matches the teacher's raw hidden states (FitNets: Romero et al., 2015, arXiv:1412.6550)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from potstill.layers import LayerMap, pairs
+from potstill.losses import hard, per_token, soft, squared_distance
+from potstill.signals import Batch, Signals, Term, Wants
+
+
+@dataclass(frozen=True)
+class Hints:
+    """L = (1−α)·CE + α·T²·KL + β·MSE(H_student, H_teacher), averaged over real tokens, layers and width"""
+
+    temperature: float = 5.0
+    alpha: float = 0.5
+    beta: float = 1.0
+    map: LayerMap = "skip"
+
+    def wants(self, student_layers: int, teacher_layers: int) -> tuple[Wants, Wants]:
+        ours, theirs = pairs(self.map, student_layers, teacher_layers)
+        return Wants(logits=True, hidden=ours), Wants(logits=True, hidden=theirs)
+
+    def losses(self, student: Signals, teacher: Signals, batch: Batch) -> dict[str, Term]:
+        ours, theirs = student.hidden, teacher.hidden
+        if self.map == "average":
+            ours, theirs = ours.mean(1, keepdim=True), theirs.mean(1, keepdim=True)
+        gap = squared_distance(ours, theirs).mean(1) / theirs.shape[-1]  # (batch, tokens)
+        return {
+            "hard": (1 - self.alpha) * hard(student.logits, batch),
+            "soft": self.alpha * soft(student.logits, teacher.logits, batch, self.temperature),
+            "hint": self.beta * per_token(gap, batch),
+        }

@@ -1,0 +1,25 @@
+"""Vanilla knowledge distillation by soft targets (Hinton, Vinyals and Dean, 2015, arXiv:1503.02531)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from potstill.losses import hard, soft
+from potstill.signals import Batch, Signals, Term, Wants
+
+
+@dataclass(frozen=True)
+class SoftTargets:
+    """L = (1−α)·CE(y, z) + α·T²·KL(teacher ‖ student)"""
+
+    temperature: float = 5.0
+    alpha: float = 0.5
+
+    def wants(self, student_layers: int, teacher_layers: int) -> tuple[Wants, Wants]:
+        return Wants(logits=True), Wants(logits=True)
+
+    def losses(self, student: Signals, teacher: Signals, batch: Batch) -> dict[str, Term]:
+        return {
+            "hard": (1 - self.alpha) * hard(student.logits, batch),
+            "soft": self.alpha * soft(student.logits, teacher.logits, batch, self.temperature),
+        }

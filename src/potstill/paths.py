@@ -1,0 +1,43 @@
+"""Where every file lives."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def cache() -> Path:
+    """Tokenised rows, the teacher's memory and baselines: all can be made again. POTSTILL_CACHE moves it."""
+    given = os.environ.get("POTSTILL_CACHE")
+    return Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "potstill"
+
+
+def examples() -> Path:
+    return cache() / "examples"
+
+
+def memory(given: str | None) -> Path:
+    return Path(given) if given else cache() / "memory"
+
+
+def baselines() -> Path:
+    return cache() / "baselines"
+
+
+class RunFolder:
+    """A run's files: plain ones only, so that everything shown later is a function of this folder."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.root = Path(folder)
+        self.recipe = self.root / "recipe.toml"
+        self.student = self.root / "student"
+        self.baseline = self.root / "baseline"
+        self.measurements = self.root / "measurements.json"
+        self.grid = self.root / "grid"
+
+    def stage(self, number: int) -> Path:
+        return self.root / "stages" / str(number)
+
+    def heads(self, name: str) -> Path:
+        """The student's folder for a further data set of a multi-task run."""
+        return self.root / f"student-{name}"

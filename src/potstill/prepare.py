@@ -1,0 +1,197 @@
+"""From a recipe's names to things in hand: rows read, labels matched, the teacher loaded and asked whether it knows the task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+import xxhash
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from potstill import paths
+from potstill.anatomy import longest_input
+from potstill.batches import Source, mix
+from potstill.errors import InputError
+from potstill.examples import Examples, store, tokenise, tokenizer_fingerprint
+from potstill.measure import answers
+from potstill.memory import Memory
+from potstill.recipe import Data, Recipe
+from potstill.rows import Columns, Table, open_table
+from potstill.signals import Wants
+from potstill.students import Student, load_student
+from potstill.tasks import Task, make_task, near_chance
+from potstill.teacher import Teacher, fingerprint
+
+Say = Callable[[str], None]
+MOST_LABELS = 10_000
+
+
+@dataclass
+class DataSet:
+    """One data set of a recipe, read and matched, with its teacher."""
+
+    name: str
+    task: Task
+    train: Examples
+    dev: Examples
+    tests: dict[str, Examples]
+    teacher: Teacher
+    taught_by: Student | None  # the teacher's model and tokenizer; None for a file of answers, or where nobody teaches
+    class_weights: Tensor | None
+    length: int  # tokens that are read of a text at most
+    answered: dict[str, np.ndarray] = field(default_factory=dict)  # split -> (rows of its folder,) bool, for a file of answers
+
+    def source(self, examples: Examples, tokenizer: PreTrainedTokenizerBase, split: str) -> Source:
+        """The examples as a student with this tokenizer reads them."""
+        ours = tokenise(examples, tokenizer, self.length)
+        theirs = ours
+        if self.taught_by is not None and tokenizer_fingerprint(self.taught_by.tokenizer) != tokenizer_fingerprint(tokenizer):
+            theirs = tokenise(examples, self.taught_by.tokenizer, self.length)
+        return Source(self.task, examples, ours, theirs, self.answered.get(split), self.class_weights)
+
+    def texts(self) -> Iterator[str]:
+        """Every text and pair of train and dev."""
+        for examples in (self.train, self.dev):
+            for text, pair in examples.texts():
+                yield from (text,) if pair is None else (text, pair)
+
+
+def prepare(recipe: Recipe, device: torch.device, say: Say) -> list[DataSet]:
+    return [_prepare(recipe, data, device, say) for data in recipe.data]
+
+
+def _prepare(recipe: Recipe, data: Data, device: torch.device, say: Say) -> DataSet:
+    columns = Columns(data.text, data.pair, tuple(data.label) if isinstance(data.label, list) else data.label, data.separator)
+    train = open_table(data.train, columns)
+    dev = open_table(data.dev, columns) if data.dev else None
+    tests = {name: open_table(path, columns) for name, path in data.test.items()}
+    for other in (*((dev,) if dev else ()), *tests.values()):
+        if (other.columns.pair is None) != (train.columns.pair is None):
+            raise InputError(f"{other.source} and {train.source} do not both have a second text; name the columns with --text and --pair")
+    taught_by = load_student(name) if (name := data.teacher or recipe.teacher) else None
+    head = taught_by.model.config if taught_by else None
+    found = _labels(train)
+    task, matched = make_task(data.task, head, found, data.labels, train.source)
+    if found or taught_by:
+        say(f"{data.name}: {matched}" if len(recipe.data) > 1 else matched)
+    rows = store(train, task)
+    held = store(dev, task) if dev else None
+    if held is None:
+        rows, held = _split(rows, recipe.seed)
+        say(f"no dev file: a seeded tenth of {train.source} is held out as dev ({len(held)} rows); give your own with --dev")
+    tested = {name: store(table, task) for name, table in tests.items()}
+    for name, examples in {"train": rows, "dev": held, **tested}.items():
+        _say_unlabelled(examples, name, say)
+    reader = taught_by or load_student(_start(recipe), task.labels, task.problem)
+    length = min(recipe.length, longest_input(reader.model, reader.tokenizer))
+    made = DataSet(data.name, task, rows, held, tested, Teacher(None, None, device), taught_by, _weights(data, task, rows), length)
+    made.teacher = _teacher(recipe, made, device)
+    cut = {name: tokenise(examples, reader.tokenizer, length).shortened for name, examples in {"train": rows, "dev": held, **tested}.items()}
+    if any(cut.values()):
+        told = ", ".join(f"{count} of {name}" for name, count in cut.items() if count)
+        say(f"texts longer than {length} tokens were cut: {told}; --set length=N reads more of them")
+    if taught_by and not recipe.force:
+        _refuse_chance(made)
+    return made
+
+
+def _start(recipe: Recipe) -> str:
+    if recipe.start is None and recipe.teacher is None:
+        raise InputError("nothing to start from; give a teacher's folder with --teacher, or the weights to begin with as start = 'DIR'")
+    return str(recipe.start or recipe.teacher)
+
+
+def _labels(table: Table) -> list[str | tuple[str, ...]]:
+    found: set[str | tuple[str, ...]] = set()
+    if table.columns.label is None:
+        return []
+    for row in table.rows():
+        if row.label is not None:
+            found.add(row.label)
+        if len(found) > MOST_LABELS:
+            break
+    return list(found)
+
+
+def _split(rows: Examples, seed: int) -> tuple[Examples, Examples]:
+    if len(rows) < 2:
+        raise InputError(f"{rows.source} has {len(rows)} row(s); at least two are needed to hold one out as dev, or give a file with --dev")
+    order = np.random.default_rng(mix(seed, "dev")).permutation(len(rows))
+    held = max(1, len(rows) // 10)
+    return rows.take(np.sort(order[held:])), rows.take(np.sort(order[:held]))
+
+
+def _say_unlabelled(examples: Examples, name: str, say: Say) -> None:
+    missing = len(examples) - len(examples.scored)
+    if missing == len(examples) and name != "train":
+        raise InputError(f"{examples.source}: no row has a label, so {name} cannot be scored; give labelled rows, or leave it out")
+    if missing:
+        say(f"{examples.source}: {missing} of {len(examples)} rows have no label" + ("; the teacher alone teaches them" if name == "train" else " and are not scored"))
+
+
+def _weights(data: Data, task: Task, rows: Examples) -> Tensor | None:
+    """(classes,) that average to one over the training rows."""
+    if data.class_weights is None:
+        return None
+    if task.outcome != "class":
+        raise InputError("class_weights are for rows of one class each; leave them out here")
+    targets = np.asarray(rows.targets[rows.scored.index]).astype(int)
+    counts = np.bincount(targets, minlength=task.classes)
+    given = 1.0 / np.maximum(counts, 1) if data.class_weights == "balanced" else np.array(data.class_weights, float)
+    if len(given) != task.classes:
+        raise InputError(f"class_weights names {len(given)} weights for {task.classes} classes; write one for each of {', '.join(task.labels)}")
+    return torch.tensor(given * len(targets) / max(float(given[targets].sum()), 1e-12), dtype=torch.float32)
+
+
+def _teacher(recipe: Recipe, data: DataSet, device: torch.device) -> Teacher:
+    if data.taught_by is not None:
+        model = data.taught_by.model
+        known = fingerprint(model, tokenizer_fingerprint(data.taught_by.tokenizer), data.length)
+        return Teacher(model, Memory(paths.memory(recipe.memory) / known), device)
+    splits = {"train": data.train, "dev": data.dev, **data.tests}
+    answered = {name: examples for name, examples in splits.items() if examples.meta["answers"]}
+    if "train" not in answered:
+        return Teacher(None, None, device)
+    named = xxhash.xxh3_128_hexdigest(repr(sorted(str(one.folder) for one in answered.values())).encode())
+    memory = Memory(paths.memory(recipe.memory) / f"file-{named}")
+    with memory.lock():
+        for name, examples in answered.items():
+            given = examples.column("answers", np.float32, data.task.classes).reshape(-1, data.task.classes)
+            known = ~np.isnan(given).any(1)
+            data.answered[name] = known
+            rows = np.flatnonzero(known)
+            rows = rows[memory.missing(np.asarray(examples.keys[rows]), ["logits"])] if len(rows) else rows
+            if len(rows):
+                memory.write(np.asarray(examples.keys[rows]), {"logits": given[rows]})
+    return Teacher(None, memory, device)
+
+
+def _refuse_chance(data: DataSet) -> None:
+    assert data.taught_by is not None
+    examples = data.dev.scored if len(data.dev.scored) else data.train.scored
+    examples = examples.take(np.arange(min(len(examples), 1000)))
+    if not len(examples):
+        return
+    source = data.source(examples, data.taught_by.tokenizer, "dev")
+    told = near_chance(data.task, np.asarray(examples.targets[examples.index]), teacher_answers(data, source))
+    if told:
+        raise InputError(f"{examples.source}: {told}")
+
+
+def teacher_answers(data: DataSet, source: Source) -> np.ndarray:
+    """(n, classes) of the teacher, remembered like all its answers."""
+    wants = Wants(logits=True)
+    data.teacher.remember(source, wants)
+    keys = np.asarray(source.examples.keys[source.examples.index])
+    if data.teacher.memory is not None:
+        return data.teacher.memory.read(keys, "logits")
+    assert data.taught_by is not None
+    return answers(data.taught_by.model, source)
+
+
+def can_teach(data: DataSet) -> bool:
+    return data.taught_by is not None or "train" in data.answered
+

@@ -1,0 +1,205 @@
+"""From a recipe to a measured student. `distill` is the table of contents."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import xxhash
+from accelerate import Accelerator
+
+import potstill
+from potstill import interrupts, measure, paths
+from potstill.building import build
+from potstill.errors import InputError
+from potstill.examples import Examples
+from potstill.files import write_atomically
+from potstill.paths import RunFolder
+from potstill.prepare import DataSet, can_teach, prepare, teacher_answers
+from potstill.progress import Display
+from potstill.recipe import Recipe, Stage, cells, fingerprint, to_toml
+from potstill.stages import Trained, metric_of, train_student
+from potstill.students import Student, save_student
+
+
+def distill(recipe: Recipe, out: str | Path, resume: str = "auto", overwrite: bool = False, show: Display | None = None) -> dict[str, Any]:
+    """Make the recipe's student in `out`, measure it beside its teacher and baseline, and return the measurements."""
+    show = show or Display(quiet=True)
+    folder, start_at = open_folder(recipe, out, resume, overwrite)
+    accelerator = make_accelerator(recipe)
+    data = prepare(recipe, accelerator.device, show.say)
+    if folder.measurements.exists() and json.loads(folder.measurements.read_text())["recipe"] == fingerprint(recipe):
+        show.say(f"{folder.root} is complete already; --overwrite makes it anew")
+        return dict(json.loads(folder.measurements.read_text()))
+    with interrupts.watched():
+        trained, tried = best_of_grid(recipe, data, folder, accelerator, start_at, show)
+        baseline = make_baseline(recipe, data, folder, accelerator, show) if recipe.baseline and is_taught(recipe, data) else None
+    save_heads(trained, data, folder)
+    found = measured(recipe, data, {"fine-tuned": baseline, student_name(recipe, data): trained})
+    found |= {"recipe": fingerprint(recipe), **({"grid": tried} if tried else {})}
+    write_atomically(folder.measurements, json.dumps(found, indent=1).encode())
+    return found
+
+
+def make_accelerator(recipe: Recipe) -> Accelerator:
+    precision = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}[recipe.precision]
+    automatic = recipe.device == "auto"
+    if not automatic and recipe.device.split(":")[0] not in ("cpu", "cuda", "mps", "xpu"):
+        raise InputError(f"there is no device '{recipe.device}'; write auto, cpu, cuda or mps")
+    if recipe.device.startswith("cuda") and not torch.cuda.is_available():
+        raise InputError("this machine has no CUDA device; write --device cpu, or --device auto to take what there is")
+    if recipe.precision == "float16" and not torch.cuda.is_available():
+        raise InputError("float16 needs a CUDA device; write precision = 'bfloat16' or 'float32'")
+    return Accelerator(cpu=recipe.device == "cpu", mixed_precision=precision)
+
+
+def open_folder(recipe: Recipe, out: str | Path, resume: str, overwrite: bool) -> tuple[RunFolder, Path | None]:
+    """The run's folder, refused where it holds something else; and the checkpoint to begin at where one was named."""
+    folder = RunFolder(out)
+    if folder.root.exists() and not folder.root.is_dir():
+        raise InputError(f"{out} is a file; give another folder with --out")
+    there = any(folder.root.iterdir()) if folder.root.exists() else False
+    if there and overwrite:
+        if not folder.recipe.exists():
+            raise InputError(f"{out} is not a run of potstill, so it is not overwritten; give another folder with --out")
+        shutil.rmtree(folder.root)
+    elif there:
+        mine = folder.recipe.exists() and folder.recipe.read_text().splitlines()[0] == f"# fingerprint {fingerprint(recipe)}"
+        if resume == "never" or not mine:
+            why = "holds another run" if folder.recipe.exists() else "is not empty"
+            raise InputError(f"{out} {why}; write --overwrite to replace it, or give another folder with --out")
+    folder.root.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder.recipe, f"# fingerprint {fingerprint(recipe)}\n{to_toml(recipe)}".encode())
+    return folder, Path(resume) if resume not in ("auto", "never") else None
+
+
+def best_of_grid(
+    recipe: Recipe, data: list[DataSet], folder: RunFolder, accelerator: Accelerator, start_at: Path | None, show: Display
+) -> tuple[Trained, list[dict[str, Any]]]:
+    """The student of the recipe; with a grid, the best of its cells by dev, and what each reached. Test is not looked at.
+
+    Every cell asks the same memory. Only the best cell's weights are kept, and a finished cell is not run again.
+    """
+    if not recipe.grid:
+        return train_student(recipe, data, folder.root, accelerator, show, start_at), []
+    combinations = cells(recipe)
+    places = [folder.grid / f"{number:04d}-{fingerprint(cell)}" for number, (_, cell) in enumerate(combinations)]
+    reached = {number: float(json.loads(note.read_text())["dev"]) for number, place in enumerate(places) if (note := place / "cell.json").exists()}
+    for number, (chosen, cell) in enumerate(combinations):
+        if number in reached:
+            continue
+        show.say(f"cell {number + 1} of {len(combinations)}: " + ", ".join(f"{path} = {value}" for path, value in chosen.items()))
+        reached[number] = train_student(cell, data, places[number], accelerator, show, None).dev
+        write_atomically(places[number] / "cell.json", json.dumps({"dev": reached[number], **chosen}).encode())
+        best = max(sorted(reached), key=reached.__getitem__)
+        for other in reached:
+            if other != best:  # the note of the new best is written before the weights of the old one go
+                shutil.rmtree(places[other] / "finished", ignore_errors=True)
+    best = max(sorted(reached), key=reached.__getitem__)
+    tried = sorted(({**combinations[number][0], "dev": dev} for number, dev in reached.items()), key=lambda cell: -float(cell["dev"]))
+    return train_student(combinations[best][1], data, places[best], accelerator, show, None), tried
+
+
+def is_taught(recipe: Recipe, data: list[DataSet]) -> bool:
+    """Whether the run is a distillation at all, and not fine-tuning."""
+    return all(can_teach(one) for one in data) and any(stage.method["name"] != "hard_labels" for stage in recipe.stage)
+
+
+def baseline_recipe(recipe: Recipe) -> Recipe:
+    """The same student, steps and seed on hard labels alone. A grid keeps what is not the method's: the baseline is searched as well."""
+    last = recipe.stage[-1]
+    stage = last.model_copy(update={"method": {"name": "hard_labels"}, "epochs": sum(one.epochs for one in recipe.stage), "reshape": []})
+    reshaped = [fields for one in recipe.stage for fields in one.reshape]
+    grid = {path: values for path, values in recipe.grid.items() if "method" not in path.split(".") and len(recipe.stage) == 1}
+    return recipe.model_copy(update={"stage": [stage], "student": [*recipe.student, *reshaped], "grid": grid})
+
+
+def make_baseline(recipe: Recipe, data: list[DataSet], folder: RunFolder, accelerator: Accelerator, show: Display) -> Trained:
+    """The baseline, kept beside the cache: every recipe that shares it asks for the same one."""
+    plain = baseline_recipe(recipe)
+    models, _ = build(plain, data)
+    digest = xxhash.xxh3_128()
+    for model in models:
+        for name, tensor in sorted(model.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(tensor.contiguous().view(torch.uint8).numpy())
+    for one in data:
+        for examples in (one.train, one.dev):
+            digest.update(np.ascontiguousarray(examples.keys[examples.index]))
+            digest.update(np.ascontiguousarray(examples.targets[examples.index]))
+    same = plain.model_copy(update={"teacher": None, "start": None, "data": [one.model_copy(update={"train": "", "dev": None, "teacher": None}) for one in plain.data]})
+    digest.update(f"{fingerprint(same)} {sorted(plain.grid.items())} {torch.__version__}".encode())
+    place = RunFolder(paths.baselines() / digest.hexdigest())
+    show.say("baseline: the same student on hard labels alone")
+    trained, _ = best_of_grid(plain, data, place, accelerator, None, show)
+    for head, (one, model) in enumerate(zip(data, trained.models, strict=True)):
+        save_student(Student(model, trained.tokenizer), folder.baseline if head == 0 else folder.root / f"baseline-{one.name}")
+    return trained
+
+
+def save_heads(trained: Trained, data: list[DataSet], folder: RunFolder) -> None:
+    for head, (one, model) in enumerate(zip(data, trained.models, strict=True)):
+        save_student(Student(model, trained.tokenizer), folder.student if head == 0 else folder.heads(one.name))
+
+
+def student_name(recipe: Recipe, data: list[DataSet]) -> str:
+    return "distilled" if is_taught(recipe, data) else "fine-tuned"
+
+
+def measured(recipe: Recipe, data: list[DataSet], students: Mapping[str, Trained | None]) -> dict[str, Any]:
+    """Quality of teacher and students on dev and every test set, size, and speed in one interleaved run."""
+    found: dict[str, Any] = {}
+    timed: dict[str, Any] = {}
+    theirs: dict[tuple[str, str], np.ndarray] = {}
+    splits = {one.name: {"dev": one.dev, **one.tests} for one in data}
+    teachers = [one.taught_by for one in data]
+    learner = next(trained for trained in students.values() if trained)
+    if any(can_teach(one) for one in data):
+        quality: dict[str, dict[str, Any]] = {}
+        for one in data:
+            for split, examples in splits[one.name].items():
+                if one.taught_by is not None or (split in one.answered and one.answered[split][examples.index].all()):
+                    source = one.source(examples, (one.taught_by or learner).tokenizer, split)
+                    theirs[one.name, split] = teacher_answers(one, source)
+                    quality.setdefault(one.name, {})[split] = measure.quality(one.task, source, theirs[one.name, split])
+        found["teacher"] = {"quality": quality, "parameters": None, "bytes": None}
+        if teachers[0] is not None:
+            found["teacher"] |= measure.size(teachers[0].model)
+            timed["teacher"] = (teachers[0].model, data[0].source(timed_rows(data[0]), teachers[0].tokenizer, "timed"))
+    for name, trained in students.items():
+        if trained is None:
+            continue
+        quality = {}
+        for model, one in zip(trained.models, data, strict=True):
+            for split, examples in splits[one.name].items():
+                source = one.source(examples, trained.tokenizer, split)
+                logits = measure.answers(model, source)
+                quality.setdefault(one.name, {})[split] = measure.quality(one.task, source, logits, theirs.get((one.name, split)))
+        found[name] = {"quality": quality, **measure.size(trained.models[0])}
+        timed[name] = (trained.models[0], data[0].source(timed_rows(data[0]), trained.tokenizer, "timed"))
+    per_second = measure.speeds(timed)
+    for name, speed in per_second.items():
+        found[name]["examples_per_second"] = speed
+        if "teacher" in per_second:
+            found[name]["times_faster"] = speed / per_second["teacher"]
+    versions = {"potstill": potstill.__version__, "torch": torch.__version__, "python": platform.python_version()}
+    return {
+        "name": recipe.name,
+        "seed": recipe.seed,
+        "metrics": {one.name: sorted(one.task.metrics, key=lambda name, first=metric_of(recipe, one): name != first) for one in data},
+        "labels": {one.name: list(one.task.labels) for one in data},
+        "models": found,
+        "teacher_seconds": sum(one.teacher.seconds for one in data),
+        "versions": versions,
+    }
+
+
+def timed_rows(data: DataSet) -> Examples:
+    """The first test set, or dev where there is none."""
+    return next(iter(data.tests.values()), data.dev)

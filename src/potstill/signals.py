@@ -1,0 +1,98 @@
+"""What models are asked and what they answer: the types that tasks, teachers, students and methods share.
+
+Axes always stand in the order batch, layers, heads, tokens, width, classes. A *prediction* is one row of logits: a
+classifier makes one per example, a tagger would make one per word, a translator one per target token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Over = Literal["examples", "predictions", "labelled", "tokens"]
+Outcome = Literal["class", "classes", "value"]
+"""How a row of logits is read: one class of several, any number of classes, or a number."""
+
+
+def nothing() -> Tensor:
+    """What was not asked for: an empty tensor, so that a method that forgets to ask fails at once."""
+    return torch.empty(0)
+
+
+@dataclass(frozen=True)
+class Wants:
+    """Which signals are asked for. Layers are counted as in `hidden_states`: 0 is the embedding, n the n-th layer's output."""
+
+    logits: bool = False
+    cls: tuple[int, ...] = ()
+    hidden: tuple[int, ...] = ()
+
+    @property
+    def per_token(self) -> bool:
+        """True where an answer grows with the text, too large to be remembered and bound to one way of splitting it."""
+        return bool(self.hidden)
+
+    def __or__(self, other: Wants) -> Wants:
+        def both(ours: tuple[int, ...], theirs: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(sorted({*ours, *theirs}))
+
+        return Wants(self.logits or other.logits, both(self.cls, other.cls), both(self.hidden, other.hidden))
+
+
+@dataclass(frozen=True)
+class Signals:
+    """A model's answer to `Wants`, with the layers in the order they were asked for."""
+
+    logits: Tensor = field(default_factory=nothing)  # (predictions, classes)
+    cls: Tensor = field(default_factory=nothing)  # (batch, layers, width)
+    hidden: Tensor = field(default_factory=nothing)  # (batch, layers, tokens, width)
+
+
+@dataclass(frozen=True)
+class View:
+    """One model's reading of a batch. Teacher and student share it where their tokenizers agree."""
+
+    inputs: dict[str, Tensor]  # arguments of forward
+    real: Tensor  # (batch, tokens) bool: not padding
+    at: Tensor  # (predictions, 2) row and position where logits are read
+
+    def to(self, device: torch.device) -> View:
+        return View({name: tensor.to(device) for name, tensor in self.inputs.items()}, self.real.to(device), self.at.to(device))
+
+
+@dataclass(frozen=True)
+class Batch:
+    keys: Tensor  # (batch,) int64 hash of the example's text(s): memory is asked by it
+    student: View
+    teacher: View
+    targets: Tensor  # (predictions,) class or value; (predictions, classes) of 0 and 1 where any number may hold
+    labelled: Tensor  # (predictions,) bool
+    taught: Tensor  # (batch,) bool: False = learn from targets alone, the teacher has no answer
+    counts: dict[Over, int]  # of the WHOLE optimiser step, over its micro-batches
+    outcome: Outcome
+    class_weights: Tensor = field(default_factory=nothing)  # (classes,), empty where all weigh the same
+
+    def to(self, device: torch.device) -> Batch:
+        moved = {one.name: getattr(self, one.name) for one in fields(self)}
+        return Batch(**{name: value.to(device) if hasattr(value, "to") else value for name, value in moved.items()})
+
+
+@dataclass(frozen=True)
+class Term:
+    """What a loss returns: a sum, and what it is averaged over.
+
+    The loop divides by the count of the whole optimiser step *before* `backward`, so that eight micro-batches of one
+    and two of four give the same gradient, also where lengths differ.
+    """
+
+    total: Tensor  # ()
+    over: Over
+
+    def __rmul__(self, weight: float) -> Term:
+        return Term(weight * self.total, self.over)
+
+    def mean(self, counts: dict[Over, int]) -> Tensor:
+        return self.total / max(counts[self.over], 1)

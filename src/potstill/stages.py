@@ -1,0 +1,124 @@
+"""Stages, one after the other: each asks the teacher for what its method wants, trains the student and keeps the result."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from accelerate import Accelerator
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from potstill import checkpoints, measure, plugins
+from potstill.anatomy import layer_count, width
+from potstill.building import build, reshape
+from potstill.checkpoints import Checkpoint
+from potstill.errors import InputError
+from potstill.examples import Examples
+from potstill.prepare import DataSet, can_teach
+from potstill.progress import Display
+from potstill.recipe import Recipe, Stage
+from potstill.signals import Wants
+from potstill.training import Training, teacher_layers, train
+
+
+@dataclass
+class Trained:
+    """A student with its heads, and the score on dev that it was chosen by."""
+
+    models: list[PreTrainedModel]  # one per data set
+    tokenizer: PreTrainedTokenizerBase
+    dev: float
+
+
+def train_student(recipe: Recipe, data: list[DataSet], folder: Path, accelerator: Accelerator, show: Display, start_at: Path | None) -> Trained:
+    """All stages, one after the other; a finished one is read instead of trained again."""
+    models, tokenizer = build(recipe, data)
+    finished = folder / "finished"
+    dev = 0.0
+    for number, stage in enumerate(recipe.stage):
+        done = checkpoints.newest(finished / str(number))
+        models, tokenizer = reshape(stage, recipe, models, tokenizer, data)
+        if done is None:
+            dev = train_stage(recipe, stage, number, models, tokenizer, data, folder / "stages" / str(number), accelerator, show, start_at)
+            tensors = {str(head): dict(model.state_dict()) for head, model in enumerate(models)}
+            checkpoints.save(finished / str(number), 1, tensors, {"dev": dev})
+            shutil.rmtree(folder / "stages" / str(number) / "checkpoints", ignore_errors=True)
+            shutil.rmtree(folder / "stages" / str(number) / "best", ignore_errors=True)
+        else:
+            for head, model in enumerate(models):
+                model.load_state_dict(done.tensors(str(head)))
+            dev = float(done.state["dev"])
+    return Trained(models, tokenizer, dev)
+
+
+def train_stage(
+    recipe: Recipe,
+    stage: Stage,
+    number: int,
+    models: list[PreTrainedModel],
+    tokenizer: PreTrainedTokenizerBase,
+    data: list[DataSet],
+    folder: Path,
+    accelerator: Accelerator,
+    show: Display,
+    start_at: Path | None,
+) -> float:
+    """Train the models in place by one stage; returns the score on dev of the weights that were kept."""
+    method = plugins.make("methods", stage.method["name"], {k: v for k, v in stage.method.items() if k != "name"})
+    asks = [method.wants(layer_count(model), teacher_layers(one.teacher, model))[1] for model, one in zip(models, data, strict=True)]
+    sources = [one.source(made(stage, one, asked, recipe.seed), tokenizer, "train") for one, asked in zip(data, asks, strict=True)]
+    for one, source, asked in zip(data, sources, asks, strict=True):
+        if asked != Wants() and not can_teach(one):
+            raise InputError(f"method '{stage.method['name']}' needs a teacher; give one with --teacher, or write method = 'hard_labels'")
+        if asked.per_token and not np.array_equal(source.student.offsets, source.teacher.offsets):
+            raise InputError(f"method '{stage.method['name']}' compares token by token, but student and teacher split texts differently; use 'patient' or 'soft_targets'")
+        with show.bar(f"asking the teacher ({one.name})", len(source.examples)) as bar:
+            one.teacher.remember(source, asked, bar.advance)
+    widths = {width(one.teacher.model) for one in data if one.teacher.model is not None}
+    if len(widths) > 1 and any(asked.cls or asked.hidden for asked in asks):
+        raise InputError(f"the teachers are of different widths {sorted(widths)}; use a method of logits alone, such as 'soft_targets'")
+
+    devs = [one.source(one.dev.scored, tokenizer, "dev") for one in data]
+    scored_by = [metric_of(recipe, one) for one in data]
+
+    def score() -> dict[str, float]:
+        found = [measure.quality(one.task, dev, measure.answers(model, dev)) for model, one, dev in zip(models, data, devs, strict=True)]
+        mean = float(np.mean([scores[metric] for scores, metric in zip(found, scored_by, strict=True)]))
+        return {"dev": mean, **{f"{one.name}.{name}": value for one, scores in zip(data, found, strict=True) for name, value in scores.items()}}
+
+    training = Training(models, [one.teacher for one in data], sources, method, stage, recipe.seed, number, folder, accelerator, score, recipe.save_every)
+    resume = chosen_checkpoint(folder, number, start_at)
+    if resume:
+        show.say(f"continuing at step {resume.step} from {resume.folder}")
+    show.expect(training)
+    return show.follow(train(training, resume), folder, resume, recipe.tracker)
+
+
+def chosen_checkpoint(folder: Path, number: int, start_at: Path | None) -> Checkpoint | None:
+    """The named checkpoint for the stage it lies in (one of another run: for the first), else the newest whole one."""
+    mine = folder / "checkpoints"
+    if start_at is not None and (start_at.parent.resolve() == mine.resolve() or (number == 0 and folder.parent.resolve() not in start_at.resolve().parents)):
+        return checkpoints.load(start_at)
+    return checkpoints.newest(mine)
+
+
+def made(stage: Stage, data: DataSet, asked: Wants, seed: int) -> Examples:
+    """The stage's examples. Where the teacher is not asked, only labelled rows can teach."""
+    examples = data.train
+    for fields in stage.data:
+        maker = plugins.make("data", fields["make"], {k: v for k, v in fields.items() if k != "make"})
+        examples = maker.make(examples, seed)
+    if asked == Wants():
+        examples = examples.scored
+    if not len(examples):
+        raise InputError(f"{data.train.source}: no row is left to learn from; give labelled rows, or a teacher and a method that asks it, such as 'soft_targets'")
+    return examples
+
+
+def metric_of(recipe: Recipe, data: DataSet) -> str:
+    """What dev is chosen by: the recipe's metric, or the task's first."""
+    if recipe.metric and recipe.metric not in data.task.metrics:
+        raise InputError(f"metric '{recipe.metric}' is not one of this task's; write one of {', '.join(data.task.metrics)}")
+    return recipe.metric or data.task.metrics[0]

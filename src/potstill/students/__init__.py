@@ -1,0 +1,213 @@
+"""Students: a model and its tokenizer, loaded strictly, saved whole. Each file beside this one makes or reshapes."""
+
+from __future__ import annotations
+
+import copy
+import re
+import secrets
+import shutil
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.models.auto.tokenization_auto import get_tokenizer_config
+from transformers.utils import logging
+
+from potstill.anatomy import in_head, layers_path
+from potstill.errors import InputError
+from potstill.files import TEMPORARY, fsync_path
+
+
+@dataclass
+class Student:
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a builder may look at beside the current student."""
+
+    start: Student  # untouched, to take weights from
+    seed: int
+    texts: Callable[[], Iterator[str]]  # every text (and pair) of the task's train and dev rows, anew at each call
+
+
+def load_student(
+    folder: str | Path, labels: Sequence[str] | None = None, problem: str | None = None, seed: int = 0
+) -> Student:
+    """A classifier and its tokenizer from a folder or the hub, in float32 and eval mode.
+
+    Every weight must be there. Only with `labels` may the task's head be missing or have another number of labels: a
+    new one is then drawn from `seed`. A head of the same size is kept with its own label names.
+    """
+    source: dict[str, Any] = {"pretrained_model_name_or_path": str(folder), "local_files_only": Path(folder).is_dir()}
+    _refuse_unsafe(folder, source)
+    try:
+        with quiet_transformers(), seeded(seed):
+            config = AutoConfig.from_pretrained(**source, trust_remote_code=False)
+            if labels is not None and config.num_labels != len(labels):
+                config.num_labels = len(labels)
+            model, info = AutoModelForSequenceClassification.from_pretrained(
+                **source,
+                config=config,
+                dtype=torch.float32,
+                use_safetensors=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # reported below, with the names
+            )
+            tokenizer = AutoTokenizer.from_pretrained(**source, trust_remote_code=False)
+    except Exception as error:  # a broken folder fails in many ways inside transformers
+        raise InputError(
+            f"{folder} cannot be loaded as a text classifier ({_first_line(error)}); "
+            "give a folder with config.json, model.safetensors and tokenizer.json"
+        ) from error
+    _check_weights(folder, model, info, may_make_head=labels is not None)
+    if labels is not None and any(not name.startswith(f"{model.base_model_prefix}.") for name in _absent(info)):
+        model.config.id2label = dict(enumerate(labels))
+        model.config.label2id = {label: index for index, label in enumerate(labels)}
+        model.config.problem_type = problem
+    return Student(model.eval(), tokenizer)
+
+
+def save_student(student: Student, folder: Path) -> None:
+    """The stock folder of transformers, safetensors only; it appears under its name once it is whole and on disk."""
+    folder = Path(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    new = folder.with_name(f"{TEMPORARY}{secrets.token_hex(4)}-{folder.name}")
+    old = new.with_name(f"{new.name}-before")
+    try:
+        with quiet_transformers():
+            student.model.save_pretrained(new)
+            _as_made(student.tokenizer).save_pretrained(new)
+        for path in [*new.iterdir(), new]:
+            fsync_path(path)
+        if folder.exists():
+            # a folder that is not empty cannot be replaced in one step: for a moment the old one is beside its place
+            folder.rename(old)
+        new.rename(folder)
+        fsync_path(folder.parent)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+        if folder.exists():
+            shutil.rmtree(old, ignore_errors=True)
+        elif old.exists():
+            old.rename(folder)
+
+
+def stock_model(config: PreTrainedConfig, weights: dict[str, torch.Tensor] | None, seed: int = 0) -> PreTrainedModel:
+    """A classifier of this config in eval mode: with exactly these weights, or with random ones drawn from `seed`."""
+    with quiet_transformers(), seeded(seed):
+        model: PreTrainedModel = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32)
+    if weights is not None:
+        model.load_state_dict(weights, strict=True)
+    model.eval()
+    return model
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Random numbers of torch from `seed` inside, and as if nothing had been drawn after."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """No load report, warning or progress bar: what they would tell is checked here, and said once as an error."""
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _refuse_unsafe(folder: str | Path, source: dict[str, Any]) -> None:
+    """Only plain weights and stock code are ever opened."""
+    path = Path(folder)
+    if not path.is_dir() and _is_path(folder):
+        raise InputError(f"there is no folder {folder}; write the path of a model's folder, or a name on the hub")
+    if path.is_dir() and not any(path.glob("*.safetensors")):
+        pickled = any(path.glob("*.bin")) or any(path.glob("*.pt"))
+        raise InputError(
+            f"{folder} has {'only pickled weights, which can run code' if pickled else 'no weights'}; "
+            "potstill reads safetensors only: write it with `model.save_pretrained(folder)` of a recent transformers"
+        )
+    try:
+        with quiet_transformers():
+            settings = [PreTrainedConfig.get_config_dict(**source)[0], get_tokenizer_config(**source)]
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{folder} has no config that can be read ({_first_line(error)}); give a model's folder with a config.json"
+        ) from error
+    if any("auto_map" in setting for setting in settings):
+        raise InputError(
+            f"{folder} brings its own code (auto_map), which is never run; use a stock architecture, such as bert"
+        )
+
+
+def _is_path(folder: str | Path) -> bool:
+    """Whether this can only mean a folder: a name on the hub has at most two parts and no dot or slash in front."""
+    parts = Path(folder).parts
+    return isinstance(folder, Path) or folder.startswith((".", "/", "~")) or len(parts) > 2 or Path(parts[0]).exists()
+
+
+def _absent(info: dict[str, Any]) -> set[str]:
+    """Names of the weights that the model needs and the file does not have in that shape."""
+    return set(info["missing_keys"]) | {name for name, *_ in info["mismatched_keys"]}
+
+
+def _check_weights(folder: str | Path, model: PreTrainedModel, info: dict[str, Any], may_make_head: bool) -> None:
+    absent = sorted(_absent(info))
+    encoder = [name for name in absent if not in_head(model, name)]
+    if encoder:
+        raise InputError(
+            f"{folder} lacks {len(encoder)} weights of the encoder, or has them in another shape, "
+            f"such as {encoder[0]}; use a folder whose config.json and model.safetensors belong together"
+        )
+    if absent and not may_make_head:
+        raise InputError(
+            f"{folder} has no trained head ({', '.join(absent)}); use a model that was fine-tuned on this task"
+        )
+    layer = re.compile(re.escape(layers_path(model).partition(".")[2]) + r"\.(\d+)\.")
+    numbers = {name: int(found[1]) for name in info["unexpected_keys"] if (found := layer.search(name))}
+    left_over = sorted(name for name, number in numbers.items() if number >= model.config.num_hidden_layers)
+    if left_over:
+        raise InputError(
+            f"{folder} has layers that its config.json does not name, such as {left_over[0]}; "
+            f"write the right number of layers into config.json, which now says {model.config.num_hidden_layers}"
+        )
+
+
+def _as_made(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """A copy without what came from its last loading and its last batch, which would be saved with it."""
+    tokenizer = copy.deepcopy(tokenizer)
+    for name in ("is_local", "local_files_only"):
+        tokenizer.init_kwargs.pop(name, None)
+    tokenizer.backend_tokenizer.no_padding()
+    tokenizer.backend_tokenizer.no_truncation()
+    return tokenizer
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

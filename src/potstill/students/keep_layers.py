@@ -1,0 +1,72 @@
+"""Keep some layers, the embeddings and the head: the start of vanilla KD and of Patient KD (arXiv:1908.09355)."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from potstill.anatomy import layer_count, layers_path
+from potstill.errors import InputError
+from potstill.students import Context, Student, stock_model
+
+
+@dataclass(frozen=True)
+class KeepLayers:
+    """`layers`: a number (the first ones), "first:3", "last:3", "every:2" (2, 4, 6 …), "skip:3" (spread out: 4, 8, 12
+    of 12), or a list counted from 1."""
+
+    layers: int | str | list[int] | tuple[int, ...] = 3
+
+    def build(self, current: Student, context: Context) -> Student:
+        model = current.model
+        chosen = chosen_layers(self.layers, layer_count(model))
+        config = copy.deepcopy(model.config)
+        config.num_hidden_layers = len(chosen)
+        if getattr(config, "layer_types", None) is not None:
+            config.layer_types = [config.layer_types[layer - 1] for layer in chosen]
+
+        old = model.state_dict()
+        path = layers_path(model)
+        weights = {name: weight for name, weight in old.items() if not name.startswith(f"{path}.")}
+        for place, layer in enumerate(chosen):
+            ours, there = _inside(old, f"{path}.{layer - 1}."), _inside(old, f"{path}.{place}.")
+            if ours.keys() != there.keys():
+                raise InputError(
+                    f"keep_layers: layer {layer} of this {config.model_type} cannot become layer {place + 1}: one has "
+                    "a norm that the other lacks (ModernBERT's first layer lacks that of its attention); keep layer 1, "
+                    f"e.g. layers = {[1, *chosen[1:]]}"
+                )
+            weights |= {f"{path}.{place}.{name}": weight for name, weight in ours.items()}
+        return Student(stock_model(config, weights), copy.deepcopy(current.tokenizer))
+
+
+def chosen_layers(layers: int | str | list[int] | tuple[int, ...], total: int) -> list[int]:
+    """The layers to keep, counted from 1."""
+    if isinstance(layers, int):
+        layers = f"first:{layers}"
+    if isinstance(layers, str):
+        way, _, number = layers.partition(":")
+        count = int(number) if number.isascii() and number.isdigit() else 0
+        if way not in ("first", "last", "every", "skip") or not 1 <= count <= total:
+            raise InputError(
+                f"keep_layers: {layers!r} cannot be taken from {total} layers; "
+                f'write a number from 1 to {total}, "first:3", "last:3", "every:2", "skip:3" or a list such as [1, 3]'
+            )
+        if way == "every":
+            return list(range(count, total + 1, count))
+        if way == "skip":
+            return [place * total // count for place in range(1, count + 1)]
+        return list(range(1, count + 1)) if way == "first" else list(range(total - count + 1, total + 1))
+    chosen = list(layers)
+    if not chosen or chosen != sorted(set(chosen)) or chosen[0] < 1 or chosen[-1] > total:
+        raise InputError(
+            f"keep_layers: {chosen} is not a list of layers; write increasing numbers from 1 to {total}, such as "
+            f"{list(range(2, total + 1, 2)) or [1]}"
+        )
+    return chosen
+
+
+def _inside(weights: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): weight for name, weight in weights.items() if name.startswith(prefix)}

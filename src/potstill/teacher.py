@@ -1,0 +1,114 @@
+"""The teacher answers live or from memory on disk; a method sees no difference.
+
+What is the same size for every text (logits, [CLS] of wanted layers) is remembered, once per example, ever, and shared
+by all recipes. What grows with the text is asked live.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+import xxhash
+from transformers import PreTrainedModel
+
+from potstill.batches import Source
+from potstill.errors import InputError
+from potstill.listening import listen
+from potstill.memory import Memory
+from potstill.signals import Batch, Signals, Wants, nothing
+
+BLOCK = 2048  # examples per shard of memory: what is lost at most when the machine goes down
+ASKED_AT_ONCE = 4096  # padded tokens
+
+
+class Teacher:
+    """A model and its memory; or, without a model, the answers that a file carries."""
+
+    def __init__(self, model: PreTrainedModel | None, memory: Memory | None, device: torch.device) -> None:
+        self.model = model.eval().requires_grad_(False).to(device) if model is not None else None
+        self.memory, self.device = memory, device
+        self.seconds = 0.0  # spent asking the model
+
+    def signals(self, batch: Batch, wants: Wants) -> Signals:
+        """The wanted signals for one batch, rows in its order."""
+        if wants == Wants():
+            return Signals()
+        if self.memory is None or wants.per_token:
+            return self._ask(batch, wants)
+        keys = batch.keys.cpu().numpy()
+        known = batch.taught.cpu().numpy()
+        read = {name: self._read(keys, known, name) for name in columns(wants)}
+        cls = [read[f"cls.{layer}"] for layer in wants.cls]
+        return Signals(
+            logits=torch.from_numpy(read["logits"]).to(self.device) if wants.logits else nothing(),
+            cls=torch.from_numpy(np.stack(cls, 1)).to(self.device) if cls else nothing(),
+        )
+
+    def _read(self, keys: np.ndarray, known: np.ndarray, column: str) -> np.ndarray:
+        assert self.memory is not None
+        if known.all():
+            return self.memory.read(keys, column)
+        answers = self.memory.read(keys[known], column) if known.any() else None
+        filled = np.zeros((len(keys), *(answers.shape[1:] if answers is not None else (1,))), np.float32)
+        if answers is not None:
+            filled[known] = answers
+        return filled
+
+    def _ask(self, batch: Batch, wants: Wants) -> Signals:
+        if self.model is None:
+            raise InputError("the teacher is a file of answers and has no layers to show; use a method of logits alone, such as method = 'soft_targets'")
+        begun = time.perf_counter()
+        with torch.inference_mode():
+            heard = listen(self.model, batch.teacher.to(self.device), wants)
+        self.seconds += time.perf_counter() - begun
+        return heard
+
+    def remember(self, source: Source, wants: Wants, progress: Callable[[int], None] | None = None) -> int:
+        """Ask for what memory lacks of these examples; returns how many were asked. A stopped call goes on where it was."""
+        if self.memory is None or self.model is None or wants.per_token or wants == Wants():
+            return 0
+        names = columns(wants)
+        with self.memory.lock():
+            keys = np.asarray(source.examples.keys[source.examples.index])
+            unknown = np.flatnonzero(self.memory.missing(keys, names))
+            _, first = np.unique(keys[unknown], return_index=True)
+            unknown = unknown[np.sort(first)]
+            for begin in range(0, len(unknown), BLOCK):
+                block = unknown[begin : begin + BLOCK]
+                part = Source(source.task, source.examples.take(block), source.teacher, source.teacher)
+                self.memory.write(keys[block], self._ask_all(part, wants, progress))
+        return len(unknown)
+
+    def _ask_all(self, source: Source, wants: Wants, progress: Callable[[int], None] | None) -> dict[str, np.ndarray]:
+        answers: dict[str, np.ndarray] = {}
+        for positions, batch in source.in_order(ASKED_AT_ONCE):
+            heard = self._ask(batch, wants)
+            found = {f"cls.{layer}": heard.cls[:, place] for place, layer in enumerate(wants.cls)}
+            if wants.logits:
+                found["logits"] = heard.logits
+            for name, value in found.items():
+                array = value.float().cpu().numpy()
+                answers.setdefault(name, np.empty((len(source.examples), *array.shape[1:]), np.float32))[positions] = array
+            if progress:
+                progress(len(positions))
+        return answers
+
+
+def columns(wants: Wants) -> list[str]:
+    """The names under which memory keeps what was wanted."""
+    return [*(["logits"] if wants.logits else []), *(f"cls.{layer}" for layer in wants.cls)]
+
+
+def fingerprint(model: PreTrainedModel, tokenizer_print: str, length: int) -> str:
+    """Of all that decides an answer: weights, architecture, tokenizer, length, float type. The data set is not in it."""
+    digest = xxhash.xxh3_128()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())
+    shape = {k: v for k, v in model.config.to_dict().items() if k not in ("_name_or_path", "transformers_version")}
+    digest.update(json.dumps([shape, tokenizer_print, length, str(model.dtype)], sort_keys=True, default=str).encode())
+    return digest.hexdigest()

@@ -1,0 +1,269 @@
+"""The one training loop: a generator of steps for every method and task.
+
+Every micro-batch starts from its own seed, a function of (seed, stage, step, micro-batch), and every epoch's order is a
+function of (seed, stage, epoch). No random state is stored, and a resumed run is the uninterrupted one, bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from potstill import checkpoints, interrupts
+from potstill.anatomy import layer_count, undecayed, width
+from potstill.batches import Source, epoch_order, mix, step_batches
+from potstill.checkpoints import Checkpoint
+from potstill.errors import TrainingError
+from potstill.listening import Bridges, listen
+from potstill.methods import Method
+from potstill.recipe import Optimizer, Stage
+from potstill.signals import Batch
+from potstill.teacher import Teacher
+
+
+@dataclass(frozen=True)
+class Training:
+    """All that one stage's training follows from."""
+
+    models: list[PreTrainedModel]  # one per data set; those after the first share its encoder
+    teachers: list[Teacher]
+    sources: list[Source]
+    method: Method
+    stage: Stage
+    seed: int
+    number: int  # of the stage
+    folder: Path  # checkpoints and the best weights
+    accelerator: Accelerator
+    score: Callable[[], dict[str, float]]  # on dev; the first is the one to choose by, higher is better
+    save_every: int = 200
+
+
+@dataclass(frozen=True)
+class Step:
+    """One optimiser step, as it is shown and logged."""
+
+    step: int  # counted from 1
+    steps: int
+    epoch: int
+    loss: float
+    terms: dict[str, float]
+    gradient_norm: float
+    rate: float
+    examples: int
+    tokens: int
+    seconds: float
+    dev: dict[str, float] = field(default_factory=dict)  # filled where an epoch ended
+
+
+def train(training: Training, resume: Checkpoint | None = None) -> Generator[Step, None, float]:
+    """Train in place, step by step. At the end the models hold the best epoch's weights by dev, or the last one's; returns its score."""
+    stage, accelerator = training.stage, training.accelerator
+    network = nn.ModuleList([*training.models, bridges := make_bridges(training)]).to(accelerator.device)
+    optimizer = make_optimizer(stage.optimizer, training.models, bridges)
+    prepared = accelerator.prepare_optimizer(optimizer)
+    lengths = np.concatenate([source.lengths for source in training.sources])
+    starts = np.cumsum([0, *(len(source.examples) for source in training.sources[:-1])])
+    per_epoch = math.ceil(len(lengths) / stage.batch)
+    steps = math.ceil(stage.epochs * per_epoch)
+    progress = Progress()
+    if resume:
+        progress = Progress(**resume.state["progress"])
+        _fill(network, resume.tensors("weights"))
+        checkpoints.restore_optimizer(optimizer, resume.tensors("optimizer"), resume.state["optimizer"])
+        if accelerator.scaler is not None:
+            accelerator.scaler.load_state_dict(resume.state["scaler"])
+
+    def save() -> None:
+        tensors, meta = checkpoints.optimizer_tensors(optimizer)
+        scaler = accelerator.scaler.state_dict() if accelerator.scaler is not None else None
+        state = {"progress": vars(progress), "optimizer": meta, "scaler": scaler}
+        checkpoints.save(training.folder / "checkpoints", progress.step, {"weights": _weights(network), "optimizer": tensors}, state)
+        checkpoints.rotate(training.folder / "checkpoints", keep=1)
+
+    network.train()
+    order: list[np.ndarray] = []
+    while progress.step < steps and not progress.stopped:
+        epoch, place = divmod(progress.step, per_epoch)
+        if not order or place == 0:
+            order = epoch_order(lengths, stage.batch, training.seed, training.number, epoch, "order")
+        begun = time.perf_counter()
+        rate = set_rate(optimizer, stage.optimizer, progress.step, steps)
+        batches = step_batches(training.sources, order[place], lengths, starts, stage.tokens)
+        terms = gradients(training, bridges, batches, progress.step)
+        loss = sum(terms.values())
+        if not math.isfinite(loss):
+            raise TrainingError(f"step {progress.step + 1}: the loss is {loss} ({terms}); nothing of this step was kept. Lower optimizer.rate, or look at the rows")
+        norm = _clip(accelerator, network, stage.optimizer.clip)
+        if accelerator.scaler is None and not math.isfinite(norm):
+            raise TrainingError(f"step {progress.step + 1}: the gradient's norm is {norm}; nothing of this step was kept. Lower optimizer.rate")
+        prepared.step()
+        prepared.zero_grad(set_to_none=True)
+        progress.step += 1
+        counts = batches[0][1].counts
+        spent = time.perf_counter() - begun
+
+        dev: dict[str, float] = {}
+        if progress.step % per_epoch == 0 or progress.step == steps:
+            dev = training.score()
+            network.train()
+            if progress.note(next(iter(dev.values())), stage.patience):
+                checkpoints.save(training.folder / "best", progress.step, {"weights": _weights(network)}, {})
+            progress.history.append({"epoch": epoch + 1, "step": progress.step, **dev})
+        # told before it is saved: a log that is ahead of the checkpoint can be cut back, one behind it has a hole
+        yield Step(progress.step, steps, epoch + 1, loss, terms, norm, rate, counts["examples"], counts["tokens"], spent, dev)
+        asked = interrupts.asked()
+        if dev or asked or progress.step % training.save_every == 0:
+            save()
+            if progress.best_step:
+                checkpoints.rotate(training.folder / "best", keep=1, best=progress.best_step)
+        if asked:
+            raise interrupts.Interrupted(asked)
+
+    if stage.keep == "best" and progress.best_step:
+        best = checkpoints.load(training.folder / "best" / f"step-{progress.best_step:08d}")
+        _fill(network, best.tensors("weights"))
+    network.eval()
+    return float(progress.best or 0.0) if stage.keep == "best" else float(progress.history[-1]["dev"])
+
+
+@dataclass
+class Progress:
+    """What a resumed run must know of the past besides tensors."""
+
+    step: int = 0
+    best: float | None = None
+    best_step: int = 0
+    epochs_without_gain: int = 0
+    stopped: bool = False
+    history: list[dict[str, float]] = field(default_factory=list)  # what dev showed after each epoch
+
+    def note(self, score: float, patience: int | None) -> bool:
+        """Take an epoch's score; True where it is the best so far."""
+        better = self.best is None or score > self.best
+        if better:
+            self.best, self.best_step, self.epochs_without_gain = score, self.step, 0
+        else:
+            self.epochs_without_gain += 1
+            self.stopped = patience is not None and self.epochs_without_gain >= patience
+        return better
+
+
+def gradients(training: Training, bridges: Bridges, batches: list[tuple[int, Batch]], step: int) -> dict[str, float]:
+    """Gradients of one optimiser step, added into the parameters; returns each term's mean over the whole step."""
+    accelerator = training.accelerator
+    totals: dict[str, float] = {}
+    for place, (number, batch) in enumerate(batches):
+        torch.manual_seed(mix(training.seed, training.number, step, place, "dropout"))
+        model, teacher = training.models[number], training.teachers[number]
+        ours, theirs = training.method.wants(layer_count(model), teacher_layers(teacher, model))
+        batch = batch.to(accelerator.device)
+        answers = teacher.signals(batch, theirs)
+        with accelerator.autocast():
+            heard = listen(model, batch.student, ours, bridges)
+            terms = {name: term.mean(batch.counts) for name, term in training.method.losses(heard, answers, batch).items()}
+        accelerator.backward(torch.stack(list(terms.values())).sum())
+        for name, value in terms.items():
+            totals[name] = totals.get(name, 0.0) + float(value.detach())
+    return totals
+
+
+def teacher_layers(teacher: Teacher, model: PreTrainedModel) -> int:
+    """Of a teacher that is a file of answers there are none; its methods ask for logits alone."""
+    return layer_count(teacher.model) if teacher.model is not None else layer_count(model)
+
+
+def make_bridges(training: Training) -> Bridges:
+    model, teacher = training.models[0], training.teachers[0]
+    ours, _ = training.method.wants(layer_count(model), teacher_layers(teacher, model))
+    theirs = width(teacher.model) if teacher.model is not None else width(model)
+    return Bridges(ours, width(model), theirs, mix(training.seed, training.number, "bridges"))
+
+
+def make_optimizer(settings: Optimizer, models: list[PreTrainedModel], bridges: nn.Module) -> torch.optim.Optimizer:
+    """Biases and norms get no weight decay. Parameters that the models share are taken once."""
+    plain: list[Tensor] = []
+    decayed: list[Tensor] = []
+    seen: set[int] = set()
+    for model in models:
+        exempt = undecayed(model)
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad and id(parameter) not in seen:
+                seen.add(id(parameter))
+                (plain if name in exempt else decayed).append(parameter)
+    bridge_rate = settings.rate if settings.bridge_rate is None else settings.bridge_rate
+    groups: list[dict[str, Any]] = [
+        {"params": decayed, "weight_decay": settings.weight_decay, "full_rate": settings.rate},
+        {"params": plain, "weight_decay": 0.0, "full_rate": settings.rate},
+        {"params": list(bridges.parameters()), "weight_decay": 0.0, "full_rate": bridge_rate},
+    ]
+    groups = [group for group in groups if group["params"]]
+    if settings.name == "adamw":
+        return torch.optim.AdamW(groups, lr=settings.rate, fused=True)
+    if settings.name == "adadelta":
+        return torch.optim.Adadelta(groups, lr=settings.rate, rho=0.95)
+    return torch.optim.SGD(groups, lr=settings.rate, momentum=0.9)
+
+
+def set_rate(optimizer: torch.optim.Optimizer, settings: Optimizer, step: int, steps: int) -> float:
+    """Linear warm-up, then linear decay to zero or none: a function of the step, so there is no schedule to store."""
+    warm = settings.warmup * steps
+    share = (step + 1) / warm if step + 1 < warm else 1.0
+    if settings.decay == "linear" and share == 1.0:
+        share = (steps - step) / max(steps - warm, 1.0)
+    for group in optimizer.param_groups:
+        group["lr"] = group["full_rate"] * min(share, 1.0)
+    return settings.rate * min(share, 1.0)
+
+
+def _clip(accelerator: Accelerator, network: nn.Module, bound: float | None) -> float:
+    parameters = [parameter for parameter in network.parameters() if parameter.grad is not None]
+    return float(accelerator.clip_grad_norm_(parameters, math.inf if bound is None else bound))
+
+
+def _weights(network: nn.Module) -> dict[str, Tensor]:
+    """Parameters and lasting buffers, each once though models may share them."""
+    kept: dict[str, Tensor] = {}
+    seen: set[int] = set()
+    for name, tensor in network.state_dict(keep_vars=True).items():
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            kept[name] = tensor.detach()
+    return kept
+
+
+def _fill(network: nn.Module, saved: dict[str, Tensor]) -> None:
+    ours = _weights(network)
+    if ours.keys() != saved.keys():
+        raise TrainingError("the checkpoint belongs to another student or method; write --resume never --overwrite to begin anew")
+    with torch.no_grad():
+        for name, tensor in ours.items():
+            tensor.copy_(saved[name])
+
+
+def estimate(training: Training) -> tuple[int, float]:
+    """Steps, and seconds they will take, from one step of middle length that changes nothing."""
+    lengths = np.concatenate([source.lengths for source in training.sources])
+    starts = np.cumsum([0, *(len(source.examples) for source in training.sources[:-1])])
+    order = epoch_order(lengths, training.stage.batch, training.seed, training.number, 0, "order")
+    middle = sorted(order, key=lambda step: float(lengths[step].sum()))[len(order) // 2]
+    bridges = make_bridges(training)
+    network = nn.ModuleList([*training.models, bridges]).to(training.accelerator.device).train()
+    batches = step_batches(training.sources, middle, lengths, starts, training.stage.tokens)
+    spent = math.inf
+    for _ in range(2):  # the first pays for warming up
+        begun = time.perf_counter()
+        gradients(training, bridges, batches, 0)
+        spent = min(spent, time.perf_counter() - begun)
+        network.zero_grad(set_to_none=True)
+    steps = math.ceil(training.stage.epochs * len(order))
+    return steps, steps * spent

@@ -1,0 +1,19 @@
+"""Every test run has a cache of its own and no network."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    cache = tmp_path_factory.mktemp("cache")
+    os.environ["POTSTILL_CACHE"] = str(cache)
+    yield cache
+    del os.environ["POTSTILL_CACHE"]

@@ -1,0 +1,189 @@
+"""Small real things for tests: models and tokenizers of every architecture, and sentences with a sentiment to learn."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    BertTokenizer,
+    DistilBertTokenizer,
+    MPNetTokenizer,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+    RobertaTokenizer,
+)
+
+from potstill.students import Student
+
+torch.set_num_threads(1)  # for models as small as these, threads cost more than they bring
+
+ARCHITECTURES = ("bert", "roberta", "distilbert", "mpnet", "electra", "modernbert")
+LONGEST = 64  # tokens
+
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
+POSITIVE = _words("good great lovely funny warm brilliant charming clever moving superb delightful fresh honest bright")
+NEGATIVE = _words("bad awful boring dull cold clumsy stupid tedious terrible weak lazy dreadful stale fake ugly")
+NEUTRAL = _words("""the a this that one film movie story plot scene actor actress director script music camera ending
+beginning cast dialogue character hero city summer evening audience book sequel picture was is feels looks seems remains
+became and but with about from for every some two three hours minutes people watching quietly again never always almost
+rather very quite really Paris London yesterday today , . ! ; 7 1999""")
+
+
+def sentences(n: int, seed: int) -> list[tuple[str, int]]:
+    """n texts of 3 to 20 words with label 0 (negative words in it) or 1 (positive words), as many of each."""
+    chance = random.Random(seed)
+    rows = []
+    for place in range(n):
+        label = place % 2
+        words = chance.choices(NEUTRAL, k=chance.randint(2, 18))
+        for word in chance.sample(POSITIVE if label else NEGATIVE, k=1 + (len(words) > 5)):
+            words.insert(chance.randint(0, len(words)), word)
+        rows.append((" ".join(words), label))
+    chance.shuffle(rows)
+    return rows
+
+
+def write_csv(path: Path, rows: Iterable[Sequence[Any]], header: Sequence[str] = ("text", "label")) -> None:
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(header)
+        writer.writerows(rows)
+
+
+def small_model(
+    architecture: str,
+    layers: int = 4,
+    width: int = 32,
+    labels: Sequence[str] = ("negative", "positive"),
+    seed: int = 0,
+) -> Student:
+    """A random classifier with a trained tokenizer, its special tokens where the real ones have them."""
+    tokenizer = small_tokenizer(architecture)
+    shape: dict[str, Any] = {
+        "num_hidden_layers": layers,
+        "hidden_size": width,
+        "num_attention_heads": 4,
+        "hidden_dim" if architecture == "distilbert" else "intermediate_size": 2 * width,
+        "vocab_size": len(tokenizer),
+        "max_position_embeddings": LONGEST + (2 if architecture in ("roberta", "mpnet") else 0),
+        "initializer_range": 0.1,  # wide enough that texts get different logits without training
+    }
+    if architecture == "electra":
+        shape["embedding_size"] = width // 2
+    if architecture == "modernbert":
+        shape |= {"initializer_cutoff_factor": 3.0, "local_attention": 8}
+        shape |= {"cls_token_id": tokenizer.cls_token_id, "sep_token_id": tokenizer.sep_token_id}
+    if architecture in ("roberta", "mpnet", "modernbert"):
+        shape |= {"bos_token_id": tokenizer.cls_token_id, "eos_token_id": tokenizer.sep_token_id}
+    config = AutoConfig.for_model(architecture, pad_token_id=tokenizer.pad_token_id, **shape)
+    config.id2label = dict(enumerate(labels))
+    config.label2id = {label: index for index, label in enumerate(labels)}
+    config.problem_type = "single_label_classification" if len(labels) > 1 else "regression"
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = AutoModelForSequenceClassification.from_config(config)
+    return Student(model.eval(), tokenizer)
+
+
+def logits(student: Student, texts: Sequence[str]) -> torch.Tensor:
+    """(texts, classes), all in one padded batch."""
+    with torch.no_grad():
+        batch = student.tokenizer(list(texts), padding=True, return_tensors="pt")
+        answer: torch.Tensor = student.model(**batch).logits
+    return answer
+
+
+def same_weights(ours: Student, theirs: Student) -> bool:
+    """Bit for bit, under the same names."""
+    a, b = ours.model.state_dict(), theirs.model.state_dict()
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def small_tokenizer(architecture: str) -> PreTrainedTokenizerBase:
+    """WordPiece or byte-level BPE in the stock class of the architecture, trained on the sentences above."""
+    limit = {"model_max_length": LONGEST}
+    if architecture == "roberta":
+        pieces, merges = _byte_pairs()
+        vocabulary = _numbered(["<s>", "<pad>", "</s>", "<unk>", *pieces, "<mask>"])
+        return RobertaTokenizer(vocab=vocabulary, merges=merges, **limit)
+    if architecture == "modernbert":
+        return _modernbert_tokenizer(limit)
+    if architecture == "mpnet":
+        vocabulary = _numbered(["<s>", "<pad>", "</s>", "<unk>", "[UNK]", *_word_pieces(), "<mask>"])
+        return MPNetTokenizer(vocab=vocabulary, **limit)
+    unused = [f"[unused{number}]" for number in range(5)]
+    vocabulary = _numbered(["[PAD]", *unused, "[UNK]", "[CLS]", "[SEP]", "[MASK]", *_word_pieces()])
+    return (DistilBertTokenizer if architecture == "distilbert" else BertTokenizer)(vocab=vocabulary, **limit)
+
+
+def _modernbert_tokenizer(limit: dict[str, int]) -> PreTrainedTokenizerBase:
+    """The special tokens at the end of the vocabulary, and a run of spaces as an added token: so has the real one."""
+    pieces, merges = _byte_pairs()
+    backend = Tokenizer(models.BPE(vocab=_numbered(pieces), merges=merges))
+    backend.normalizer = normalizers.NFC()
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_tokens(["   "])
+    special = {f"{name.lower()}_token": f"[{name}]" for name in ("UNK", "CLS", "SEP", "PAD", "MASK")}
+    backend.add_special_tokens(list(special.values()))
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B [SEP]",
+        special_tokens=[(token, backend.token_to_id(token)) for token in ("[CLS]", "[SEP]")],
+    )
+    names = ["input_ids", "attention_mask"]
+    return PreTrainedTokenizerFast(tokenizer_object=backend, model_input_names=names, **special, **limit)
+
+
+def _numbered(pieces: list[str]) -> dict[str, int]:
+    return {piece: number for number, piece in enumerate(pieces)}
+
+
+@cache
+def _corpus() -> list[str]:
+    letters = "a b c d e f g h i j k l m n o p q r s t u v w x y z 0 1 2 3 4 5 6 7 8 9"
+    run_together = letters.replace(" ", "")  # so that every letter is also seen inside a word
+    return [text for text, _ in sentences(300, seed=7)] + [
+        letters,
+        run_together,
+        run_together[::-1],
+        ". , ! ? ; : ' - ( )",
+    ]
+
+
+@cache
+def _word_pieces() -> list[str]:
+    trained = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    trained.normalizer = normalizers.BertNormalizer()
+    trained.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trained.train_from_iterator(
+        _corpus(), trainers.WordPieceTrainer(vocab_size=420, special_tokens=["[UNK]"], show_progress=False)
+    )
+    return sorted(set(trained.get_vocab()) - {"[UNK]"}, key=trained.get_vocab().__getitem__)
+
+
+@cache
+def _byte_pairs() -> tuple[list[str], list[tuple[str, str]]]:
+    """Pieces in the order of their ids, and the merges."""
+    trained = Tokenizer(models.BPE())
+    trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trained.train_from_iterator(
+        _corpus(), trainers.BpeTrainer(vocab_size=500, initial_alphabet=alphabet, show_progress=False)
+    )
+    model = json.loads(trained.to_str())["model"]
+    return sorted(model["vocab"], key=model["vocab"].__getitem__), [tuple(merge) for merge in model["merges"]]

@@ -1,0 +1,406 @@
+"""Every way to make a student, found by its file, on every architecture: what it must keep and what it refuses."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from small import ARCHITECTURES, same_weights, sentences, small_model
+from small import logits as logits_of
+from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerFast
+
+from potstill import plugins, students
+from potstill.anatomy import encoder_layers, layer_count, layers_path, parameters, word_embeddings
+from potstill.errors import InputError
+from potstill.students import Context, Student, load_student, save_student
+from potstill.students.fresh import Fresh
+from potstill.students.keep_layers import KeepLayers, chosen_layers
+from potstill.students.trim_vocabulary import TrimVocabulary
+
+SHARED = Path(__file__).parents[2] / "shared"
+TEXTS = [text for text, _ in sentences(12, seed=1)]  # few enough that they do not use every piece
+BUILDERS = plugins.load("students")
+FIELDS = {"fresh": {"layers": 2, "width": 24}}  # where the defaults would make a test slow
+
+every_architecture = pytest.mark.parametrize("architecture", ARCHITECTURES)
+every_builder = pytest.mark.parametrize("name", BUILDERS)
+
+
+def logits(student: Student, texts: list[str] = TEXTS) -> torch.Tensor:
+    return logits_of(student, texts)
+
+
+def context(start: Student, texts: list[str] = TEXTS, seed: int = 0) -> Context:
+    def read() -> Iterator[str]:
+        yield from texts
+
+    return Context(start=start, seed=seed, texts=read)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory) -> dict[tuple[str, str], tuple[Student, Path]]:
+    """Each builder on each architecture, and where the result is saved."""
+    folder = tmp_path_factory.mktemp("students")
+    made = {}
+    for name, builder in BUILDERS.items():
+        for architecture in ARCHITECTURES:
+            start = small_model(architecture)
+            student = builder(**FIELDS.get(name, {})).build(start, context(start))
+            save_student(student, folder / f"{name}-{architecture}")
+            made[name, architecture] = student, folder / f"{name}-{architecture}"
+    return made
+
+
+@every_architecture
+@every_builder
+def test_saved_and_loaded_it_is_bit_equal(built, name, architecture):
+    student, folder = built[name, architecture]
+    again = load_student(folder)
+    assert same_weights(again, student)
+    assert again.tokenizer.backend_tokenizer.to_str() == student.tokenizer.backend_tokenizer.to_str()
+    assert again.tokenizer.model_input_names == student.tokenizer.model_input_names
+    assert not again.model.training
+    assert again.model.config.id2label == {0: "negative", 1: "positive"}
+    assert again.model.config.problem_type == "single_label_classification"
+    assert torch.equal(logits(again), logits(student))
+    save_student(again, folder.with_name(f"{folder.name}-again"))
+    for file in folder.iterdir():
+        assert (folder.with_name(f"{folder.name}-again") / file.name).read_bytes() == file.read_bytes(), file.name
+    assert not [file for file in folder.iterdir() if file.suffix in (".bin", ".pt", ".py", ".pkl")]
+
+
+PLAIN = """
+import json, sys
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
+torch.set_num_threads(1)
+texts, answers = json.loads(sys.argv[1]), {}
+for folder in sys.argv[2:]:
+    model, tokenizer = AutoModelForSequenceClassification.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    with torch.no_grad():
+        logits = model(**tokenizer(texts, padding=True, return_tensors="pt")).logits
+    answers[folder] = logits.tolist(), pipeline("text-classification", folder)(texts)
+assert not [name for name in sys.modules if name.startswith("potstill")]
+print(json.dumps(answers))
+"""
+
+
+def test_plain_transformers_reads_every_folder_alike(built):
+    """AutoModelForSequenceClassification and pipeline, in a process without potstill, give the same answers."""
+    folders = [str(folder) for _, folder in built.values()]
+    done = subprocess.run(
+        [sys.executable, "-c", PLAIN, json.dumps(TEXTS[:4]), *folders], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    answers = json.loads(done.stdout.splitlines()[-1])
+    for student, folder in built.values():
+        expected = logits(student, TEXTS[:4])
+        theirs, labelled = answers[str(folder)]
+        torch.testing.assert_close(torch.tensor(theirs), expected, rtol=0, atol=1e-6)
+        assert [one["label"] for one in labelled] == [("negative", "positive")[best] for best in expected.argmax(dim=1)]
+        scores = expected.softmax(dim=1).amax(dim=1)
+        torch.testing.assert_close(torch.tensor([one["score"] for one in labelled]), scores, rtol=0, atol=1e-5)
+
+
+@every_architecture
+@every_builder
+def test_building_changes_neither_what_it_is_given_nor_the_random_state(name, architecture):
+    current, start = small_model(architecture, seed=1), small_model(architecture)
+    before = copy.deepcopy(current), copy.deepcopy(start)
+    torch.manual_seed(3)
+    made = BUILDERS[name](**FIELDS.get(name, {})).build(current, context(start))
+    drawn = torch.rand(1)
+    torch.manual_seed(3)
+    assert torch.equal(drawn, torch.rand(1))
+    for student, old in zip((current, start), before, strict=True):
+        assert same_weights(student, old)
+        assert student.model.config.to_dict() == old.model.config.to_dict()
+        assert student.tokenizer.backend_tokenizer.to_str() == old.tokenizer.backend_tokenizer.to_str()
+    pointers = {parameter.data_ptr() for parameter in current.model.parameters()}
+    assert pointers.isdisjoint(parameter.data_ptr() for parameter in made.model.parameters())
+
+
+# keep_layers
+
+
+@every_architecture
+def test_keeping_all_layers_changes_nothing(architecture):
+    start = small_model(architecture)
+    assert torch.equal(logits(KeepLayers(4).build(start, context(start))), logits(start))
+
+
+@every_architecture
+def test_kept_layers_are_the_chosen_ones_and_all_else_comes_along(architecture):
+    start = small_model(architecture)
+    kept = KeepLayers([1, 3]).build(start, context(start))
+    assert layer_count(kept.model) == kept.model.config.num_hidden_layers == 2
+    for place, layer in ((0, 0), (1, 2)):
+        ours, theirs = encoder_layers(kept.model)[place], encoder_layers(start.model)[layer]
+        assert all(torch.equal(*pair) for pair in zip(ours.parameters(), theirs.parameters(), strict=True))
+    path = f"{layers_path(start.model)}."
+    outside = {name: weight for name, weight in start.model.state_dict().items() if not name.startswith(path)}
+    assert outside
+    assert all(torch.equal(kept.model.state_dict()[name], weight) for name, weight in outside.items())
+    if architecture == "modernbert":
+        types = start.model.config.layer_types
+        assert kept.model.config.layer_types == [types[0], types[2]]
+
+
+@every_architecture
+def test_kept_layers_compute_what_skipping_the_others_does(architecture):
+    """The student's logits are those of the start with the other layers taken out of its list by hand."""
+    start = small_model(architecture)
+    expected = copy.deepcopy(start)
+    layers = encoder_layers(expected.model)
+    del layers[1]
+    expected.model.config.num_hidden_layers = 3
+    if architecture == "modernbert":
+        del expected.model.config.layer_types[1]
+    assert torch.equal(logits(KeepLayers([1, 3, 4]).build(start, context(start))), logits(expected))
+
+
+@pytest.mark.parametrize(
+    ("layers", "of_12"),
+    [
+        (3, [1, 2, 3]),
+        ("first:2", [1, 2]),
+        ("last:3", [10, 11, 12]),
+        ("every:2", [2, 4, 6, 8, 10, 12]),
+        ("skip:3", [4, 8, 12]),
+        ("skip:6", [2, 4, 6, 8, 10, 12]),
+        ("skip:12", list(range(1, 13))),
+        ([2, 5, 12], [2, 5, 12]),
+        ((1,), [1]),
+    ],
+)
+def test_ways_to_choose_layers(layers, of_12):
+    assert chosen_layers(layers, 12) == of_12
+
+
+@pytest.mark.parametrize(
+    "layers", [0, 13, -1, "3", "some:3", "last:0", "skip:13", "every:", [], [0, 1], [3, 2], [2, 2], [13]]
+)
+def test_layers_that_are_not_there_are_refused(layers):
+    with pytest.raises(InputError, match=r"keep_layers: .* write"):
+        chosen_layers(layers, 12)
+
+
+def test_modernbert_must_keep_its_first_layer():
+    start = small_model("modernbert")
+    with pytest.raises(InputError, match=r"layers = \[1, 4\]"):
+        KeepLayers("every:2").build(start, context(start))
+
+
+# fresh
+
+
+@every_architecture
+def test_fresh_has_the_shape_that_was_asked_for(architecture):
+    start = small_model(architecture)
+    made = Fresh(layers=2, width=48, feed_forward=80, heads=6).build(start, context(start))
+    assert type(made.model) is type(start.model)
+    assert layer_count(made.model) == 2
+    assert word_embeddings(made.model).weight.shape == (len(start.tokenizer), 48)
+    assert made.model.config.num_attention_heads == 6
+    assert made.model.config.max_position_embeddings == start.model.config.max_position_embeddings
+    assert logits(made).shape == (len(TEXTS), 2)
+    attention_and_feed_forward = {  # per layer, biases and norms included
+        "modernbert": 4 * 48 * 48 + 3 * 48 * 80 + 48,  # gated, without biases; the first layer has one norm less
+    }.get(architecture, 4 * (48 * 48 + 48) + 48 * 80 + 80 + 80 * 48 + 48 + 4 * 48)
+    shared = {"modernbert": 2 * 48, "mpnet": 32 * 6}.get(architecture, 0)  # norms; biases by distance and head
+    assert parameters(made.model)["layers"] == 2 * attention_and_feed_forward + shared
+
+
+def test_fresh_can_have_the_size_of_tinybert():
+    """The published TinyBERT (4 layers of 312 and 1200, BERT's vocabulary) has 14,350,248 weights without its head."""
+    start = small_model("bert")
+    start.model.resize_token_embeddings(30522)
+    start.model.config.max_position_embeddings = 512
+    made = Fresh(feed_forward=1200, heads=12).build(start, context(start))
+    assert sum(parameter.numel() for parameter in made.model.base_model.parameters()) == 14_350_248
+
+
+def test_fresh_weights_follow_the_seed():
+    start = small_model("bert")
+    first, again, other = (Fresh(1, 16).build(start, context(start, seed=seed)) for seed in (1, 1, 2))
+    assert same_weights(first, again)
+    assert not same_weights(first, other)
+
+
+@pytest.mark.parametrize("architecture", [a for a in ARCHITECTURES if a != "mpnet"])
+@pytest.mark.parametrize("of", ["bert", "modernbert"])
+def test_fresh_can_change_the_architecture(of, architecture, tmp_path):
+    """It reads what its tokenizer gives, up to the same length, also when it has been saved."""
+    start = small_model(of)
+    save_student(Fresh(2, 24, architecture=architecture).build(start, context(start)), tmp_path / "student")
+    made = load_student(tmp_path / "student")
+    assert made.model.config.model_type == architecture
+    segments = of == "bert" and architecture in ("bert", "roberta", "electra")
+    assert ("token_type_ids" in made.tokenizer("film")) == segments
+    assert made.model.config.id2label == start.model.config.id2label
+    assert word_embeddings(made.model).padding_idx == start.tokenizer.pad_token_id
+    long = start.tokenizer(["film " * 100], truncation=True, return_tensors="pt")["input_ids"]
+    assert long.shape == (1, 64)
+    assert made.model(input_ids=long).logits.isfinite().all()
+    alone = torch.cat([logits(made, [text]) for text in TEXTS])
+    torch.testing.assert_close(logits(made), alone, rtol=0, atol=1e-5)  # padding is no part of the text
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"width": 24, "heads": 5}, "write heads = 1"),
+        ({"architecture": "gpt2"}, "write one of bert"),
+        ({"architecture": "mpnet"}, "write architecture = 'bert'"),  # its padding is always piece 1
+        ({"layers": 0}, "at least 1"),
+        ({"heads": -6}, "at least 1"),
+        ({"width": 25, "architecture": "modernbert"}, "write width = 26"),
+    ],
+)
+def test_fresh_refuses_shapes_that_cannot_be(fields, message):
+    start = small_model("bert")
+    with pytest.raises(InputError, match=message):
+        Fresh(**fields).build(start, context(start))
+
+
+def test_heads_are_about_64_wide():
+    start = small_model("bert")
+    for width, heads in ((768, 12), (384, 6), (312, 6), (128, 2), (30, 1)):
+        assert Fresh(1, width).build(start, context(start)).model.config.num_attention_heads == heads
+
+
+# trim_vocabulary
+
+
+@every_architecture
+def test_trimming_keeps_pieces_and_logits(architecture):
+    start = small_model(architecture)
+    trimmed = TrimVocabulary().build(start, context(start))
+    assert [trimmed.tokenizer.tokenize(text) for text in TEXTS] == [start.tokenizer.tokenize(text) for text in TEXTS]
+    torch.testing.assert_close(logits(trimmed), logits(start), rtol=0, atol=1e-6)
+    table = word_embeddings(trimmed.model)
+    assert table.num_embeddings == len(trimmed.tokenizer) == trimmed.model.config.vocab_size
+    assert table.num_embeddings < len(start.tokenizer) - 20
+    assert sorted(trimmed.tokenizer.get_vocab().values()) == list(range(len(trimmed.tokenizer)))
+
+
+@every_architecture
+def test_trimming_keeps_special_tokens_and_spells_unseen_words(architecture):
+    start = small_model(architecture)
+    trimmed = TrimVocabulary().build(start, context(start))
+    assert trimmed.tokenizer.special_tokens_map == start.tokenizer.special_tokens_map
+    assert trimmed.tokenizer.unk_token_id not in trimmed.tokenizer("xylophone quiz 2035; juggled!")["input_ids"]
+    ours, theirs = (s.tokenizer("one film", "two", return_special_tokens_mask=True) for s in (trimmed, start))
+    assert trimmed.tokenizer.convert_ids_to_tokens(ours["input_ids"]) == start.tokenizer.convert_ids_to_tokens(
+        theirs["input_ids"]
+    )
+    before, after = (json.loads(s.tokenizer.backend_tokenizer.to_str()) for s in (start, trimmed))
+    for part in ("normalizer", "pre_tokenizer", "decoder"):
+        assert after[part] == before[part]
+    assert [token | {"id": 0} for token in after["added_tokens"]] == [t | {"id": 0} for t in before["added_tokens"]]
+    assert ours["special_tokens_mask"] == theirs["special_tokens_mask"]
+    assert (
+        trimmed.model.config.pad_token_id
+        == trimmed.tokenizer.pad_token_id
+        == word_embeddings(trimmed.model).padding_idx
+    )
+
+
+@every_architecture
+def test_trimming_rows_follow_their_pieces(architecture):
+    start = small_model(architecture)
+    trimmed = TrimVocabulary().build(start, context(start))
+    old, new = start.tokenizer.get_vocab(), trimmed.tokenizer.get_vocab()
+    rows = word_embeddings(start.model).weight[[old[piece] for piece in new]]
+    assert torch.equal(word_embeddings(trimmed.model).weight[list(new.values())], rows)
+
+
+def test_rare_pieces_go_when_a_minimum_is_given():
+    start = small_model("bert")
+    texts = ["film film story"]
+    assert "story" in TrimVocabulary(1).build(start, context(start, texts)).tokenizer.get_vocab()
+    trimmed = TrimVocabulary(2).build(start, context(start, texts))
+    assert trimmed.tokenizer.tokenize("film story") == ["film", "s", "##t", "##o", "##r", "##y"]
+
+
+def test_padding_keeps_its_id_where_positions_hang_on_it():
+    """RoBERTa counts positions from the padding's id: pieces before it stay even if no text uses them."""
+    start = small_model("roberta")
+    settings = json.loads(start.tokenizer.backend_tokenizer.to_str())
+    by_id = sorted(settings["model"]["vocab"], key=settings["model"]["vocab"].__getitem__)
+    by_id.remove("<pad>")
+    by_id.insert(450, "<pad>")  # behind pieces that no text uses
+    tokenizer = type(start.tokenizer)(
+        vocab={piece: number for number, piece in enumerate(by_id)},
+        merges=[tuple(merge) for merge in settings["model"]["merges"]],
+    )
+    model = small_model("roberta").model
+    config = copy.deepcopy(model.config)
+    config.pad_token_id, config.max_position_embeddings = 450, 64 + 451
+    start = Student(students.stock_model(config, None), tokenizer)
+    trimmed = TrimVocabulary().build(start, context(start))
+    assert trimmed.tokenizer.pad_token_id == 450
+    assert len(trimmed.tokenizer) < len(tokenizer)
+    torch.testing.assert_close(logits(trimmed), logits(start), rtol=0, atol=1e-6)
+
+
+def test_unigram_tokenizers_can_be_trimmed():
+    backend = Tokenizer(models.Unigram())
+    backend.pre_tokenizer = pre_tokenizers.Metaspace()
+    letters = "abcdefghijklmnopqrstuvwxyz0123456789.,;!"
+    special = ["<pad>", "<cls>", "<sep>", "<unk>"]
+    backend.train_from_iterator(
+        [text for text, _ in sentences(200, seed=4)],
+        trainers.UnigramTrainer(
+            vocab_size=250,
+            special_tokens=special,
+            unk_token="<unk>",
+            initial_alphabet=list(letters),
+            show_progress=False,
+        ),
+    )
+    backend.post_processor = processors.BertProcessing(("<sep>", 2), ("<cls>", 1))
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend, pad_token="<pad>", cls_token="<cls>", sep_token="<sep>", unk_token="<unk>"
+    )
+    start = Fresh(1, 16).build(Student(small_model("bert").model, tokenizer), context(small_model("bert")))
+    texts = [*(text for text in TEXTS if len(text) < 60), "a naïve film"]
+    trimmed = TrimVocabulary().build(start, context(start, texts))
+    assert len(trimmed.tokenizer) < len(tokenizer)
+    assert [trimmed.tokenizer.tokenize(text) for text in texts] == [tokenizer.tokenize(text) for text in texts]
+    torch.testing.assert_close(logits(trimmed, texts), logits(start, texts), rtol=0, atol=1e-6)
+
+
+def test_trimming_reads_texts_whole_and_in_any_state():
+    """A tokenizer left with truncation and padding, a text longer than the model reads, half a character."""
+    start = small_model("bert")
+    start.tokenizer("film", truncation=True, max_length=4, padding="max_length")
+    trimmed = TrimVocabulary().build(start, context(start, ["film " * 90 + "brilliant", "a \ud800 b", ""]))
+    assert "brilliant" in trimmed.tokenizer.get_vocab()
+
+
+def test_trimming_without_any_text_is_refused():
+    start = small_model("bert")
+    with pytest.raises(InputError, match="no text"):
+        TrimVocabulary().build(start, context(start, []))
+
+
+def test_a_real_model_without_pooler_and_head(tmp_path):
+    """gte-small, stored in float16: three of its layers, then only the pieces of some film reviews."""
+    if not (SHARED / "models" / "gte-small").is_dir():
+        pytest.skip("the folder ../shared with real models is not here")
+    start = load_student(SHARED / "models" / "gte-small", ["negative", "positive"], "single_label_classification")
+    kept = KeepLayers("skip:3").build(start, context(start))
+    assert parameters(kept.model)["layers"] == 3 * 1_774_464
+    trimmed = TrimVocabulary().build(kept, context(kept))
+    assert len(trimmed.tokenizer) < 400
+    torch.testing.assert_close(logits(trimmed), logits(kept), rtol=0, atol=1e-6)
+    save_student(trimmed, tmp_path / "student")
+    assert torch.equal(logits(load_student(tmp_path / "student")), logits(trimmed))

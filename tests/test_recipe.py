@@ -1,0 +1,423 @@
+"""Recipes: what is written is what is run, where each value comes from, and what a wrong word is answered."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from potstill import plugins
+from potstill.errors import InputError
+from potstill.recipe import Data, Optimizer, Recipe, Stage, cells, fingerprint, resolve, show, to_toml
+
+METHOD = '''"""Slow cooking (Cook, 1999)."""
+from __future__ import annotations
+from dataclasses import dataclass
+from typing import Literal
+
+@dataclass(frozen=True)
+class Slow:
+    """L = CE"""
+    temperature: float = 5.0
+    layers: tuple[int, ...] = (1, 2)
+    map: Literal["skip", "last"] = "skip"
+    limit: float | None = 1.0
+    warm: bool = False
+'''
+STUDENT = '''"""A slice of the teacher."""
+from dataclasses import dataclass
+
+@dataclass(frozen=True)
+class Slice:
+    layers: int
+    width: int | None = None
+'''
+BARE = """from dataclasses import dataclass
+
+@dataclass(frozen=True)
+class Whole:
+    pass
+"""
+MAKER = """from dataclasses import dataclass
+
+@dataclass(frozen=True)
+class Some:
+    rows: int = 10
+"""
+TEACHER_AND_DATA = 'teacher = "t"\n[data]\ntrain = "train.tsv"\n'
+
+
+@pytest.fixture(autouse=True)
+def plugged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A plug-in folder with one of each kind, so that these tests need no torch."""
+    folder = tmp_path / "plugged"
+    files = {
+        "methods/slow": METHOD,
+        "methods/quick": BARE,
+        "students/slice": STUDENT,
+        "students/whole": BARE,
+        "data/some": MAKER,
+    }
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.py").write_text(text)
+    monkeypatch.setenv("POTSTILL_PLUGINS", str(folder))
+    monkeypatch.setattr("potstill.short_forms.PLAIN_METHOD", "slow")
+    return folder
+
+
+@pytest.fixture
+def write(tmp_path: Path):
+    def written(text: str, name: str = "soup.toml") -> Path:
+        (tmp_path / name).write_text(text)
+        return tmp_path / name
+
+    return written
+
+
+@pytest.fixture
+def soup(write) -> Path:
+    return write(
+        'teacher = "t"\nstudent = "slice:3"\n[data]\ntrain = "train.tsv"\n'
+        '[[stage]]\nmethod = { name = "slow", temperature = 2.0 }\nepochs = 3\n'
+    )
+
+
+# ---- plug-ins
+
+
+def test_names_are_file_names_built_in_and_plugged(plugged: Path):
+    assert {"slow", "quick", "soft_targets", "patient"} <= set(plugins.names("methods"))
+    assert not any(name.startswith("_") for name in plugins.names("methods"))
+
+
+def test_listing_and_importing_recipes_needs_no_torch():
+    code = "import sys, potstill.recipe, potstill.plugins as p; p.names('methods'); sys.exit('torch' in sys.modules)"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], env={"PYTHONPATH": str(Path(plugins.__file__).parent.parent)}
+        ).returncode
+        == 0
+    )
+
+
+def test_a_plugin_may_not_take_a_built_in_name(plugged: Path):
+    (plugged / "methods" / "soft_targets.py").write_text(METHOD)
+    with pytest.raises(InputError, match="'soft_targets' exists already; give the file another name"):
+        plugins.names("methods")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("x = 1", "exactly one public dataclass, has none"),
+        (
+            METHOD
+            + METHOD.split('"""', 2)[2]
+            .replace("class Slow", "class Quick")
+            .replace("from __future__ import annotations", ""),
+            "has Slow, Quick",
+        ),
+        ("import no_such_module_anywhere", "cannot be loaded: ModuleNotFoundError"),
+    ],
+)
+def test_a_file_without_exactly_one_dataclass_is_refused(plugged: Path, text: str, told: str):
+    (plugged / "methods" / "odd.py").write_text(text)
+    with pytest.raises(InputError, match=told):
+        plugins.find("methods", "odd")
+
+
+def test_a_plugin_folder_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("POTSTILL_PLUGINS", "/no/such/folder")
+    with pytest.raises(InputError, match="POTSTILL_PLUGINS names /no/such/folder"):
+        plugins.names("data")
+
+
+def test_load_gives_every_dataclass(plugged: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(plugins, "BUILT_IN", tmp_path / "nothing")
+    assert {name: thing.__name__ for name, thing in plugins.load("methods").items()} == {
+        "slow": "Slow",
+        "quick": "Whole",
+    }
+
+
+def test_make_fills_in_and_converts_only_what_keeps_its_meaning():
+    made = plugins.make("methods", "slow", {"temperature": 3, "layers": [4, 8], "limit": "none"})
+    assert (made.temperature, made.layers, made.limit, made.map) == (3.0, (4, 8), None, "skip")
+    assert isinstance(made.temperature, float)
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"temprature": 1}, "method.slow has no 'temprature'; did you mean 'temperature'?"),
+        ({"temperature": "5"}, 'method.slow.temperature = "5": expected a number'),
+        ({"temperature": True}, "method.slow.temperature = true: expected a number"),
+        ({"layers": [1, 2.5]}, r"method.slow.layers = \[1, 2.5\]: expected a list \(of each: a whole number\)"),
+        ({"map": "slip"}, 'method.slow.map = "slip": expected "skip" or "last"'),
+        ({"warm": 1}, "method.slow.warm = 1: expected true or false"),
+    ],
+)
+def test_a_wrong_field_is_named_with_what_was_given_and_what_is_expected(fields: dict, told: str):
+    with pytest.raises(InputError, match=told):
+        plugins.make("methods", "slow", fields)
+
+
+def test_a_field_without_default_is_needed():
+    with pytest.raises(InputError, match=r"student.slice.layers is missing; write layers = … \(a whole number\)"):
+        plugins.make("students", "slice", {})
+
+
+def test_an_unknown_name_is_answered_with_the_nearest_and_all():
+    with pytest.raises(InputError, match=r"there is no method 'sloow'; did you mean 'slow'\? There are: .*patient"):
+        plugins.make("methods", "sloow", {})
+
+
+def test_describe_tells_the_paper_and_each_field():
+    line, fields = plugins.describe("methods", "slow")
+    assert line == "Slow cooking (Cook, 1999)."
+    assert fields[0] == ("temperature", "a number", "5.0")
+    assert fields[3] == ("limit", 'a number, or "none"', "1.0")
+    assert plugins.describe("students", "slice")[1][0] == ("layers", "a whole number", "needed")
+
+
+# ---- resolving
+
+
+def test_every_default_is_filled_in_and_its_source_told(soup: Path):
+    resolved = resolve(soup, {"seed": ("--seed", 7), "teacher": ("--teacher", None)}, ["method.layers=[3]"])
+    stage = resolved.recipe.stage[0]
+    assert stage.method == {
+        "name": "slow",
+        "temperature": 2.0,
+        "layers": [3],
+        "map": "skip",
+        "limit": 1.0,
+        "warm": False,
+    }
+    assert resolved.recipe.student == [{"build": "slice", "layers": 3, "width": None}]
+    assert resolved.recipe.name == "soup" and resolved.recipe.teacher == "t"
+    sources = resolved.sources
+    assert sources["stage.0.method.temperature"] == sources["student.0.layers"] == sources["teacher"] == "soup.toml"
+    assert sources["seed"] == "--seed"
+    assert sources["stage.0.method.layers"] == "--set"
+    assert sources["stage.0.method.map"] == sources["stage.0.batch"] == sources["length"] == "default"
+
+
+@pytest.mark.parametrize("path", ["stage.0.method.temperature", "stage.method.temperature", "method.temperature"])
+def test_the_only_stage_need_not_be_named(soup: Path, path: str):
+    resolved = resolve(soup, {}, [f"{path}=9"])
+    assert resolved.recipe.stage[0].method["temperature"] == 9.0
+    assert resolved.sources["stage.0.method.temperature"] == "--set"
+
+
+def test_sets_are_read_as_toml_values_and_bare_words(soup: Path):
+    sets = [
+        "optimizer.rate=1e-3",
+        "dropout=0",
+        "data.train=other.tsv",
+        "baseline=false",
+        "optimizer.clip=none",
+        "student=slice:2+whole",
+    ]
+    recipe = resolve(soup, {}, [*sets, 'data.test.far="far.tsv"', 'data.labels=["a", "b"]']).recipe
+    assert recipe.stage[0].optimizer == Optimizer(rate=1e-3, clip=None)
+    assert (recipe.dropout, recipe.baseline, recipe.data[0].train) == (0.0, False, "other.tsv")
+    assert recipe.data[0].test == {"far": "far.tsv"} and recipe.data[0].labels == ["a", "b"]
+    assert [one["build"] for one in recipe.student] == ["slice", "whole"] and recipe.student[0]["layers"] == 2
+
+
+def test_the_last_word_wins_flags_before_sets(soup: Path):
+    resolved = resolve(soup, {"stage.0.epochs": ("--epochs", 5)}, ["epochs=6", "epochs=7"])
+    assert resolved.recipe.stage[0].epochs == 7.0 and resolved.sources["stage.0.epochs"] == "--set"
+
+
+def test_another_method_drops_the_fields_of_the_first_and_the_same_method_keeps_them(soup: Path):
+    assert resolve(soup, {"method": ("--method", "quick")}).recipe.stage[0].method == {"name": "quick"}
+    assert resolve(soup, {"method": ("--method", "slow")}).recipe.stage[0].method["temperature"] == 2.0
+
+
+def test_a_recipe_may_be_flags_alone():
+    flags = {"teacher": ("--teacher", Path("t")), "data.train": ("--train", "a.tsv"), "data.test": ("--test", "b.tsv")}
+    recipe = resolve(None, {**flags, "student": ("--student", "slice:1")}).recipe
+    assert recipe.teacher == "t" and recipe.data == [Data(train="a.tsv", test={"test": "b.tsv"})]
+    assert recipe.stage == [Stage()] and recipe.stage[0].method["name"] == "slow"
+
+
+def test_stages_and_makers_are_reached_by_index(write):
+    path = write(TEACHER_AND_DATA + '[[stage]]\ndata = ["some:5"]\n[[stage]]\nreshape = "slice:1"\nmethod = "quick"\n')
+    recipe = resolve(path, {}, ["stage.0.data.rows=6", "stage.1.reshape.0.layers=2", "stage.1.epochs=1"]).recipe
+    assert recipe.stage[0].data == [{"make": "some", "rows": 6}]
+    assert recipe.stage[1].reshape[0]["layers"] == 2 and recipe.stage[1].epochs == 1.0
+    with pytest.raises(InputError, match=r"there are 2 stages: write stage.0.epochs"):
+        resolve(path, {}, ["epochs=1"])
+
+
+@pytest.mark.parametrize(
+    ("sets", "told"),
+    [
+        (["method.temprature=1"], "there is no 'method.temprature' in the recipe; did you mean 'method.temperature'?"),
+        (["stage.0.epoch=1"], "did you mean 'stage.0.epochs'?"),
+        (["sed=1"], "did you mean 'seed'?"),
+        (["seed"], "--set seed: has no value; write --set seed=VALUE"),
+        (["seed=1.5"], "recipe: seed = 1.5: expected a whole number at least 0"),
+        (["epochs=0"], "recipe: stage.0.epochs = 0: expected a number more than 0"),
+        (["name=../up"], 'recipe: name = "../up" names files'),
+        (["keep=worst"], 'recipe: stage.0.keep = "worst": expected "best" or "last"'),
+        (["optimizer.clip=-1"], 'expected a number more than 0, or "none"'),
+        (["student=slcie:3"], "there is no student 'slcie'; did you mean 'slice'?"),
+        (["student=whole:3"], "student.whole takes no value; write 'whole'"),
+        (["method=3"], "expected a table"),
+        (
+            ['grid={"method.temperature"=[1, "x"]}'],
+            'grid, at {"method.temperature": "x"}: method.slow.temperature = "x"',
+        ),
+        (['grid={"method.heat"=[1]}'], "there is no 'method.heat' in the recipe"),
+        (["grid.seed=[]"], "recipe: grid.seed is empty"),
+    ],
+)
+def test_wrong_sets_are_answered_with_what_to_write(soup: Path, sets: list[str], told: str):
+    with pytest.raises(InputError) as error:
+        resolve(soup, {}, sets)
+    assert told in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("techer = 't'\n[data]\ntrain='x'", "recipe: has no 'techer'; did you mean 'teacher'?"),
+        ("[data]\ntrain='x'\n[[stage]]\nepoch=1", "recipe: stage.0 has no 'epoch'; did you mean 'epochs'?"),
+        (
+            "[data]\ntrain='x'\n[[stage]]\noptimizer={rat=1}",
+            "recipe: stage.0.optimizer has no 'rat'; did you mean 'rate'?",
+        ),
+        ("teacher='t'", "recipe: data.0.train is missing; write data.train = … (a text)"),
+        ("[data]\ntrain='x'\ntest={\"../a\"='b'}", "names files"),
+        ("[data]\ntrain='x'\n[[data]]\ntrain='y'", ":3: "),
+        ("[[data]]\ntrain='x'\n[[data]]\ntrain='y'", "give each [[data]] a name of its own"),
+        ("seed = 1\nteacher = t\n", "soup.toml:2: Invalid value"),
+        ("teacher = 'x\n", "soup.toml:1: "),
+        ("data = 3", "recipe: data = 3: expected a table"),
+        ("stage = []\n[data]\ntrain='x'", "recipe: stage is empty"),
+    ],
+)
+def test_wrong_files_are_answered_with_the_place_and_what_to_write(write, text: str, told: str):
+    with pytest.raises(InputError) as error:
+        resolve(write(text))
+    assert told in str(error.value)
+
+
+def test_files_that_are_not_there_or_not_text(tmp_path: Path):
+    with pytest.raises(InputError, match=r"there is no file .*soap.toml"):
+        resolve(tmp_path / "soap.toml")
+    with pytest.raises(InputError, match=r"there is no recipe 'pkd-sst3'; did you mean 'pkd-sst2'\?"):
+        resolve("pkd-sst3")
+    (tmp_path / "latin.toml").write_bytes(b"seed = 1\nteacher = 'caf\xe9'")
+    with pytest.raises(InputError, match=r"latin\.toml:2: is not UTF-8"):
+        resolve(tmp_path / "latin.toml")
+
+
+# ---- a run is a value
+
+
+def test_a_grid_is_every_combination_and_each_cell_has_none(soup: Path):
+    recipe = resolve(
+        soup, {}, ['grid={"optimizer.rate"=[1e-5, 2e-5], "method.temperature"=[1, 2, 3], "student"=["slice:1"]}']
+    ).recipe
+    found = cells(recipe)
+    assert len(found) == 6 and len({fingerprint(cell) for _, cell in found}) == 6
+    chosen, last = found[-1]
+    assert chosen == {"optimizer.rate": 2e-5, "method.temperature": 3, "student": "slice:1"}
+    assert (last.stage[0].optimizer.rate, last.stage[0].method["temperature"], last.student[0]["layers"]) == (
+        2e-5,
+        3.0,
+        1,
+    )
+    assert last.grid == {} and last.stage[0].epochs == 3.0
+    assert cells(last) == [({}, last)]
+
+
+def test_recipes_do_not_change(soup: Path):
+    recipe = resolve(soup).recipe
+    with pytest.raises(Exception, match="frozen"):
+        recipe.seed = 3
+
+
+def test_show_has_one_line_per_value_with_its_source(soup: Path):
+    resolved = resolve(soup, {}, ["method.temperature=4"])
+    lines = show(resolved).splitlines()
+    assert len(lines) == len(resolved.sources)
+    line = next(line for line in lines if line.startswith("stage.0.method.temperature"))
+    assert line.split("#")[0].strip() == "stage.0.method.temperature = 4.0" and line.endswith("# --set")
+
+
+def test_the_fingerprint_follows_what_decides_the_results_alone(soup: Path):
+    plain = fingerprint(resolve(soup).recipe)
+    for free in ("name=other", "tracker=tensorboard", "memory=m", "save_every=5", "force=true"):
+        assert fingerprint(resolve(soup, {}, [free]).recipe) == plain
+    for deciding in (
+        "seed=1",
+        "method.temperature=4",
+        "teacher=u",
+        "data.train=y.tsv",
+        "optimizer.clip=none",
+        "data.test=x.tsv",
+        "student=slice:2",
+    ):
+        assert fingerprint(resolve(soup, {}, [deciding]).recipe) != plain
+
+
+words = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+anything = st.fixed_dictionaries(
+    {
+        "data": st.lists(
+            st.builds(
+                dict,
+                train=words,
+                dev=st.none() | words.filter(lambda word: word != "none"),
+                test=st.dictionaries(st.sampled_from(["test", "m", "mm"]), words),
+                labels=st.none() | st.lists(words),
+                class_weights=st.none() | st.just("balanced") | st.lists(st.floats(0.1, 9)),
+            ),
+            min_size=1,
+            max_size=1,
+        ),
+        "student": st.sampled_from([[], "slice:3", "slice:2+whole", [{"build": "slice", "layers": 1, "width": 9}]]),
+        "stage": st.lists(
+            st.builds(
+                dict,
+                method=st.builds(
+                    dict,
+                    name=st.just("slow"),
+                    limit=st.sampled_from([None, 1.0, 2.5]),
+                    layers=st.lists(st.integers(0, 9)),
+                ),
+                optimizer=st.builds(dict, clip=st.none() | st.floats(0.01, 9), rate=st.floats(1e-9, 1)),
+                patience=st.none() | st.integers(1, 9),
+                data=st.sampled_from([[], "some", "some:3"]),
+            ),
+            min_size=1,
+            max_size=3,
+        ),
+        "seed": st.integers(0, 2**63 - 1),
+        "dropout": st.none() | st.floats(0, 0.99),
+        "grid": st.dictionaries(
+            st.sampled_from(["seed", "length"]), st.lists(st.integers(3, 9), min_size=1, max_size=2)
+        ),
+    }
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(tree=anything)
+def test_what_is_written_is_read_as_the_same_recipe(tree: dict, tmp_path: Path):
+    recipe = Recipe.model_validate({"name": "soup", **tree})
+    path = tmp_path / "again.toml"
+    path.write_text(to_toml(recipe), encoding="utf-8", newline="")
+    again = resolve(path).recipe
+    assert again == recipe
+    assert fingerprint(again) == fingerprint(recipe)

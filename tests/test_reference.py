@@ -1,0 +1,225 @@
+"""Losses, layer maps and metrics meet the numbers that the papers' own code gives.
+
+The folder is POTSTILL_REFERENCE (default ../shared/reference/dev); other files of the same form may be given. A file of
+a method that is not built yet is listed as such. Within a file that is covered, a case of an unknown kind fails.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from potstill import layers, losses, metrics
+from potstill.methods.patient import Patient
+from potstill.methods.soft_targets import SoftTargets
+from potstill.signals import Batch, Signals, Term, View
+
+FOLDER = Path(os.environ.get("POTSTILL_REFERENCE", Path(__file__).parents[1] / "../shared/reference/dev"))
+Case = dict[str, Any]
+
+
+def tensor(values: Any, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.tensor(values, dtype=dtype)
+
+
+def batch_of(labels: list[int] | None, size: int) -> Batch:
+    """Examples with labels alone: all that losses of one prediction per example read."""
+    at = torch.stack([torch.arange(size), torch.zeros(size, dtype=torch.long)], 1)
+    view = View({}, torch.ones(size, 1, dtype=torch.bool), at)
+    targets = torch.tensor(labels if labels is not None else [0] * size)
+    known = torch.full((size,), labels is not None)
+    counts: Any = {"examples": size, "predictions": size, "labelled": size, "tokens": size}
+    return Batch(torch.arange(size), view, view, targets, known, torch.ones(size, dtype=torch.bool), counts, "class")
+
+
+def close(found: Any, expected: Any, dtype: torch.dtype = torch.float64, loose: float = 1.0) -> None:
+    """1e-9 relative in float64, 1e-5 in float32; absolute below one, since differences of large numbers keep no more."""
+    tolerance = loose * (1e-9 if dtype == torch.float64 else 1e-5)
+    torch.testing.assert_close(
+        torch.as_tensor(found, dtype=torch.float64), torch.as_tensor(expected, dtype=torch.float64), rtol=tolerance, atol=tolerance
+    )
+
+
+def value(terms: dict[str, Term], name: str, batch: Batch) -> Tensor:
+    return terms[name].mean(batch.counts)
+
+
+def total(terms: dict[str, Term], batch: Batch) -> Tensor:
+    return torch.stack([term.mean(batch.counts) for term in terms.values()]).sum()
+
+
+def objective(case: Case, dtype: torch.dtype) -> tuple[Tensor, Tensor, dict[str, Term], Batch, Tensor | None]:
+    inputs, settings = case["inputs"], case["settings"]
+    student = tensor(inputs["student_logits"], dtype).requires_grad_()
+    teacher = tensor(inputs["teacher_logits"], dtype) if inputs["teacher_logits"] is not None else None
+    batch = batch_of(inputs["labels"], len(student))
+    method = SoftTargets(temperature=settings["T"], alpha=settings["alpha"])
+    terms = method.losses(Signals(logits=student), Signals(logits=teacher if teacher is not None else student.detach()), batch)
+    return student, total(terms, batch), terms, batch, teacher
+
+
+def check_hinton(case: Case) -> None:
+    expected, settings = case["expected"], case["settings"]
+    for dtype in (torch.float64, torch.float32):
+        loose = 100.0 if "very_large" in case["name"] else 1.0
+        student, whole, _, batch, teacher = objective(case, dtype)
+        assert teacher is not None
+        each = losses.soft_targets(student, teacher, settings["T"])
+        close(each.mean(), expected["soft_kl_batchmean_times_T2"], dtype, loose)
+        close(each / settings["T"] ** 2, expected["kl_per_example"], dtype, loose)
+        close(each.mean() / settings["T"] ** 2, expected["kl_batchmean"], dtype, loose)
+        close(losses.hard(student, batch).mean(batch.counts), expected["hard"], dtype, loose)
+        close(whole, expected["total"], dtype, loose)
+        (soft_gradient,) = torch.autograd.grad(each.mean(), student, retain_graph=True)
+        (gradient,) = torch.autograd.grad(whole, student)
+        close(soft_gradient, case["gradient_wrt_student_logits"]["soft"], dtype, loose)
+        close(gradient, case["gradient_wrt_student_logits"]["total"], dtype, loose)
+
+
+def check_soft_and_hard(case: Case) -> None:
+    """The authors' KL is also divided by the number of classes; `corrected` is the definition that we keep to."""
+    expected, alpha = case["expected"], case["settings"]["alpha"]
+    for dtype in (torch.float64, torch.float32):
+        loose = 100.0 if "very_large" in case["name"] else 1.0
+        student, whole, terms, batch, teacher = objective(case, dtype)
+        hard = losses.hard(student, batch).mean(batch.counts)
+        close(hard, expected["hard"], dtype, loose)
+        gradients = case["gradient_wrt_student_logits"]
+        if teacher is None:
+            close(whole, expected["total"], dtype, loose)
+            close(torch.autograd.grad(whole, student)[0], gradients["total"], dtype, loose)
+            continue
+        soft = losses.soft_targets(student, teacher, case["settings"]["T"]).mean()
+        classes = student.shape[1]
+        corrected = expected["corrected"]
+        close(soft, corrected["soft_batchmean"], dtype, loose)
+        close(soft / classes, expected["soft"], dtype, loose)
+        close(alpha * soft / classes + (1 - alpha) * hard, expected["total"], dtype, loose)
+        close(whole, corrected["total_batchmean"], dtype, loose)
+        close(value(terms, "soft", batch), alpha * corrected["soft_batchmean"], dtype, loose)
+        theirs = torch.autograd.grad(alpha * soft / classes + (1 - alpha) * hard, student, retain_graph=True)[0]
+        close(theirs, gradients["total"], dtype, loose)
+        close(torch.autograd.grad(whole, student)[0], gradients["corrected_total_batchmean"], dtype, loose)
+
+
+def check_patience(case: Case) -> None:
+    expected, unit = case["expected"], case["settings"]["normalized"]
+    paper = expected["paper_form_sum_over_layers_and_width"]
+    for dtype, name in ((torch.float64, "float64_without_half"), (torch.float32, "float32_without_half")):
+        student = tensor(case["inputs"]["student_cls"], dtype).requires_grad_()
+        teacher = tensor(case["inputs"]["teacher_cls"], dtype)
+        examples, count, width = student.shape
+        distance = losses.direction_distance if unit else losses.squared_distance
+        summed = distance(student, teacher).sum(1)  # (batch,)
+        close(summed.sum(), paper["summed_over_batch"], dtype)
+        close(summed.mean(), paper["mean_over_batch"], dtype)
+        close(summed.mean() / (count * width), expected[name], dtype)
+        (gradient,) = torch.autograd.grad(summed.mean() / (count * width), student)
+        close(gradient, case["gradient_wrt_student_cls"]["float64_without_half"], dtype)
+        if unit:  # the method's own two scales
+            logits, batch = torch.zeros(examples, 2, dtype=dtype), batch_of([0] * examples, examples)
+            signals = Signals(logits=logits, cls=student), Signals(logits=logits, cls=teacher)
+            close(value(Patient(beta=1.0, scale="mean").losses(*signals, batch), "patient", batch), expected[name], dtype)
+            close(value(Patient(beta=1.0, scale="sum").losses(*signals, batch), "patient", batch), paper["mean_over_batch"], dtype)
+
+
+def check_layer_map(case: Case) -> None:
+    expected, settings = case["expected"], case["settings"]
+    sizes = settings["student_layers"], settings["teacher_layers"]
+    for name in ("skip", "last"):
+        ours, theirs = layers.pairs(name, *sizes)
+        assert list(ours) == expected["student_layers_one_based"]
+        assert list(theirs) == expected[f"{name}_teacher_layers_one_based"]
+        assert [layer - 1 for layer in theirs] == expected[f"{name}_fc_layer_idx_zero_based"]
+
+
+def check_classification(case: Case) -> None:
+    labels, predictions = case["inputs"]["labels"], case["inputs"]["predictions"]
+    found = {
+        "accuracy": metrics.accuracy(labels, predictions),
+        "matthews": metrics.matthews(labels, predictions),
+        "f1_macro": metrics.f1(labels, predictions, "macro"),
+    }
+    if "f1_positive_class_1" in case["expected"]:
+        found["f1_positive_class_1"] = metrics.f1(labels, predictions, "binary")
+        found["precision"], found["recall"] = metrics.precision_recall(labels, predictions)
+        found["accuracy_and_f1_mean"] = (found["accuracy"] + found["f1_positive_class_1"]) / 2
+    for name, expected in case["expected"].items():
+        if name == "confusion":
+            pairs = list(zip(labels, predictions, strict=True))
+            found["confusion"] = {"tp": pairs.count((1, 1)), "fp": pairs.count((0, 1)), "fn": pairs.count((1, 0)), "tn": pairs.count((0, 0))}
+            assert found["confusion"] == expected
+        else:
+            close(found[name], expected)
+
+
+def check_regression(case: Case) -> None:
+    labels, predictions = case["inputs"]["labels"], case["inputs"]["predictions"]
+    both = {"pearson": metrics.pearson(labels, predictions), "spearman": metrics.spearman(labels, predictions)}
+    both["mean_of_both"] = (both["pearson"] + both["spearman"]) / 2
+    for name, expected in case["expected"].items():
+        close(both[name], expected)
+
+
+def check_answers(case: Case) -> None:
+    found = metrics.answer_scores(case["inputs"]["items"])
+    close(found["exact_match"], case["expected"]["exact_match"])
+    close(found["f1"], case["expected"]["f1"])
+    for ours, theirs in zip(found["per_question"], case["expected"]["per_question"], strict=True):
+        close(float(ours["exact"]), float(theirs["exact"]))
+        close(ours["f1"], theirs["f1"])
+
+
+def check_entities(case: Case) -> None:
+    gold, predicted = case["inputs"]["gold"], case["inputs"]["predicted"]
+    plain = metrics.entity_scores(gold, predicted)
+    strict = metrics.entity_scores(gold, predicted, scheme=case["settings"]["scheme"])
+    for name in ("precision", "recall", "f1"):
+        close(plain[name], case["expected"]["default_conlleval_like"][name])
+        close(strict[name], case["expected"]["strict"][name])
+
+
+CHECKS: dict[str, dict[str | None, Callable[[Case], None]]] = {
+    "hinton": {None: check_hinton},
+    "pkd": {"soft_and_hard": check_soft_and_hard, "patience": check_patience, "layer_map": check_layer_map},
+    "glue_metrics": {
+        "classification": check_classification,
+        "regression": check_regression,
+        "squad_v1.1": check_answers,
+        "ner": check_entities,
+    },
+}
+
+
+def cases() -> list[Any]:
+    if not FOLDER.is_dir():
+        return [pytest.param(None, None, marks=pytest.mark.skip(reason=f"no reference files in {FOLDER.name}; set POTSTILL_REFERENCE"))]
+    found = []
+    for path in sorted(FOLDER.glob("*.json")):
+        content = json.loads(path.read_text())
+        if content["name"] not in CHECKS:
+            found.append(pytest.param(None, None, id=content["name"], marks=pytest.mark.skip(reason=f"{content['name']}: not built yet")))
+        else:
+            found += [pytest.param(content["name"], case, id=f"{content['name']}-{case['name']}") for case in content["cases"]]
+    return found
+
+
+@pytest.mark.parametrize(("name", "case"), cases())
+def test_reference(name: str, case: Case) -> None:
+    kind = case.get("kind")
+    assert kind in CHECKS[name], f"{name}: no check for cases of kind {kind!r}"
+    CHECKS[name][kind](case)
+
+
+def test_reference_files_of_what_is_built_are_there() -> None:
+    if not FOLDER.is_dir():
+        pytest.skip("no reference files; set POTSTILL_REFERENCE")
+    names = {json.loads(path.read_text())["name"] for path in FOLDER.glob("*.json")}
+    assert names & set(CHECKS), f"no file in {FOLDER} is covered: {sorted(names)}"

@@ -1,0 +1,89 @@
+"""A teacher, rows and a student that fit together, small enough to train in a second."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from small import sentences, small_model, write_csv
+from transformers import PreTrainedModel
+
+from potstill import plugins
+from potstill.batches import Source, epoch_order, step_batches
+from potstill.examples import Examples, store, tokenise
+from potstill.listening import Bridges
+from potstill.memory import Memory
+from potstill.methods import Method
+from potstill.recipe import Stage
+from potstill.rows import open_table
+from potstill.students import Context, Student
+from potstill.tasks import Task, make_task
+from potstill.teacher import Teacher
+from potstill.training import Training, gradients, make_bridges, teacher_layers
+from potstill.anatomy import layer_count
+
+CPU = torch.device("cpu")
+METHODS = plugins.names("methods")
+
+
+@dataclass
+class World:
+    """The pieces of one small distillation."""
+
+    teacher: Student
+    student: Student
+    task: Task
+    examples: Examples
+    folder: Path
+
+    def source(self, examples: Examples | None = None) -> Source:
+        examples = self.examples if examples is None else examples
+        ours = tokenise(examples, self.student.tokenizer, 64)
+        return Source(self.task, examples, ours, tokenise(examples, self.teacher.tokenizer, 64))
+
+    def remembering(self, name: str = "memory") -> Teacher:
+        return Teacher(self.teacher.model, Memory(self.folder / name), CPU)
+
+    def live(self) -> Teacher:
+        return Teacher(self.teacher.model, None, CPU)
+
+    def training(self, method: Method | str, teacher: Teacher, source: Source | None = None, **stage: Any) -> Training:
+        method = plugins.make("methods", method, {}) if isinstance(method, str) else method
+        source = source or self.source()
+        _, asked = method.wants(layer_count(self.student.model), teacher_layers(teacher, self.student.model))
+        teacher.remember(source, asked)
+        settings = Stage(**{"batch": 8, "epochs": 1.0, **stage})
+        return Training([self.student.model], [teacher], [source], method, settings, 0, 0, self.folder / "stage", Accelerator(cpu=True), lambda: {"dev": 0.0})
+
+
+def make_world(folder: Path, layers: int = 2, width: int | None = None, rows: int = 48, architecture: str = "bert") -> World:
+    """`width` other than the teacher's 32 makes bridges necessary."""
+    write_csv(folder / "train.csv", sentences(rows, seed=1))
+    table = open_table(folder / "train.csv")
+    teacher = small_model(architecture, seed=3)
+    task, _ = make_task(None, teacher.model.config, ["0", "1"], None, "train.csv")
+    context = Context(start=teacher, seed=0, texts=lambda: iter(()))
+    fields = {"layers": layers} if width is None else {"layers": layers, "width": width, "heads": 4}
+    student = plugins.make("students", "keep_layers" if width is None else "fresh", fields).build(teacher, context)
+    return World(teacher, student, task, store(table, task), folder)
+
+
+def loss_and_norm(training: Training, step: Any = None, seed_step: int = 0) -> tuple[float, float]:
+    """Of one optimiser step, without taking it: two ways to say one thing must agree in both."""
+    for model in training.models:
+        model.train()
+        model.zero_grad(set_to_none=True)
+    lengths = training.sources[0].lengths
+    if step is None:
+        step = epoch_order(lengths, training.stage.batch, 0, "test")[0]
+    bridges = make_bridges(training)
+    terms = gradients(training, bridges, step_batches(training.sources, step, lengths, torch.zeros(1, dtype=torch.long).numpy(), training.stage.tokens), seed_step)
+    return sum(terms.values()), norm_of(training.models[0], bridges)
+
+
+def norm_of(model: PreTrainedModel, bridges: Bridges) -> float:
+    every = [p.grad for p in [*model.parameters(), *bridges.parameters()] if p.grad is not None]
+    return float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g.double()) for g in every])))
