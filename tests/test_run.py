@@ -62,9 +62,20 @@ def test_finetune_makes_a_teacher(home: Path) -> None:
     assert found["models"]["fine-tuned"]["quality"]["task"]["test"]["accuracy"] > 0.9
 
 
-def test_distill_prints_teacher_baseline_and_student_and_keeps_figures(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_distill_prints_teacher_baseline_and_student_and_keeps_figures(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "run"
-    words = ["distill", "--teacher", home / "teacher/student", *files(home), "--student", "keep_layers:2", "--method", "patient"]
+    words = [
+        "distill",
+        "--teacher",
+        home / "teacher/student",
+        *files(home),
+        "--student",
+        "keep_layers:2",
+        "--method",
+        "patient",
+    ]
     assert potstill(*words, "--epochs", "2", "--out", out, *FAST) == 0
     printed = capsys.readouterr().out
     assert all(name in printed for name in ("teacher", "fine-tuned", "distilled"))
@@ -73,14 +84,35 @@ def test_distill_prints_teacher_baseline_and_student_and_keeps_figures(home: Pat
     assert found["distilled"]["parameters"] < found["teacher"]["parameters"]
     assert 0 < found["distilled"]["quality"]["task"]["test"]["agreement"] <= 1
     header = (out / "stages/0/steps.csv").read_text().splitlines()[0].split(",")
-    assert header == ["step", "epoch", "loss", "hard", "soft", "patient", "gradient_norm", "rate", "examples", "tokens", "seconds"]
+    assert header == [
+        "step",
+        "epoch",
+        "loss",
+        "hard",
+        "soft",
+        "patient",
+        "gradient_norm",
+        "rate",
+        "examples",
+        "tokens",
+        "seconds",
+    ]
     assert potstill(*words, "--epochs", "2", "--out", out, *FAST) == 0  # complete already: nothing is trained again
     assert potstill(*words, "--epochs", "3", "--out", out, *FAST) == 2  # another run lies there
     assert potstill(*words, "--epochs", "1", "--out", out, "--overwrite", *FAST) == 0
 
 
 def test_a_trimmed_student_is_taught_by_a_teacher_with_the_whole_vocabulary(home: Path, tmp_path: Path) -> None:
-    words = ["distill", "--teacher", home / "teacher/student", *files(home), "--student", "keep_layers:2+trim_vocabulary", "--method", "hints"]
+    words = [
+        "distill",
+        "--teacher",
+        home / "teacher/student",
+        *files(home),
+        "--student",
+        "keep_layers:2+trim_vocabulary",
+        "--method",
+        "hints",
+    ]
     assert potstill(*words, "--epochs", "2", "--out", tmp_path / "run", "--no-baseline", *FAST) == 0
     found = measurements(tmp_path / "run")["models"]
     assert "fine-tuned" not in found
@@ -121,14 +153,31 @@ def test_a_grid_runs_every_cell_on_one_memory_and_keeps_the_best_by_dev(home: Pa
 def test_pairs_and_numbers_run_the_same_way(home: Path, tmp_path: Path) -> None:
     random.seed(0)
     rows = sentences(200, 5)
-    pairs = [(a, b, round(2.5 + 2 * (x - 0.5) + (y - 0.5) + 0.05, 2)) for (a, x), (b, y) in zip(rows, rows[::-1], strict=True)]
+    pairs = [
+        (a, b, round(2.5 + 2 * (x - 0.5) + (y - 0.5) + 0.05, 2))
+        for (a, x), (b, y) in zip(rows, rows[::-1], strict=True)
+    ]
     for name, part in (("train", pairs[:150]), ("dev", pairs[150:])):
         write_csv(tmp_path / f"{name}.csv", part, ("sentence1", "sentence2", "score"))
     data = ["--train", tmp_path / "train.csv", "--dev", tmp_path / "dev.csv", "--test", tmp_path / "dev.csv"]
-    assert potstill("finetune", home / "encoder", *data, "--epochs", "8", "--out", tmp_path / "teacher", "--batch", "16", *FAST) == 0
+    assert (
+        potstill(
+            "finetune", home / "encoder", *data, "--epochs", "8", "--out", tmp_path / "teacher", "--batch", "16", *FAST
+        )
+        == 0
+    )
     teacher = measurements(tmp_path / "teacher")["models"]["fine-tuned"]["quality"]["task"]["test"]
     assert teacher["pearson"] > 0.5
-    words = ["distill", "--teacher", tmp_path / "teacher/student", *data, "--student", "keep_layers:3", "--method", "patient"]
+    words = [
+        "distill",
+        "--teacher",
+        tmp_path / "teacher/student",
+        *data,
+        "--student",
+        "keep_layers:3",
+        "--method",
+        "patient",
+    ]
     assert potstill(*words, "--out", tmp_path / "run", "--epochs", "2", *FAST) == 0
     assert measurements(tmp_path / "run")["models"]["distilled"]["quality"]["task"]["test"]["pearson"] > 0.4
     (answer,) = predict(tmp_path / "run/student", [("a good film", "a bad film")])
@@ -136,11 +185,23 @@ def test_pairs_and_numbers_run_the_same_way(home: Path, tmp_path: Path) -> None:
 
 
 def test_label_sets_run_the_same_way(home: Path, tmp_path: Path) -> None:
-    rows = [{"text": text, "labels": (["good"] if label else []) + (["long"] if len(text.split()) > 9 else [])} for text, label in sentences(240, 6)]
+    rows = [
+        {"text": text, "labels": (["good"] if label else []) + (["long"] if len(text.split()) > 9 else [])}
+        for text, label in sentences(240, 6)
+    ]
     (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
     data = ["--train", tmp_path / "train.jsonl", "--test", tmp_path / "train.jsonl"]
     assert potstill("finetune", home / "encoder", *data, "--epochs", "4", "--out", tmp_path / "teacher", *FAST) == 0
-    words = ["distill", "--teacher", tmp_path / "teacher/student", *data, "--student", "keep_layers:2", "--method", "soft_targets"]
+    words = [
+        "distill",
+        "--teacher",
+        tmp_path / "teacher/student",
+        *data,
+        "--student",
+        "keep_layers:2",
+        "--method",
+        "soft_targets",
+    ]
     assert potstill(*words, "--out", tmp_path / "run", "--epochs", "2", *FAST) == 0
     assert measurements(tmp_path / "run")["models"]["distilled"]["quality"]["task"]["test"]["f1_micro"] > 0.8
     (answer,) = predict(tmp_path / "run/student", ["good good film"])
@@ -150,10 +211,22 @@ def test_label_sets_run_the_same_way(home: Path, tmp_path: Path) -> None:
 def test_rows_that_carry_answers_replace_the_teacher(home: Path, tmp_path: Path) -> None:
     """Some rows have no answer and some no label; each teaches by what it has."""
     rows = sentences(240, 7)
-    lines = [{"text": text, "label": label, "probabilities": [0.9 - 0.8 * label, 0.1 + 0.8 * label]} for text, label in rows]
+    lines = [
+        {"text": text, "label": label, "probabilities": [0.9 - 0.8 * label, 0.1 + 0.8 * label]} for text, label in rows
+    ]
     del lines[0]["probabilities"], lines[1]["label"]
     (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    words = ["distill", "--start", home / "encoder", "--train", tmp_path / "train.jsonl", "--test", home / "test.csv", "--student", "keep_layers:2"]
+    words = [
+        "distill",
+        "--start",
+        home / "encoder",
+        "--train",
+        tmp_path / "train.jsonl",
+        "--test",
+        home / "test.csv",
+        "--student",
+        "keep_layers:2",
+    ]
     assert potstill(*words, "--method", "logit_regression", "--out", tmp_path / "run", "--epochs", "4", *FAST) == 0
     found = measurements(tmp_path / "run")["models"]
     assert found["distilled"]["quality"]["task"]["test"]["accuracy"] > 0.85
@@ -163,7 +236,20 @@ def test_rows_that_carry_answers_replace_the_teacher(home: Path, tmp_path: Path)
 def test_one_student_learns_two_data_sets(home: Path, tmp_path: Path) -> None:
     rows = [(text, "long" if len(text.split()) > 9 else "short") for text, _ in sentences(240, 8)]
     write_csv(tmp_path / "size.csv", rows)
-    assert potstill("finetune", home / "encoder", "--train", tmp_path / "size.csv", "--epochs", "4", "--out", tmp_path / "size", *FAST) == 0
+    assert (
+        potstill(
+            "finetune",
+            home / "encoder",
+            "--train",
+            tmp_path / "size.csv",
+            "--epochs",
+            "4",
+            "--out",
+            tmp_path / "size",
+            *FAST,
+        )
+        == 0
+    )
     (tmp_path / "both.toml").write_text(
         f"""
         student = "keep_layers:2"
@@ -181,7 +267,12 @@ def test_one_student_learns_two_data_sets(home: Path, tmp_path: Path) -> None:
         test = "{tmp_path}/size.csv"
         """
     )
-    assert potstill("distill", tmp_path / "both.toml", "--out", tmp_path / "run", "--epochs", "4", "--method", "patient", *FAST) == 0
+    assert (
+        potstill(
+            "distill", tmp_path / "both.toml", "--out", tmp_path / "run", "--epochs", "4", "--method", "patient", *FAST
+        )
+        == 0
+    )
     quality = measurements(tmp_path / "run")["models"]["distilled"]["quality"]
     assert quality["mood"]["test"]["accuracy"] > 0.8 and quality["size"]["test"]["accuracy"] > 0.8
     mood, size = (students.load_student(tmp_path / "run" / name).model for name in ("student", "student-size"))
@@ -194,7 +285,25 @@ def test_class_weights_lift_the_rare_class(home: Path, tmp_path: Path) -> None:
     write_csv(tmp_path / "rare.csv", rows)
     shares = {}
     for name, more in (("plain", []), ("weighted", ["--set", 'data.class_weights="balanced"'])):
-        assert potstill("finetune", home / "encoder", "--train", tmp_path / "rare.csv", "--test", home / "test.csv", "--epochs", "1", *more, "--out", tmp_path / name, *FAST, "--rate", "0.0003") == 0
+        assert (
+            potstill(
+                "finetune",
+                home / "encoder",
+                "--train",
+                tmp_path / "rare.csv",
+                "--test",
+                home / "test.csv",
+                "--epochs",
+                "1",
+                *more,
+                "--out",
+                tmp_path / name,
+                *FAST,
+                "--rate",
+                "0.0003",
+            )
+            == 0
+        )
         answers = predict(tmp_path / name / "student", [text for text, _ in sentences(80, 3)])
         shares[name] = np.mean([one["probabilities"]["1"] for one in answers])
     assert shares["weighted"] > shares["plain"] + 0.1
@@ -213,23 +322,44 @@ def test_class_weights_lift_the_rare_class(home: Path, tmp_path: Path) -> None:
         (["--device", "cuda:7"], "--device cpu"),
     ],
 )
-def test_a_wrong_word_is_answered_with_the_right_one(words: list[str], told: str, home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_word_is_answered_with_the_right_one(
+    words: list[str], told: str, home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     plain = ["distill", "--teacher", str(home / "teacher/student"), *files(home), "--student", "keep_layers:2"]
     assert potstill(*plain, "--out", tmp_path / "run", *words) == 2
     assert told in capsys.readouterr().err
     assert not (tmp_path / "run/student").exists()
 
 
-def test_a_teacher_near_chance_is_refused_unless_forced(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["distill", *files(home), "--student", "keep_layers:1", "--method", "soft_targets", "--no-baseline", "--epochs", "1", *FAST]
+def test_a_teacher_near_chance_is_refused_unless_forced(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "distill",
+        *files(home),
+        "--student",
+        "keep_layers:1",
+        "--method",
+        "soft_targets",
+        "--no-baseline",
+        "--epochs",
+        "1",
+        *FAST,
+    ]
     assert potstill(*words, "--teacher", home / "encoder", "--out", tmp_path / "a") == 2
     assert "near chance" in capsys.readouterr().err
     turned = [(text, "negative" if label else "positive") for text, label in sentences(80, 2)]
     write_csv(tmp_path / "turned.csv", turned)
     named = students.load_student(home / "teacher/student")
-    named.model.config.id2label, named.model.config.label2id = {0: "negative", 1: "positive"}, {"negative": 0, "positive": 1}
+    named.model.config.id2label, named.model.config.label2id = (
+        {0: "negative", 1: "positive"},
+        {"negative": 0, "positive": 1},
+    )
     students.save_student(named, tmp_path / "named")
-    assert potstill(*words, "--teacher", tmp_path / "named", "--dev", tmp_path / "turned.csv", "--out", tmp_path / "b") == 2
+    assert (
+        potstill(*words, "--teacher", tmp_path / "named", "--dev", tmp_path / "turned.csv", "--out", tmp_path / "b")
+        == 2
+    )
     assert "wrong order" in capsys.readouterr().err
     assert potstill(*words, "--teacher", home / "encoder", "--out", tmp_path / "c", "--force") == 0
 
@@ -256,13 +386,33 @@ class OnlySoft:
 '''
     )
     monkeypatch.setenv("POTSTILL_PLUGINS", str(tmp_path / "plugins"))
-    words = ["distill", "--teacher", home / "teacher/student", *files(home), "--student", "keep_layers:2", "--method", "only_soft"]
-    assert potstill(*words, "--epochs", "2", "--no-baseline", "--set", "method.weight=2.0", "--out", tmp_path / "run", *FAST) == 0
+    words = [
+        "distill",
+        "--teacher",
+        home / "teacher/student",
+        *files(home),
+        "--student",
+        "keep_layers:2",
+        "--method",
+        "only_soft",
+    ]
+    assert (
+        potstill(
+            *words, "--epochs", "2", "--no-baseline", "--set", "method.weight=2.0", "--out", tmp_path / "run", *FAST
+        )
+        == 0
+    )
     assert measurements(tmp_path / "run")["models"]["distilled"]["quality"]["task"]["test"]["accuracy"] > 0.8
 
 
 def command(*words: str | Path, **more: Any) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-m", "potstill", *map(str, words)], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)
+    return subprocess.Popen(
+        [sys.executable, "-m", "potstill", *map(str, words)],
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        **more,
+    )
 
 
 def test_help_is_quick_and_without_torch() -> None:
@@ -271,12 +421,27 @@ def test_help_is_quick_and_without_torch() -> None:
         out, _ = helped.communicate()
     assert time.perf_counter() - begun < 1.0
     assert "distill" in out
-    loaded = subprocess.run([sys.executable, "-c", "import sys, potstill.cli; print('torch' in sys.modules)"], capture_output=True, text=True, check=True)
+    loaded = subprocess.run(
+        [sys.executable, "-c", "import sys, potstill.cli; print('torch' in sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert loaded.stdout.strip() == "False"
 
 
 def test_killed_and_asked_to_stop_runs_go_on_to_the_same_student(home: Path, tmp_path: Path) -> None:
-    words = ["distill", "--teacher", home / "teacher/student", *files(home), "--student", "keep_layers:2", "--method", "patient", "--no-baseline"]
+    words = [
+        "distill",
+        "--teacher",
+        home / "teacher/student",
+        *files(home),
+        "--student",
+        "keep_layers:2",
+        "--method",
+        "patient",
+        "--no-baseline",
+    ]
     words += ["--epochs", "12", "--set", "save_every=3", "--set", "optimizer.rate=0.003", "--length", "32", "--quiet"]
     alone = {**os.environ, "OMP_NUM_THREADS": "1"}  # bits are promised for one number of threads
     with command(*words, "--out", tmp_path / "whole", env=alone) as running:
@@ -285,7 +450,10 @@ def test_killed_and_asked_to_stop_runs_go_on_to_the_same_student(home: Path, tmp
         with command(*words, "--out", tmp_path / "run", env=alone) as running:
             steps = tmp_path / "run/stages/0/steps.csv"
             limit = time.monotonic() + 60
-            while not (steps.exists() and len(steps.read_text().splitlines()) > 4 + 15 * number) and time.monotonic() < limit:
+            while (
+                not (steps.exists() and len(steps.read_text().splitlines()) > 4 + 15 * number)
+                and time.monotonic() < limit
+            ):
                 time.sleep(0.02)
             running.send_signal(sent)
             _, told = running.communicate()
@@ -330,13 +498,35 @@ def test_awkward_texts_train(home: Path, tmp_path: Path) -> None:
     texts = ["", " ", "\ud800 lone", "🎬🎬", "אבג good", "good " * 20_000, "NA", "null", "a\nb", "\u202egood"]
     lines = [{"text": text, "label": place % 2} for place, text in enumerate(texts * 4)]
     (tmp_path / "awkward.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    words = ["distill", "--teacher", home / "teacher/student", "--train", tmp_path / "awkward.jsonl", "--dev", home / "dev.csv", "--student", "keep_layers:2"]
-    assert potstill(*words, "--method", "hints", "--epochs", "1", "--no-baseline", "--out", tmp_path / "run", *FAST) == 0
+    words = [
+        "distill",
+        "--teacher",
+        home / "teacher/student",
+        "--train",
+        tmp_path / "awkward.jsonl",
+        "--dev",
+        home / "dev.csv",
+        "--student",
+        "keep_layers:2",
+    ]
+    assert (
+        potstill(*words, "--method", "hints", "--epochs", "1", "--no-baseline", "--out", tmp_path / "run", *FAST) == 0
+    )
     assert len(list(predict(tmp_path / "run/student", texts))) == len(texts)
 
 
 def test_a_checkpoint_can_be_named(home: Path, tmp_path: Path) -> None:
-    words = ["distill", "--teacher", home / "teacher/student", *files(home), "--student", "keep_layers:2", "--method", "patient", "--no-baseline"]
+    words = [
+        "distill",
+        "--teacher",
+        home / "teacher/student",
+        *files(home),
+        "--student",
+        "keep_layers:2",
+        "--method",
+        "patient",
+        "--no-baseline",
+    ]
     words += ["--epochs", "2", *FAST]
     assert potstill(*words, "--out", tmp_path / "run", "--resume", tmp_path / "nothing") == 2
     shutil.rmtree(tmp_path / "run", ignore_errors=True)

@@ -12,6 +12,7 @@ from small import sentences, small_model, write_csv
 from transformers import PreTrainedModel
 
 from potstill import plugins
+from potstill.anatomy import layer_count
 from potstill.batches import Source, epoch_order, step_batches
 from potstill.examples import Examples, store, tokenise
 from potstill.listening import Bridges
@@ -23,7 +24,6 @@ from potstill.students import Context, Student
 from potstill.tasks import Task, make_task
 from potstill.teacher import Teacher
 from potstill.training import Training, gradients, make_bridges, teacher_layers
-from potstill.anatomy import layer_count
 
 CPU = torch.device("cpu")
 METHODS = plugins.names("methods")
@@ -56,10 +56,23 @@ class World:
         _, asked = method.wants(layer_count(self.student.model), teacher_layers(teacher, self.student.model))
         teacher.remember(source, asked)
         settings = Stage(**{"batch": 8, "epochs": 1.0, **stage})
-        return Training([self.student.model], [teacher], [source], method, settings, 0, 0, self.folder / "stage", Accelerator(cpu=True), lambda: {"dev": 0.0})
+        return Training(
+            [self.student.model],
+            [teacher],
+            [source],
+            method,
+            settings,
+            0,
+            0,
+            self.folder / "stage",
+            Accelerator(cpu=True),
+            lambda: {"dev": 0.0},
+        )
 
 
-def make_world(folder: Path, layers: int = 2, width: int | None = None, rows: int = 48, architecture: str = "bert") -> World:
+def make_world(
+    folder: Path, layers: int = 2, width: int | None = None, rows: int = 48, architecture: str = "bert"
+) -> World:
     """`width` other than the teacher's 32 makes bridges necessary."""
     write_csv(folder / "train.csv", sentences(rows, seed=1))
     table = open_table(folder / "train.csv")
@@ -80,7 +93,12 @@ def loss_and_norm(training: Training, step: Any = None, seed_step: int = 0) -> t
     if step is None:
         step = epoch_order(lengths, training.stage.batch, 0, "test")[0]
     bridges = make_bridges(training)
-    terms = gradients(training, bridges, step_batches(training.sources, step, lengths, torch.zeros(1, dtype=torch.long).numpy(), training.stage.tokens), seed_step)
+    terms = gradients(
+        training,
+        bridges,
+        step_batches(training.sources, step, lengths, torch.zeros(1, dtype=torch.long).numpy(), training.stage.tokens),
+        seed_step,
+    )
     return sum(terms.values()), norm_of(training.models[0], bridges)
 
 

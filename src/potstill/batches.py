@@ -18,7 +18,9 @@ from potstill.examples import Examples, Tokens
 from potstill.signals import Batch, Over, View, nothing
 from potstill.tasks import Task
 
-WINDOW = 64  # batches whose rows are sorted by length together: long enough for little padding, short enough to stay mixed
+WINDOW = (
+    64  # batches whose rows are sorted by length together: long enough for little padding, short enough to stay mixed
+)
 
 
 def mix(*parts: int | str) -> int:
@@ -60,7 +62,11 @@ def view(tokens: Tokens, rows: np.ndarray) -> View:
         ids[place, :length] = tokens.ids[begin : begin + length]
         segments[place, :length] = tokens.segments[begin : begin + length]
     real = torch.from_numpy(np.arange(longest)[None] < lengths[:, None])
-    made = {"input_ids": torch.from_numpy(ids), "attention_mask": real.long(), "token_type_ids": torch.from_numpy(segments)}
+    made = {
+        "input_ids": torch.from_numpy(ids),
+        "attention_mask": real.long(),
+        "token_type_ids": torch.from_numpy(segments),
+    }
     at = torch.stack([torch.arange(len(rows)), torch.zeros(len(rows), dtype=torch.long)], 1)
     return View({name: made[name] for name in tokens.names}, real, at)
 
@@ -73,7 +79,9 @@ class Source:
     examples: Examples
     student: Tokens
     teacher: Tokens  # the same object where the tokenizers agree
-    answered: np.ndarray | None = None  # (rows of the folder,) bool where a teacher's file lacks some answers; None = all
+    answered: np.ndarray | None = (
+        None  # (rows of the folder,) bool where a teacher's file lacks some answers; None = all
+    )
     class_weights: Tensor | None = None
 
     @property
@@ -92,7 +100,9 @@ class Source:
             teacher=reading if self.teacher is self.student else view(self.teacher, rows),
             targets=targets,
             labelled=torch.from_numpy(self.examples.labelled[rows]),
-            taught=torch.ones(len(rows), dtype=torch.bool) if self.answered is None else torch.from_numpy(self.answered[rows]),
+            taught=torch.ones(len(rows), dtype=torch.bool)
+            if self.answered is None
+            else torch.from_numpy(self.answered[rows]),
             counts=counts,
             outcome=self.task.outcome,
             class_weights=nothing() if self.class_weights is None else self.class_weights,
@@ -101,18 +111,27 @@ class Source:
     def count(self, positions: np.ndarray) -> dict[Over, int]:
         rows = self.examples.index[positions]
         labelled = int(self.examples.labelled[rows].sum())
-        return {"examples": len(rows), "predictions": len(rows), "labelled": labelled, "tokens": int(self.student.lengths(rows).sum())}
+        return {
+            "examples": len(rows),
+            "predictions": len(rows),
+            "labelled": labelled,
+            "tokens": int(self.student.lengths(rows).sum()),
+        }
 
     def in_order(self, tokens: int) -> Iterator[tuple[np.ndarray, Batch]]:
         """Every example once, in batches of like length, with its positions: for asking and scoring, not for training."""
         lengths = self.lengths
-        for begin in range(0, len(lengths), 4096):  # a bounded stretch at a time, so that memory does not grow with rows
+        for begin in range(
+            0, len(lengths), 4096
+        ):  # a bounded stretch at a time, so that memory does not grow with rows
             stretch = np.arange(begin, min(begin + 4096, len(lengths)))
             for positions in cut(stretch, lengths, tokens):
                 yield positions, self.batch(positions, self.count(positions))
 
 
-def step_batches(sources: Sequence[Source], step: np.ndarray, lengths: np.ndarray, starts: np.ndarray, tokens: int) -> list[tuple[int, Batch]]:
+def step_batches(
+    sources: Sequence[Source], step: np.ndarray, lengths: np.ndarray, starts: np.ndarray, tokens: int
+) -> list[tuple[int, Batch]]:
     """The micro-batches of one optimiser step, each of one data set (its number comes first), with the whole step's counts.
 
     Positions of all data sets are counted through: those of data set d begin at starts[d].

@@ -24,9 +24,14 @@ def build(recipe: Recipe, data: list[DataSet]) -> tuple[list[PreTrainedModel], P
     if recipe.start is not None or first.taught_by is None:
         begin = load_student(str(recipe.start), first.task.labels, first.task.problem, recipe.seed)
         if begin.model.config.num_labels != first.task.classes:
-            raise InputError(f"{recipe.start} has {begin.model.config.num_labels} classes, the task {first.task.classes}")
+            raise InputError(
+                f"{recipe.start} has {begin.model.config.num_labels} classes, the task {first.task.classes}"
+            )
         named = dict(enumerate(first.task.labels))
-        begin.model.config.id2label, begin.model.config.label2id = named, {label: number for number, label in named.items()}
+        begin.model.config.id2label, begin.model.config.label2id = (
+            named,
+            {label: number for number, label in named.items()},
+        )
         begin.model.config.problem_type = first.task.problem
     else:
         begin = Student(copy.deepcopy(first.taught_by.model).requires_grad_(True), first.taught_by.tokenizer)
@@ -50,7 +55,9 @@ def shape(current: Student, builders: list[dict[str, Any]], seed: int, start: St
     return current
 
 
-def reshape(stage: Stage, recipe: Recipe, models: list[PreTrainedModel], tokenizer: PreTrainedTokenizerBase, data: list[DataSet]) -> tuple[list[PreTrainedModel], PreTrainedTokenizerBase]:
+def reshape(
+    stage: Stage, recipe: Recipe, models: list[PreTrainedModel], tokenizer: PreTrainedTokenizerBase, data: list[DataSet]
+) -> tuple[list[PreTrainedModel], PreTrainedTokenizerBase]:
     if not stage.reshape:
         return models, tokenizer
     if len(models) > 1:

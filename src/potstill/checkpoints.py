@@ -45,7 +45,10 @@ class Checkpoint:
         if not FILE_NAME.fullmatch(path.name) or path.name != f"{name}.safetensors" or not path.is_file():
             groups = ", ".join(sorted(path.stem for path in self.folder.glob("*.safetensors")))
             raise InputError(f"{self.folder} holds no tensors called '{name}'; it holds: {groups}")
-        return load_file(path)
+        try:
+            return load_file(path)
+        except SafetensorError as error:  # with a checksum that fits: somebody made it so
+            raise InputError(f"{path} is not what safetensors writes ({error}); name another checkpoint") from error
 
 
 def save(folder: Path, step: int, tensors: dict[str, dict[str, Tensor]], state: dict[str, Any]) -> Checkpoint:

@@ -24,8 +24,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-RecipeName = Annotated[str | None, typer.Argument(help="A TOML file, or the name of a recipe that `potstill list recipes` shows.", metavar="[RECIPE]")]
-Train = Annotated[str | None, typer.Option(help="Rows to learn from: .csv .tsv .jsonl .parquet (also .gz), a data set's folder, or NAME:CONFIG:SPLIT of the hub.")]
+RecipeName = Annotated[
+    str | None,
+    typer.Argument(help="A TOML file, or the name of a recipe that `potstill list recipes` shows.", metavar="[RECIPE]"),
+]
+Train = Annotated[
+    str | None,
+    typer.Option(
+        help="Rows to learn from: .csv .tsv .jsonl .parquet (also .gz), a data set's folder, or NAME:CONFIG:SPLIT of the hub."
+    ),
+]
 Dev = Annotated[str | None, typer.Option(help="Rows to choose by. Without it a seeded tenth of train is held out.")]
 Test = Annotated[list[str] | None, typer.Option(help="Rows to report on; several as --test m=FILE --test mm=FILE.")]
 Out = Annotated[str | None, typer.Option(help="The run's folder; the student lies in OUT/student. Default: runs/NAME.")]
@@ -33,15 +41,29 @@ Text = Annotated[str | None, typer.Option(help="Column of the text, where its na
 Pair = Annotated[str | None, typer.Option(help="Column of the second text.")]
 Label = Annotated[str | None, typer.Option(help="Column of the label; several 0/1 columns as A,B,C.")]
 Labels = Annotated[str | None, typer.Option(help="Names of the classes in the order of the model's outputs, as A,B.")]
-TaskOption = Annotated[str | None, typer.Option("--task", help="classify, multilabel or regress, where it cannot be told from the model.")]
+TaskOption = Annotated[
+    str | None, typer.Option("--task", help="classify, multilabel or regress, where it cannot be told from the model.")
+]
 Epochs = Annotated[float | None, typer.Option(help="Passes over the training rows.")]
 BatchSize = Annotated[int | None, typer.Option("--batch", help="Examples per step.")]
 Rate = Annotated[float | None, typer.Option(help="Learning rate.")]
 Length = Annotated[int | None, typer.Option(help="Tokens read of each text at most.")]
 Seed = Annotated[int | None, typer.Option(help="Decides order, dropout and new weights.")]
 Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda, mps.")]
-Set = Annotated[list[str] | None, typer.Option("--set", help="Any field of the recipe: --set method.beta=500 --set seed=1 --set dropout=0.", metavar="PATH=VALUE")]
-Resume = Annotated[str, typer.Option(help="auto: go on where the same run stopped; a checkpoint's folder; or never.", metavar="auto|PATH|never")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="Any field of the recipe: --set method.beta=500 --set seed=1 --set dropout=0.",
+        metavar="PATH=VALUE",
+    ),
+]
+Resume = Annotated[
+    str,
+    typer.Option(
+        help="auto: go on where the same run stopped; a checkpoint's folder; or never.", metavar="auto|PATH|never"
+    ),
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run in OUT.")]
 Tracker = Annotated[str | None, typer.Option(help="none or tensorboard.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing but the result.")]
@@ -55,21 +77,34 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def options(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
 ) -> None: ...
 
 
 @app.command()
 def distill(
     recipe: RecipeName = None,
-    teacher: Annotated[str | None, typer.Option(help="The big model: a folder in Hugging Face's layout, or a hub name.")] = None,
+    teacher: Annotated[
+        str | None, typer.Option(help="The big model: a folder in Hugging Face's layout, or a hub name.")
+    ] = None,
     train: Train = None,
     dev: Dev = None,
     test: Test = None,
-    student: Annotated[str | None, typer.Option(help="Its shape: keep_layers:3, fresh:4, keep_layers:3+trim_vocabulary … (`potstill list students`).")] = None,
-    method: Annotated[str | None, typer.Option(help="The objective: soft_targets, patient … (`potstill list methods`).")] = None,
+    student: Annotated[
+        str | None,
+        typer.Option(
+            help="Its shape: keep_layers:3, fresh:4, keep_layers:3+trim_vocabulary … (`potstill list students`)."
+        ),
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option(help="The objective: soft_targets, patient … (`potstill list methods`).")
+    ] = None,
     out: Out = None,
-    start: Annotated[str | None, typer.Option(help="Weights the student begins from, where they are not the teacher's.")] = None,
+    start: Annotated[
+        str | None, typer.Option(help="Weights the student begins from, where they are not the teacher's.")
+    ] = None,
     text: Text = None,
     pair: Pair = None,
     label: Label = None,
@@ -84,7 +119,9 @@ def distill(
     set_: Set = None,
     resume: Resume = "auto",
     overwrite: Overwrite = False,
-    no_baseline: Annotated[bool, typer.Option("--no-baseline", help="Do not also train the same student on hard labels.")] = False,
+    no_baseline: Annotated[
+        bool, typer.Option("--no-baseline", help="Do not also train the same student on hard labels.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Accept a teacher that is near chance on the data.")] = False,
     tracker: Tracker = None,
     quiet: Quiet = False,
@@ -113,7 +150,9 @@ def finetune(
     dev: Dev = None,
     test: Test = None,
     out: Out = None,
-    recipe: Annotated[str | None, typer.Option(help="A TOML file to begin from, for example with a [[grid]] over rates.")] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="A TOML file to begin from, for example with a [[grid]] over rates.")
+    ] = None,
     text: Text = None,
     pair: Pair = None,
     label: Label = None,
@@ -121,7 +160,9 @@ def finetune(
     task: TaskOption = None,
     epochs: Epochs = None,
     batch: BatchSize = None,
-    rate: Annotated[str | None, typer.Option(help="Learning rate, or several as 5e-5,2e-5: the best by dev is kept.")] = None,
+    rate: Annotated[
+        str | None, typer.Option(help="Learning rate, or several as 5e-5,2e-5: the best by dev is kept.")
+    ] = None,
     length: Length = None,
     seed: Seed = None,
     device: Device = None,
@@ -149,7 +190,9 @@ def finetune(
 @app.command()
 def predict(
     model: Annotated[str, typer.Argument(help="A student's folder, or any classifier's.")],
-    file: Annotated[str | None, typer.Argument(help="Rows to answer; without it, one text per line of standard input.")] = None,
+    file: Annotated[
+        str | None, typer.Argument(help="Rows to answer; without it, one text per line of standard input.")
+    ] = None,
     text: Text = None,
     pair: Pair = None,
     length: Length = None,
@@ -175,7 +218,10 @@ def predict(
 
 @app.command()
 def measure(
-    models: Annotated[list[str], typer.Argument(help="Folders of models; the first is what the others are compared with.", metavar="MODEL…")],
+    models: Annotated[
+        list[str],
+        typer.Argument(help="Folders of models; the first is what the others are compared with.", metavar="MODEL…"),
+    ],
     data: Annotated[str, typer.Option(help="Labelled rows.")],
     text: Text = None,
     pair: Pair = None,
@@ -191,7 +237,9 @@ def measure(
     from potstill.predict import measure_models
     from potstill.rows import Columns
 
-    found = measure_models(models, data, Columns(text, pair, _columns(label)), labels.split(",") if labels else None, length or 128)
+    found = measure_models(
+        models, data, Columns(text, pair, _columns(label)), labels.split(",") if labels else None, length or 128
+    )
     if as_json:
         print(json.dumps(found, indent=1, ensure_ascii=False))
     else:
@@ -200,7 +248,9 @@ def measure(
 
 @app.command(name="list")
 def list_(
-    kind: Annotated[str | None, typer.Argument(help="methods, students, data, exports or recipes; all without it.")] = None,
+    kind: Annotated[
+        str | None, typer.Argument(help="methods, students, data, exports or recipes; all without it.")
+    ] = None,
 ) -> None:
     """What can be written in a recipe: methods, students, data makers, exports; and the recipes that are shipped."""
     from potstill import plugins
@@ -261,7 +311,13 @@ def _data_flags(
 
 
 def _training_flags(
-    epochs: float | None, batch: int | None, rate: float | None, length: int | None, seed: int | None, device: str | None, tracker: str | None
+    epochs: float | None,
+    batch: int | None,
+    rate: float | None,
+    length: int | None,
+    seed: int | None,
+    device: str | None,
+    tracker: str | None,
 ) -> dict[str, tuple[str, Any]]:
     return {
         "stage.0.epochs": ("--epochs", epochs),
@@ -299,7 +355,14 @@ def _number(text: str, flag: str) -> float:
 
 
 def _run(
-    recipe: str | None, flags: dict[str, tuple[str, Any]], sets: list[str] | None, out: str | None, resume: str, overwrite: bool, quiet: bool, kind: str
+    recipe: str | None,
+    flags: dict[str, tuple[str, Any]],
+    sets: list[str] | None,
+    out: str | None,
+    resume: str,
+    overwrite: bool,
+    quiet: bool,
+    kind: str,
 ) -> None:
     from potstill.recipe import resolve
 
@@ -324,7 +387,9 @@ def _print_table(found: dict[str, Any]) -> None:
 
 def _print_grid(cells: list[dict[str, Any]]) -> None:
     if cells:
-        _rich_table(list(cells[0]), [[f"{100 * v:.2f}" if k == "dev" else str(v) for k, v in cell.items()] for cell in cells])
+        _rich_table(
+            list(cells[0]), [[f"{100 * v:.2f}" if k == "dev" else str(v) for k, v in cell.items()] for cell in cells]
+        )
 
 
 def _rich_table(header: list[str], rows: list[list[str]]) -> None:
@@ -353,7 +418,10 @@ def main() -> None:
         print(f"potstill: {error}", file=sys.stderr)
         sys.exit(1)
     except OSError as error:
-        print(f"potstill: {error.strerror or error}: {error.filename or ''}; what was saved before stays usable", file=sys.stderr)
+        print(
+            f"potstill: {error.strerror or error}: {error.filename or ''}; what was saved before stays usable",
+            file=sys.stderr,
+        )
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -147,7 +147,9 @@ def _write(table: Table, task: Task, folder: Path) -> None:
             columns.add("answers", _answer(row, order, task, where))
         rows, end, labelled = rows + 1, int(ends[-1]), labelled + (row.label is not None)
     pairs = table.columns.pair is not None
-    columns.finish({"rows": rows, "labelled": labelled, "target_width": width, "pairs": pairs, "answers": table.has_answers})
+    columns.finish(
+        {"rows": rows, "labelled": labelled, "target_width": width, "pairs": pairs, "answers": table.has_answers}
+    )
 
 
 def _answer_order(table: Table, task: Task) -> list[int] | None:
@@ -156,7 +158,10 @@ def _answer_order(table: Table, task: Task) -> list[int] | None:
         return None
     theirs = [label.lower() for label in table.answer_labels]
     if sorted(theirs) != sorted(label.lower() for label in task.labels):
-        raise InputError(f"{table.source}: the answers are for {list(table.answer_labels)}, the classes are {list(task.labels)}; name the columns after the classes")
+        raise InputError(
+            f"{table.source}: the answers are for {list(table.answer_labels)}, the classes are {list(task.labels)}; "
+            "name the columns after the classes"
+        )
     return [theirs.index(label.lower()) for label in task.labels]
 
 
@@ -164,7 +169,9 @@ def _answer(row: Row, order: list[int] | None, task: Task, where: str) -> np.nda
     if row.answer is None:
         return np.full(task.classes, np.nan, np.float32)
     if len(row.answer) != task.classes:
-        raise InputError(f"{where}: {len(row.answer)} numbers in the teacher's answer, but there are {task.classes} classes; write one for each")
+        raise InputError(
+            f"{where}: {len(row.answer)} numbers in the teacher's answer, but there are {task.classes} classes; write one for each"
+        )
     return np.array([row.answer[i] for i in order] if order else row.answer, np.float32)
 
 
@@ -184,32 +191,62 @@ class Tokens:
 
 
 def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
-    described = tokenizer.backend_tokenizer.to_str() if hasattr(tokenizer, "backend_tokenizer") else json.dumps(tokenizer.get_vocab(), sort_keys=True)
+    described = (
+        tokenizer.backend_tokenizer.to_str()
+        if hasattr(tokenizer, "backend_tokenizer")
+        else json.dumps(tokenizer.get_vocab(), sort_keys=True)
+    )
     # padding and truncation are settings of the last call, not of the vocabulary
-    described = json.dumps({k: v for k, v in json.loads(described).items() if k not in ("padding", "truncation")}, sort_keys=True)
+    described = json.dumps(
+        {k: v for k, v in json.loads(described).items() if k not in ("padding", "truncation")}, sort_keys=True
+    )
     return xxhash.xxh3_128_hexdigest(described.encode() + repr(sorted(tokenizer.model_input_names)).encode())
 
 
-def tokenise(examples: Examples, tokenizer: PreTrainedTokenizerBase, length: int, progress: Callable[[int], None] | None = None) -> Tokens:
+def tokenise(
+    examples: Examples, tokenizer: PreTrainedTokenizerBase, length: int, progress: Callable[[int], None] | None = None
+) -> Tokens:
     """All rows of the examples' folder as token ids, cut to `length`; done once per tokenizer and length."""
     folder = examples.folder / f"tokens-{tokenizer_fingerprint(tokenizer)}-{length}"
     if not (folder / "meta.json").exists():
         _tokenise(examples, tokenizer, length, folder, progress)
     whole = replace(examples, folder=folder)
     meta = json.loads((folder / "meta.json").read_text())
-    names = tuple(name for name in tokenizer.model_input_names if name in ("input_ids", "attention_mask", "token_type_ids"))
+    names = tuple(
+        name for name in tokenizer.model_input_names if name in ("input_ids", "attention_mask", "token_type_ids")
+    )
     padding = int(tokenizer.pad_token_id or 0)
-    return Tokens(whole.column("ids", np.int32), whole.column("segments", np.uint8), whole.column("offsets", np.int64), meta["shortened"], names, padding)
+    return Tokens(
+        whole.column("ids", np.int32),
+        whole.column("segments", np.uint8),
+        whole.column("offsets", np.int64),
+        meta["shortened"],
+        names,
+        padding,
+    )
 
 
-def _tokenise(examples: Examples, tokenizer: PreTrainedTokenizerBase, length: int, folder: Path, progress: Callable[[int], None] | None) -> None:
+def _tokenise(
+    examples: Examples,
+    tokenizer: PreTrainedTokenizerBase,
+    length: int,
+    folder: Path,
+    progress: Callable[[int], None] | None,
+) -> None:
     columns = _Columns(folder)
     columns.add("offsets", np.zeros(1, np.int64))
     total, shortened, end = examples.meta["rows"], 0, 0
     for begin in range(0, total, CHUNK):
         texts, pairs = zip(*(examples.text(row) for row in range(begin, min(begin + CHUNK, total))), strict=True)
         second = list(pairs) if examples.meta["pairs"] else None
-        encoded = tokenizer(list(texts), second, truncation=True, max_length=length, return_token_type_ids=True, return_attention_mask=False)
+        encoded = tokenizer(
+            list(texts),
+            second,
+            truncation=True,
+            max_length=length,
+            return_token_type_ids=True,
+            return_attention_mask=False,
+        )
         sizes = [len(ids) for ids in encoded["input_ids"]]
         columns.add("ids", np.concatenate([np.array(ids, np.int32) for ids in encoded["input_ids"]]))
         columns.add("segments", np.concatenate([np.array(types, np.uint8) for types in encoded["token_type_ids"]]))

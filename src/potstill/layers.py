@@ -36,13 +36,19 @@ def pairs(layer_map: LayerMap, student_layers: int, teacher_layers: int) -> tupl
     elif layer_map == "average":
         return tuple(range(1, student_layers)), tuple(range(1, teacher_layers))
     elif isinstance(layer_map, str):
-        raise InputError(f"there is no layer map '{layer_map}'; write 'skip', 'last', 'average' or a list of teacher layers such as [4, 8]")
+        raise InputError(
+            f"there is no layer map '{layer_map}'; write 'skip', 'last', 'average' or a list of teacher layers such as [4, 8]"
+        )
     else:
         theirs = list(layer_map)
         if len(theirs) > student_layers:
-            raise InputError(f"map {theirs} names {len(theirs)} layers, but the student has {student_layers}; write at most one for each")
+            raise InputError(
+                f"map {theirs} names {len(theirs)} layers, but the student has {student_layers}; write at most one for each"
+            )
         if any(not 0 < layer <= teacher_layers for layer in theirs):
             raise InputError(f"map {theirs} leaves the teacher's layers; write numbers from 1 to {teacher_layers}")
     if not theirs:
-        raise InputError("a student of one layer has none below its last to be taught; write method = 'soft_targets', or map = [N] to teach the last")
+        raise InputError(
+            "a student of one layer has none below its last to be taught; write method = 'soft_targets', or map = [N] to teach the last"
+        )
     return tuple(range(1, len(theirs) + 1)), tuple(theirs)

@@ -30,7 +30,9 @@ def listen(model: PreTrainedModel, view: View, wants: Wants, bridges: Bridges | 
     )
 
 
-def _hear(model: PreTrainedModel, layer: int, heard: dict[int, Tensor], whole: bool) -> torch.utils.hooks.RemovableHandle:
+def _hear(
+    model: PreTrainedModel, layer: int, heard: dict[int, Tensor], whole: bool
+) -> torch.utils.hooks.RemovableHandle:
     def keep(states: Tensor) -> None:
         heard[layer] = states if whole else states[:, :1]
 

@@ -96,19 +96,37 @@ def table(measurements: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     several = len({data for data, _ in places}) > 1
     shown = {place: _shown(measurements["metrics"][place[0]]) for place in places}
     names = [(place, metric) for place in places for metric in shown[place]]
-    header = ["", *(f"{f'{data} ' if several else ''}{split} {metric}" for (data, split), metric in names), "same as teacher", "parameters", "MB", "faster"]
+    header = [
+        "",
+        *(f"{f'{data} ' if several else ''}{split} {metric}" for (data, split), metric in names),
+        "same as teacher",
+        "parameters",
+        "MB",
+        "faster",
+    ]
     rows = []
     for name, model in models.items():
         cells = [_percent(model["quality"].get(data, {}).get(split, {}).get(metric)) for (data, split), metric in names]
         last = list(model["quality"].values())[-1]
         agreed = list(last.values())[-1].get("agreement") if last else None
         faster = model.get("times_faster")
-        rows.append([name, *cells, _percent(agreed), _in_millions(model["parameters"], " M"), _in_millions(model["bytes"]), f"{faster:.1f}×" if faster else "–"])
+        rows.append(
+            [
+                name,
+                *cells,
+                _percent(agreed),
+                _in_millions(model["parameters"], " M"),
+                _in_millions(model["bytes"]),
+                f"{faster:.1f}×" if faster else "–",
+            ]
+        )
     return header, rows
 
 
 def _shown(metrics: Sequence[str]) -> list[str]:
-    return [metric for metric in metrics if metric in ("accuracy", "f1", "f1_micro", "f1_macro", "pearson", "spearman")][:2]
+    return [
+        metric for metric in metrics if metric in ("accuracy", "f1", "f1_micro", "f1_macro", "pearson", "spearman")
+    ][:2]
 
 
 def _percent(value: float | None) -> str:

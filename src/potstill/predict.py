@@ -21,7 +21,9 @@ from potstill.tasks import Task, make_task
 AT_ONCE = 256  # texts read ahead: few enough for a pipe to flow, enough to sort by length
 
 
-def predict(model: str | Path, texts: Iterable[str | tuple[str, str]], length: int | None = None) -> Iterator[dict[str, Any]]:
+def predict(
+    model: str | Path, texts: Iterable[str | tuple[str, str]], length: int | None = None
+) -> Iterator[dict[str, Any]]:
     """One answer per text or pair, in their order: {"label", "probability", "probabilities"}, {"labels", "probabilities"} or {"value"}."""
     student = load_student(model)
     task, _ = make_task(None, student.model.config, [], None, str(model))
@@ -34,7 +36,10 @@ def predict(model: str | Path, texts: Iterable[str | tuple[str, str]], length: i
 
 def _answers(student: Student, texts: list[str | tuple[str, str]], length: int) -> np.ndarray:
     """(texts, classes) logits. Lone surrogates cannot be written as UTF-8 and become U+FFFD."""
-    clean = [tuple(part.encode("utf-8", "replace").decode() for part in ((text,) if isinstance(text, str) else text)) for text in texts]
+    clean = [
+        tuple(part.encode("utf-8", "replace").decode() for part in ((text,) if isinstance(text, str) else text))
+        for text in texts
+    ]
     order = sorted(range(len(clean)), key=lambda place: -sum(map(len, clean[place])))
     found: dict[int, np.ndarray] = {}
     with torch.inference_mode():
@@ -54,12 +59,17 @@ def answer(task: Task, logits: np.ndarray) -> dict[str, Any]:
         return {"value": float(probabilities[0])}
     named = {label: round(float(p), 6) for label, p in zip(task.labels, probabilities, strict=True)}
     if task.outcome == "classes":
-        return {"labels": [label for label, logit in zip(task.labels, logits, strict=True) if logit > 0], "probabilities": named}
+        return {
+            "labels": [label for label, logit in zip(task.labels, logits, strict=True) if logit > 0],
+            "probabilities": named,
+        }
     best = int(logits.argmax())
     return {"label": task.labels[best], "probability": named[task.labels[best]], "probabilities": named}
 
 
-def measure_models(models: list[str], data: str, columns: Columns | None = None, labels: list[str] | None = None, length: int = 128) -> dict[str, Any]:
+def measure_models(
+    models: list[str], data: str, columns: Columns | None = None, labels: list[str] | None = None, length: int = 128
+) -> dict[str, Any]:
     """Scores, sizes and speeds of models on one labelled file, in one run; the first is the one that others are compared with."""
     table = open_table(data, columns or Columns(), need_label=True)
     seen: list[str | tuple[str, ...]] = list({row.label for row in table.rows() if row.label is not None})
@@ -77,7 +87,10 @@ def measure_models(models: list[str], data: str, columns: Columns | None = None,
         quality = measure.quality(task, source, logits, first)
         first = logits if first is None else first
         metrics = task.metrics
-        found[folder] = {"quality": {"task": {"test": quality}}, **measure.size(student.model, Path(folder) if Path(folder).is_dir() else None)}
+        found[folder] = {
+            "quality": {"task": {"test": quality}},
+            **measure.size(student.model, Path(folder) if Path(folder).is_dir() else None),
+        }
         timed[folder] = (student.model, source)
     per_second = measure.speeds(timed)
     for folder, speed in per_second.items():

@@ -42,13 +42,17 @@ class DataSet:
     taught_by: Student | None  # the teacher's model and tokenizer; None for a file of answers, or where nobody teaches
     class_weights: Tensor | None
     length: int  # tokens that are read of a text at most
-    answered: dict[str, np.ndarray] = field(default_factory=dict)  # split -> (rows of its folder,) bool, for a file of answers
+    answered: dict[str, np.ndarray] = field(
+        default_factory=dict
+    )  # split -> (rows of its folder,) bool, for a file of answers
 
     def source(self, examples: Examples, tokenizer: PreTrainedTokenizerBase, split: str) -> Source:
         """The examples as a student with this tokenizer reads them."""
         ours = tokenise(examples, tokenizer, self.length)
         theirs = ours
-        if self.taught_by is not None and tokenizer_fingerprint(self.taught_by.tokenizer) != tokenizer_fingerprint(tokenizer):
+        if self.taught_by is not None and tokenizer_fingerprint(self.taught_by.tokenizer) != tokenizer_fingerprint(
+            tokenizer
+        ):
             theirs = tokenise(examples, self.taught_by.tokenizer, self.length)
         return Source(self.task, examples, ours, theirs, self.answered.get(split), self.class_weights)
 
@@ -64,13 +68,17 @@ def prepare(recipe: Recipe, device: torch.device, say: Say) -> list[DataSet]:
 
 
 def _prepare(recipe: Recipe, data: Data, device: torch.device, say: Say) -> DataSet:
-    columns = Columns(data.text, data.pair, tuple(data.label) if isinstance(data.label, list) else data.label, data.separator)
+    columns = Columns(
+        data.text, data.pair, tuple(data.label) if isinstance(data.label, list) else data.label, data.separator
+    )
     train = open_table(data.train, columns)
     dev = open_table(data.dev, columns) if data.dev else None
     tests = {name: open_table(path, columns) for name, path in data.test.items()}
     for other in (*((dev,) if dev else ()), *tests.values()):
         if (other.columns.pair is None) != (train.columns.pair is None):
-            raise InputError(f"{other.source} and {train.source} do not both have a second text; name the columns with --text and --pair")
+            raise InputError(
+                f"{other.source} and {train.source} do not both have a second text; name the columns with --text and --pair"
+            )
     taught_by = load_student(name) if (name := data.teacher or recipe.teacher) else None
     head = taught_by.model.config if taught_by else None
     found = _labels(train)
@@ -81,15 +89,22 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, say: Say) -> Data
     held = store(dev, task) if dev else None
     if held is None:
         rows, held = _split(rows, recipe.seed)
-        say(f"no dev file: a seeded tenth of {train.source} is held out as dev ({len(held)} rows); give your own with --dev")
+        say(
+            f"no dev file: a seeded tenth of {train.source} is held out as dev ({len(held)} rows); give your own with --dev"
+        )
     tested = {name: store(table, task) for name, table in tests.items()}
     for name, examples in {"train": rows, "dev": held, **tested}.items():
         _say_unlabelled(examples, name, say)
     reader = taught_by or load_student(_start(recipe), task.labels, task.problem)
     length = min(recipe.length, longest_input(reader.model, reader.tokenizer))
-    made = DataSet(data.name, task, rows, held, tested, Teacher(None, None, device), taught_by, _weights(data, task, rows), length)
+    made = DataSet(
+        data.name, task, rows, held, tested, Teacher(None, None, device), taught_by, _weights(data, task, rows), length
+    )
     made.teacher = _teacher(recipe, made, device)
-    cut = {name: tokenise(examples, reader.tokenizer, length).shortened for name, examples in {"train": rows, "dev": held, **tested}.items()}
+    cut = {
+        name: tokenise(examples, reader.tokenizer, length).shortened
+        for name, examples in {"train": rows, "dev": held, **tested}.items()
+    }
     if any(cut.values()):
         told = ", ".join(f"{count} of {name}" for name, count in cut.items() if count)
         say(f"texts longer than {length} tokens were cut: {told}; --set length=N reads more of them")
@@ -100,7 +115,9 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, say: Say) -> Data
 
 def _start(recipe: Recipe) -> str:
     if recipe.start is None and recipe.teacher is None:
-        raise InputError("nothing to start from; give a teacher's folder with --teacher, or the weights to begin with as start = 'DIR'")
+        raise InputError(
+            "nothing to start from; give a teacher's folder with --teacher, or the weights to begin with as start = 'DIR'"
+        )
     return str(recipe.start or recipe.teacher)
 
 
@@ -118,7 +135,9 @@ def _labels(table: Table) -> list[str | tuple[str, ...]]:
 
 def _split(rows: Examples, seed: int) -> tuple[Examples, Examples]:
     if len(rows) < 2:
-        raise InputError(f"{rows.source} has {len(rows)} row(s); at least two are needed to hold one out as dev, or give a file with --dev")
+        raise InputError(
+            f"{rows.source} has {len(rows)} row(s); at least two are needed to hold one out as dev, or give a file with --dev"
+        )
     order = np.random.default_rng(mix(seed, "dev")).permutation(len(rows))
     held = max(1, len(rows) // 10)
     return rows.take(np.sort(order[held:])), rows.take(np.sort(order[:held]))
@@ -127,9 +146,14 @@ def _split(rows: Examples, seed: int) -> tuple[Examples, Examples]:
 def _say_unlabelled(examples: Examples, name: str, say: Say) -> None:
     missing = len(examples) - len(examples.scored)
     if missing == len(examples) and name != "train":
-        raise InputError(f"{examples.source}: no row has a label, so {name} cannot be scored; give labelled rows, or leave it out")
+        raise InputError(
+            f"{examples.source}: no row has a label, so {name} cannot be scored; give labelled rows, or leave it out"
+        )
     if missing:
-        say(f"{examples.source}: {missing} of {len(examples)} rows have no label" + ("; the teacher alone teaches them" if name == "train" else " and are not scored"))
+        say(
+            f"{examples.source}: {missing} of {len(examples)} rows have no label"
+            + ("; the teacher alone teaches them" if name == "train" else " and are not scored")
+        )
 
 
 def _weights(data: Data, task: Task, rows: Examples) -> Tensor | None:
@@ -142,7 +166,9 @@ def _weights(data: Data, task: Task, rows: Examples) -> Tensor | None:
     counts = np.bincount(targets, minlength=task.classes)
     given = 1.0 / np.maximum(counts, 1) if data.class_weights == "balanced" else np.array(data.class_weights, float)
     if len(given) != task.classes:
-        raise InputError(f"class_weights names {len(given)} weights for {task.classes} classes; write one for each of {', '.join(task.labels)}")
+        raise InputError(
+            f"class_weights names {len(given)} weights for {task.classes} classes; write one for each of {', '.join(task.labels)}"
+        )
     return torch.tensor(given * len(targets) / max(float(given[targets].sum()), 1e-12), dtype=torch.float32)
 
 
@@ -194,4 +220,3 @@ def teacher_answers(data: DataSet, source: Source) -> np.ndarray:
 
 def can_teach(data: DataSet) -> bool:
     return data.taught_by is not None or "train" in data.answered
-

@@ -39,7 +39,9 @@ class Display:
     @contextmanager
     def bar(self, label: str, total: int) -> Iterator[Bar]:
         """Shown at its first advance only: where all is known already, nothing flickers."""
-        with tqdm(total=total, desc=label, unit="row", disable=self.quiet, leave=False, delay=0.5, file=sys.stderr) as bar:
+        with tqdm(
+            total=total, desc=label, unit="row", disable=self.quiet, leave=False, delay=0.5, file=sys.stderr
+        ) as bar:
             yield Bar(bar)
 
     def expect(self, training: Training) -> None:
@@ -47,7 +49,9 @@ class Display:
             steps, seconds = estimate(training)
             self.say(f"{steps} steps, about {in_words(seconds)} and the time to score dev")
 
-    def follow(self, steps: Generator[Step, None, float], folder: Path, resume: Checkpoint | None, tracker: str) -> float:
+    def follow(
+        self, steps: Generator[Step, None, float], folder: Path, resume: Checkpoint | None, tracker: str
+    ) -> float:
         """Exhaust the steps, showing and logging each; returns what the training returns: the kept weights' score on dev."""
         folder.mkdir(parents=True, exist_ok=True)
         told = resume.step if resume else 0
@@ -59,8 +63,16 @@ class Display:
         try:
             while True:
                 step = next(steps)
-                bar = bar or tqdm(total=step.steps, initial=told, unit="step", disable=self.quiet, leave=False, file=sys.stderr)
-                bar.set_postfix({**{name: f"{value:.3f}" for name, value in step.terms.items()}, "tok/s": f"{step.tokens / step.seconds:.0f}"}, refresh=False)
+                bar = bar or tqdm(
+                    total=step.steps, initial=told, unit="step", disable=self.quiet, leave=False, file=sys.stderr
+                )
+                bar.set_postfix(
+                    {
+                        **{name: f"{value:.3f}" for name, value in step.terms.items()},
+                        "tok/s": f"{step.tokens / step.seconds:.0f}",
+                    },
+                    refresh=False,
+                )
                 bar.update()
                 log.write(row := _row(step))
                 if step.dev:
@@ -126,7 +138,9 @@ def _tensorboard(folder: Path) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise InputError("TensorBoard is not installed; write pip install 'potstill[track]', or --tracker none") from None
+        raise InputError(
+            "TensorBoard is not installed; write pip install 'potstill[track]', or --tracker none"
+        ) from None
     return SummaryWriter(str(folder / "tensorboard"))
 
 

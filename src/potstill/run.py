@@ -23,12 +23,14 @@ from potstill.files import write_atomically
 from potstill.paths import RunFolder
 from potstill.prepare import DataSet, can_teach, prepare, teacher_answers
 from potstill.progress import Display
-from potstill.recipe import Recipe, Stage, cells, fingerprint, to_toml
+from potstill.recipe import Recipe, cells, fingerprint, to_toml
 from potstill.stages import Trained, metric_of, train_student
 from potstill.students import Student, save_student
 
 
-def distill(recipe: Recipe, out: str | Path, resume: str = "auto", overwrite: bool = False, show: Display | None = None) -> dict[str, Any]:
+def distill(
+    recipe: Recipe, out: str | Path, resume: str = "auto", overwrite: bool = False, show: Display | None = None
+) -> dict[str, Any]:
     """Make the recipe's student in `out`, measure it beside its teacher and baseline, and return the measurements."""
     show = show or Display(quiet=True)
     folder, start_at = open_folder(recipe, out, resume, overwrite)
@@ -39,7 +41,11 @@ def distill(recipe: Recipe, out: str | Path, resume: str = "auto", overwrite: bo
         return dict(json.loads(folder.measurements.read_text()))
     with interrupts.watched():
         trained, tried = best_of_grid(recipe, data, folder, accelerator, start_at, show)
-        baseline = make_baseline(recipe, data, folder, accelerator, show) if recipe.baseline and is_taught(recipe, data) else None
+        baseline = (
+            make_baseline(recipe, data, folder, accelerator, show)
+            if recipe.baseline and is_taught(recipe, data)
+            else None
+        )
     save_heads(trained, data, folder)
     found = measured(recipe, data, {"fine-tuned": baseline, student_name(recipe, data): trained})
     found |= {"recipe": fingerprint(recipe), **({"grid": tried} if tried else {})}
@@ -67,10 +73,15 @@ def open_folder(recipe: Recipe, out: str | Path, resume: str, overwrite: bool) -
     there = any(folder.root.iterdir()) if folder.root.exists() else False
     if there and overwrite:
         if not folder.recipe.exists():
-            raise InputError(f"{out} is not a run of potstill, so it is not overwritten; give another folder with --out")
+            raise InputError(
+                f"{out} is not a run of potstill, so it is not overwritten; give another folder with --out"
+            )
         shutil.rmtree(folder.root)
     elif there:
-        mine = folder.recipe.exists() and folder.recipe.read_text().splitlines()[0] == f"# fingerprint {fingerprint(recipe)}"
+        mine = (
+            folder.recipe.exists()
+            and folder.recipe.read_text().splitlines()[0] == f"# fingerprint {fingerprint(recipe)}"
+        )
         if resume == "never" or not mine:
             why = "holds another run" if folder.recipe.exists() else "is not empty"
             raise InputError(f"{out} {why}; write --overwrite to replace it, or give another folder with --out")
@@ -80,7 +91,12 @@ def open_folder(recipe: Recipe, out: str | Path, resume: str, overwrite: bool) -
 
 
 def best_of_grid(
-    recipe: Recipe, data: list[DataSet], folder: RunFolder, accelerator: Accelerator, start_at: Path | None, show: Display
+    recipe: Recipe,
+    data: list[DataSet],
+    folder: RunFolder,
+    accelerator: Accelerator,
+    start_at: Path | None,
+    show: Display,
 ) -> tuple[Trained, list[dict[str, Any]]]:
     """The student of the recipe; with a grid, the best of its cells by dev, and what each reached. Test is not looked at.
 
@@ -90,11 +106,18 @@ def best_of_grid(
         return train_student(recipe, data, folder.root, accelerator, show, start_at), []
     combinations = cells(recipe)
     places = [folder.grid / f"{number:04d}-{fingerprint(cell)}" for number, (_, cell) in enumerate(combinations)]
-    reached = {number: float(json.loads(note.read_text())["dev"]) for number, place in enumerate(places) if (note := place / "cell.json").exists()}
+    reached = {
+        number: float(json.loads(note.read_text())["dev"])
+        for number, place in enumerate(places)
+        if (note := place / "cell.json").exists()
+    }
     for number, (chosen, cell) in enumerate(combinations):
         if number in reached:
             continue
-        show.say(f"cell {number + 1} of {len(combinations)}: " + ", ".join(f"{path} = {value}" for path, value in chosen.items()))
+        show.say(
+            f"cell {number + 1} of {len(combinations)}: "
+            + ", ".join(f"{path} = {value}" for path, value in chosen.items())
+        )
         reached[number] = train_student(cell, data, places[number], accelerator, show, None).dev
         write_atomically(places[number] / "cell.json", json.dumps({"dev": reached[number], **chosen}).encode())
         best = max(sorted(reached), key=reached.__getitem__)
@@ -102,7 +125,10 @@ def best_of_grid(
             if other != best:  # the note of the new best is written before the weights of the old one go
                 shutil.rmtree(places[other] / "finished", ignore_errors=True)
     best = max(sorted(reached), key=reached.__getitem__)
-    tried = sorted(({**combinations[number][0], "dev": dev} for number, dev in reached.items()), key=lambda cell: -float(cell["dev"]))
+    tried = sorted(
+        ({**combinations[number][0], "dev": dev} for number, dev in reached.items()),
+        key=lambda cell: -float(cell["dev"]),
+    )
     return train_student(combinations[best][1], data, places[best], accelerator, show, None), tried
 
 
@@ -114,13 +140,21 @@ def is_taught(recipe: Recipe, data: list[DataSet]) -> bool:
 def baseline_recipe(recipe: Recipe) -> Recipe:
     """The same student, steps and seed on hard labels alone. A grid keeps what is not the method's: the baseline is searched as well."""
     last = recipe.stage[-1]
-    stage = last.model_copy(update={"method": {"name": "hard_labels"}, "epochs": sum(one.epochs for one in recipe.stage), "reshape": []})
+    stage = last.model_copy(
+        update={"method": {"name": "hard_labels"}, "epochs": sum(one.epochs for one in recipe.stage), "reshape": []}
+    )
     reshaped = [fields for one in recipe.stage for fields in one.reshape]
-    grid = {path: values for path, values in recipe.grid.items() if "method" not in path.split(".") and len(recipe.stage) == 1}
+    grid = {
+        path: values
+        for path, values in recipe.grid.items()
+        if "method" not in path.split(".") and len(recipe.stage) == 1
+    }
     return recipe.model_copy(update={"stage": [stage], "student": [*recipe.student, *reshaped], "grid": grid})
 
 
-def make_baseline(recipe: Recipe, data: list[DataSet], folder: RunFolder, accelerator: Accelerator, show: Display) -> Trained:
+def make_baseline(
+    recipe: Recipe, data: list[DataSet], folder: RunFolder, accelerator: Accelerator, show: Display
+) -> Trained:
     """The baseline, kept beside the cache: every recipe that shares it asks for the same one."""
     plain = baseline_recipe(recipe)
     models, _ = build(plain, data)
@@ -131,15 +165,23 @@ def make_baseline(recipe: Recipe, data: list[DataSet], folder: RunFolder, accele
             digest.update(tensor.contiguous().view(torch.uint8).numpy())
     for one in data:
         for examples in (one.train, one.dev):
-            digest.update(np.ascontiguousarray(examples.keys[examples.index]))
-            digest.update(np.ascontiguousarray(examples.targets[examples.index]))
-    same = plain.model_copy(update={"teacher": None, "start": None, "data": [one.model_copy(update={"train": "", "dev": None, "teacher": None}) for one in plain.data]})
+            digest.update(examples.keys[examples.index].tobytes())
+            digest.update(examples.targets[examples.index].tobytes())
+    same = plain.model_copy(
+        update={
+            "teacher": None,
+            "start": None,
+            "data": [one.model_copy(update={"train": "", "dev": None, "test": {}, "teacher": None}) for one in plain.data],
+        }
+    )
     digest.update(f"{fingerprint(same)} {sorted(plain.grid.items())} {torch.__version__}".encode())
     place = RunFolder(paths.baselines() / digest.hexdigest())
     show.say("baseline: the same student on hard labels alone")
     trained, _ = best_of_grid(plain, data, place, accelerator, None, show)
     for head, (one, model) in enumerate(zip(data, trained.models, strict=True)):
-        save_student(Student(model, trained.tokenizer), folder.baseline if head == 0 else folder.root / f"baseline-{one.name}")
+        save_student(
+            Student(model, trained.tokenizer), folder.baseline if head == 0 else folder.root / f"baseline-{one.name}"
+        )
     return trained
 
 
@@ -180,7 +222,9 @@ def measured(recipe: Recipe, data: list[DataSet], students: Mapping[str, Trained
             for split, examples in splits[one.name].items():
                 source = one.source(examples, trained.tokenizer, split)
                 logits = measure.answers(model, source)
-                quality.setdefault(one.name, {})[split] = measure.quality(one.task, source, logits, theirs.get((one.name, split)))
+                quality.setdefault(one.name, {})[split] = measure.quality(
+                    one.task, source, logits, theirs.get((one.name, split))
+                )
         found[name] = {"quality": quality, **measure.size(trained.models[0])}
         timed[name] = (trained.models[0], data[0].source(timed_rows(data[0]), trained.tokenizer, "timed"))
     per_second = measure.speeds(timed)
@@ -192,7 +236,7 @@ def measured(recipe: Recipe, data: list[DataSet], students: Mapping[str, Trained
     return {
         "name": recipe.name,
         "seed": recipe.seed,
-        "metrics": {one.name: sorted(one.task.metrics, key=lambda name, first=metric_of(recipe, one): name != first) for one in data},
+        "metrics": {one.name: list(dict.fromkeys([metric_of(recipe, one), *one.task.metrics])) for one in data},
         "labels": {one.name: list(one.task.labels) for one in data},
         "models": found,
         "teacher_seconds": sum(one.teacher.seconds for one in data),

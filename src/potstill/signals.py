@@ -60,7 +60,9 @@ class View:
     at: Tensor  # (predictions, 2) row and position where logits are read
 
     def to(self, device: torch.device) -> View:
-        return View({name: tensor.to(device) for name, tensor in self.inputs.items()}, self.real.to(device), self.at.to(device))
+        return View(
+            {name: tensor.to(device) for name, tensor in self.inputs.items()}, self.real.to(device), self.at.to(device)
+        )
 
 
 @dataclass(frozen=True)

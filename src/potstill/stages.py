@@ -32,7 +32,9 @@ class Trained:
     dev: float
 
 
-def train_student(recipe: Recipe, data: list[DataSet], folder: Path, accelerator: Accelerator, show: Display, start_at: Path | None) -> Trained:
+def train_student(
+    recipe: Recipe, data: list[DataSet], folder: Path, accelerator: Accelerator, show: Display, start_at: Path | None
+) -> Trained:
     """All stages, one after the other; a finished one is read instead of trained again."""
     models, tokenizer = build(recipe, data)
     finished = folder / "finished"
@@ -41,7 +43,18 @@ def train_student(recipe: Recipe, data: list[DataSet], folder: Path, accelerator
         done = checkpoints.newest(finished / str(number))
         models, tokenizer = reshape(stage, recipe, models, tokenizer, data)
         if done is None:
-            dev = train_stage(recipe, stage, number, models, tokenizer, data, folder / "stages" / str(number), accelerator, show, start_at)
+            dev = train_stage(
+                recipe,
+                stage,
+                number,
+                models,
+                tokenizer,
+                data,
+                folder / "stages" / str(number),
+                accelerator,
+                show,
+                start_at,
+            )
             tensors = {str(head): dict(model.state_dict()) for head, model in enumerate(models)}
             checkpoints.save(finished / str(number), 1, tensors, {"dev": dev})
             shutil.rmtree(folder / "stages" / str(number) / "checkpoints", ignore_errors=True)
@@ -67,28 +80,63 @@ def train_stage(
 ) -> float:
     """Train the models in place by one stage; returns the score on dev of the weights that were kept."""
     method = plugins.make("methods", stage.method["name"], {k: v for k, v in stage.method.items() if k != "name"})
-    asks = [method.wants(layer_count(model), teacher_layers(one.teacher, model))[1] for model, one in zip(models, data, strict=True)]
-    sources = [one.source(made(stage, one, asked, recipe.seed), tokenizer, "train") for one, asked in zip(data, asks, strict=True)]
+    asks = [
+        method.wants(layer_count(model), teacher_layers(one.teacher, model))[1]
+        for model, one in zip(models, data, strict=True)
+    ]
+    sources = [
+        one.source(made(stage, one, asked, recipe.seed), tokenizer, "train")
+        for one, asked in zip(data, asks, strict=True)
+    ]
     for one, source, asked in zip(data, sources, asks, strict=True):
         if asked != Wants() and not can_teach(one):
-            raise InputError(f"method '{stage.method['name']}' needs a teacher; give one with --teacher, or write method = 'hard_labels'")
+            raise InputError(
+                f"method '{stage.method['name']}' needs a teacher; give one with --teacher, or write method = 'hard_labels'"
+            )
         if asked.per_token and not np.array_equal(source.student.offsets, source.teacher.offsets):
-            raise InputError(f"method '{stage.method['name']}' compares token by token, but student and teacher split texts differently; use 'patient' or 'soft_targets'")
+            raise InputError(
+                f"method '{stage.method['name']}' compares token by token, but student and teacher split texts differently; "
+                "use 'patient' or 'soft_targets'"
+            )
         with show.bar(f"asking the teacher ({one.name})", len(source.examples)) as bar:
             one.teacher.remember(source, asked, bar.advance)
     widths = {width(one.teacher.model) for one in data if one.teacher.model is not None}
     if len(widths) > 1 and any(asked.cls or asked.hidden for asked in asks):
-        raise InputError(f"the teachers are of different widths {sorted(widths)}; use a method of logits alone, such as 'soft_targets'")
+        raise InputError(
+            f"the teachers are of different widths {sorted(widths)}; use a method of logits alone, such as 'soft_targets'"
+        )
 
     devs = [one.source(one.dev.scored, tokenizer, "dev") for one in data]
     scored_by = [metric_of(recipe, one) for one in data]
 
     def score() -> dict[str, float]:
-        found = [measure.quality(one.task, dev, measure.answers(model, dev)) for model, one, dev in zip(models, data, devs, strict=True)]
+        found = [
+            measure.quality(one.task, dev, measure.answers(model, dev))
+            for model, one, dev in zip(models, data, devs, strict=True)
+        ]
         mean = float(np.mean([scores[metric] for scores, metric in zip(found, scored_by, strict=True)]))
-        return {"dev": mean, **{f"{one.name}.{name}": value for one, scores in zip(data, found, strict=True) for name, value in scores.items()}}
+        return {
+            "dev": mean,
+            **{
+                f"{one.name}.{name}": value
+                for one, scores in zip(data, found, strict=True)
+                for name, value in scores.items()
+            },
+        }
 
-    training = Training(models, [one.teacher for one in data], sources, method, stage, recipe.seed, number, folder, accelerator, score, recipe.save_every)
+    training = Training(
+        models,
+        [one.teacher for one in data],
+        sources,
+        method,
+        stage,
+        recipe.seed,
+        number,
+        folder,
+        accelerator,
+        score,
+        recipe.save_every,
+    )
     resume = chosen_checkpoint(folder, number, start_at)
     if resume:
         show.say(f"continuing at step {resume.step} from {resume.folder}")
@@ -99,7 +147,10 @@ def train_stage(
 def chosen_checkpoint(folder: Path, number: int, start_at: Path | None) -> Checkpoint | None:
     """The named checkpoint for the stage it lies in (one of another run: for the first), else the newest whole one."""
     mine = folder / "checkpoints"
-    if start_at is not None and (start_at.parent.resolve() == mine.resolve() or (number == 0 and folder.parent.resolve() not in start_at.resolve().parents)):
+    if start_at is not None and (
+        start_at.parent.resolve() == mine.resolve()
+        or (number == 0 and folder.parent.resolve() not in start_at.resolve().parents)
+    ):
         return checkpoints.load(start_at)
     return checkpoints.newest(mine)
 
@@ -113,12 +164,16 @@ def made(stage: Stage, data: DataSet, asked: Wants, seed: int) -> Examples:
     if asked == Wants():
         examples = examples.scored
     if not len(examples):
-        raise InputError(f"{data.train.source}: no row is left to learn from; give labelled rows, or a teacher and a method that asks it, such as 'soft_targets'")
+        raise InputError(
+            f"{data.train.source}: no row is left to learn from; give labelled rows, or a teacher and a method that asks it, such as 'soft_targets'"
+        )
     return examples
 
 
 def metric_of(recipe: Recipe, data: DataSet) -> str:
     """What dev is chosen by: the recipe's metric, or the task's first."""
     if recipe.metric and recipe.metric not in data.task.metrics:
-        raise InputError(f"metric '{recipe.metric}' is not one of this task's; write one of {', '.join(data.task.metrics)}")
+        raise InputError(
+            f"metric '{recipe.metric}' is not one of this task's; write one of {', '.join(data.task.metrics)}"
+        )
     return recipe.metric or data.task.metrics[0]

@@ -16,7 +16,12 @@ from potstill.signals import Outcome
 
 TaskName = Literal["classify", "multilabel", "regress"]
 OUTCOMES: dict[str, Outcome] = {"classify": "class", "multilabel": "classes", "regress": "value"}
-PROBLEMS: dict[Outcome, str] = {"class": "single_label_classification", "classes": "multi_label_classification", "value": "regression"}
+Problem = Literal["single_label_classification", "multi_label_classification", "regression"]
+PROBLEMS: dict[Outcome, Problem] = {
+    "class": "single_label_classification",
+    "classes": "multi_label_classification",
+    "value": "regression",
+}
 LOOKS_LIKE_A_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
 
 
@@ -29,7 +34,7 @@ class Task:
     numbers: dict[str, int] = field(default_factory=dict, compare=False)  # label as written, lower case -> class
 
     @property
-    def problem(self) -> str:
+    def problem(self) -> Problem:
         """Hugging Face's `problem_type`."""
         return PROBLEMS[self.outcome]
 
@@ -41,7 +46,9 @@ class Task:
         """The target of one row: [class], [value], or a 0/1 per class. `where` is file:line for the message."""
         if self.outcome == "value":
             if isinstance(label, tuple) or not LOOKS_LIKE_A_NUMBER.match(label) or not math.isfinite(float(label)):
-                raise InputError(f"{where}: '{label}' is not a number; write a value such as 3.5, or leave the cell empty")
+                raise InputError(
+                    f"{where}: '{label}' is not a number; write a value such as 3.5, or leave the cell empty"
+                )
             return [float(label)]
         if self.outcome == "class":
             if isinstance(label, tuple):
@@ -57,7 +64,9 @@ class Task:
             return self.numbers[label.lower()]
         except KeyError:
             known = ", ".join(self.labels[:20])
-            raise InputError(f"{where}: unknown label '{label}'; write one of {known}, or give all names with --labels") from None
+            raise InputError(
+                f"{where}: unknown label '{label}'; write one of {known}, or give all names with --labels"
+            ) from None
 
     def decode(self, logits: np.ndarray) -> np.ndarray:
         """(n, classes) logits -> (n,) classes, (n, classes) 0/1, or (n,) values."""
@@ -79,7 +88,9 @@ class Task:
             both = {"pearson": metrics.pearson(targets, answers), "spearman": metrics.spearman(targets, answers)}
             return {**both, "mean_of_both": (both["pearson"] + both["spearman"]) / 2}
         if self.outcome == "classes":
-            kinds = {f"f1_{average}": metrics.f1(targets.astype(int), answers, average) for average in ("micro", "macro")}
+            kinds = {
+                f"f1_{average}": metrics.f1(targets.astype(int), answers, average) for average in ("micro", "macro")
+            }
             return {**kinds, "exact": metrics.accuracy(targets.astype(int), answers)}
         targets = targets.astype(int)
         scores = {"accuracy": metrics.accuracy(targets, answers)}
@@ -103,7 +114,11 @@ class Task:
             return metrics.pearson(targets, answers)
         if self.outcome == "class":
             return metrics.matthews(targets.astype(int), answers)
-        columns = [metrics.matthews(targets[:, c].astype(int), answers[:, c]) for c in range(self.classes) if targets[:, c].any()]
+        columns = [
+            metrics.matthews(targets[:, c].astype(int), answers[:, c])
+            for c in range(self.classes)
+            if targets[:, c].any()
+        ]
         return float(np.mean(columns)) if columns else 0.0
 
 
@@ -113,7 +128,11 @@ def is_placeholder(names: Sequence[str]) -> bool:
 
 
 def make_task(
-    name: TaskName | None, model_config: Any | None, found: Iterable[str | tuple[str, ...]], labels: Sequence[str] | None, source: str
+    name: TaskName | None,
+    model_config: Any | None,
+    found: Iterable[str | tuple[str, ...]],
+    labels: Sequence[str] | None,
+    source: str,
 ) -> tuple[Task, str]:
     """The task, and one sentence that says how labels were matched to classes.
 
@@ -124,14 +143,18 @@ def make_task(
     outcome = OUTCOMES[name] if name else _outcome(model_config, found)
     if outcome == "value":
         return Task("value", ("value",)), "numbers are predicted"
-    seen = sorted({one for label in found for one in (label if isinstance(label, tuple) else (label,))}, key=_numerically)
+    seen = sorted(
+        {one for label in found for one in (label if isinstance(label, tuple) else (label,))}, key=_numerically
+    )
     if model_config is not None:
         given = tuple(str(model_config.id2label[i]) for i in range(model_config.num_labels))
         names = _checked(labels, given) if labels else given
     else:
         names = tuple(labels) if labels else tuple(seen)
         if len(names) < 2:
-            raise InputError(f"{source}: the labels are {list(names)}; at least two different ones are needed to learn from")
+            raise InputError(
+                f"{source}: the labels are {list(names)}; at least two different ones are needed to learn from"
+            )
     numbers = {label.lower(): number for number, label in enumerate(names)}
     by_index = [label for label in seen if label.lower() not in numbers]
     if by_index and all(label.isdigit() and int(label) < len(names) for label in seen):
@@ -148,10 +171,16 @@ def make_task(
 
 def _checked(labels: Sequence[str], given: tuple[str, ...]) -> tuple[str, ...]:
     if len(labels) != len(given):
-        raise InputError(f"--labels names {len(labels)} classes, but the teacher has {len(given)}: {', '.join(given)}; write one name for each, in that order")
+        raise InputError(
+            f"--labels names {len(labels)} classes, but the teacher has {len(given)}: {', '.join(given)}; write one name for each, in that order"
+        )
     theirs = {name.lower() for name in given}
-    if {name.lower() for name in labels} == theirs and tuple(name.lower() for name in labels) != tuple(name.lower() for name in given):
-        raise InputError(f"--labels has the teacher's names in another order; its order is {','.join(given)}: write that, or leave --labels away")
+    if {name.lower() for name in labels} == theirs and tuple(name.lower() for name in labels) != tuple(
+        name.lower() for name in given
+    ):
+        raise InputError(
+            f"--labels has the teacher's names in another order; its order is {','.join(given)}: write that, or leave --labels away"
+        )
     return tuple(labels)
 
 
@@ -180,7 +209,11 @@ def near_chance(task: Task, targets: np.ndarray, logits: np.ndarray) -> str | No
     if correlation >= bound:
         return None
     kind = "Pearson" if task.outcome == "value" else "Matthews"
-    turned = " Its answers run against the labels: they are probably in the wrong order; give the right one with --labels." if correlation <= -bound else ""
+    turned = (
+        " Its answers run against the labels: they are probably in the wrong order; give the right one with --labels."
+        if correlation <= -bound
+        else ""
+    )
     return (
         f"the teacher is near chance on this data ({kind} correlation {correlation:.2f} over {len(targets)} rows; at least {bound:.2f} is asked)."
         f"{turned} Fine-tune it first with `potstill finetune`, check the labels, or write --force to use it all the same"

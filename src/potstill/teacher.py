@@ -60,7 +60,9 @@ class Teacher:
 
     def _ask(self, batch: Batch, wants: Wants) -> Signals:
         if self.model is None:
-            raise InputError("the teacher is a file of answers and has no layers to show; use a method of logits alone, such as method = 'soft_targets'")
+            raise InputError(
+                "the teacher is a file of answers and has no layers to show; use a method of logits alone, such as method = 'soft_targets'"
+            )
         begun = time.perf_counter()
         with torch.inference_mode():
             heard = listen(self.model, batch.teacher.to(self.device), wants)
@@ -92,7 +94,9 @@ class Teacher:
                 found["logits"] = heard.logits
             for name, value in found.items():
                 array = value.float().cpu().numpy()
-                answers.setdefault(name, np.empty((len(source.examples), *array.shape[1:]), np.float32))[positions] = array
+                answers.setdefault(name, np.empty((len(source.examples), *array.shape[1:]), np.float32))[positions] = (
+                    array
+                )
             if progress:
                 progress(len(positions))
         return answers

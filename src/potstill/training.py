@@ -87,7 +87,9 @@ def train(training: Training, resume: Checkpoint | None = None) -> Generator[Ste
         tensors, meta = checkpoints.optimizer_tensors(optimizer)
         scaler = accelerator.scaler.state_dict() if accelerator.scaler is not None else None
         state = {"progress": vars(progress), "optimizer": meta, "scaler": scaler}
-        checkpoints.save(training.folder / "checkpoints", progress.step, {"weights": _weights(network), "optimizer": tensors}, state)
+        checkpoints.save(
+            training.folder / "checkpoints", progress.step, {"weights": _weights(network), "optimizer": tensors}, state
+        )
         checkpoints.rotate(training.folder / "checkpoints", keep=1)
 
     network.train()
@@ -102,10 +104,14 @@ def train(training: Training, resume: Checkpoint | None = None) -> Generator[Ste
         terms = gradients(training, bridges, batches, progress.step)
         loss = sum(terms.values())
         if not math.isfinite(loss):
-            raise TrainingError(f"step {progress.step + 1}: the loss is {loss} ({terms}); nothing of this step was kept. Lower optimizer.rate, or look at the rows")
+            raise TrainingError(
+                f"step {progress.step + 1}: the loss is {loss} ({terms}); nothing of this step was kept. Lower optimizer.rate, or look at the rows"
+            )
         norm = _clip(accelerator, network, stage.optimizer.clip)
         if accelerator.scaler is None and not math.isfinite(norm):
-            raise TrainingError(f"step {progress.step + 1}: the gradient's norm is {norm}; nothing of this step was kept. Lower optimizer.rate")
+            raise TrainingError(
+                f"step {progress.step + 1}: the gradient's norm is {norm}; nothing of this step was kept. Lower optimizer.rate"
+            )
         prepared.step()
         prepared.zero_grad(set_to_none=True)
         progress.step += 1
@@ -120,7 +126,9 @@ def train(training: Training, resume: Checkpoint | None = None) -> Generator[Ste
                 checkpoints.save(training.folder / "best", progress.step, {"weights": _weights(network)}, {})
             progress.history.append({"epoch": epoch + 1, "step": progress.step, **dev})
         # told before it is saved: a log that is ahead of the checkpoint can be cut back, one behind it has a hole
-        yield Step(progress.step, steps, epoch + 1, loss, terms, norm, rate, counts["examples"], counts["tokens"], spent, dev)
+        yield Step(
+            progress.step, steps, epoch + 1, loss, terms, norm, rate, counts["examples"], counts["tokens"], spent, dev
+        )
         asked = interrupts.asked()
         if dev or asked or progress.step % training.save_every == 0:
             save()
@@ -170,7 +178,9 @@ def gradients(training: Training, bridges: Bridges, batches: list[tuple[int, Bat
         answers = teacher.signals(batch, theirs)
         with accelerator.autocast():
             heard = listen(model, batch.student, ours, bridges)
-            terms = {name: term.mean(batch.counts) for name, term in training.method.losses(heard, answers, batch).items()}
+            terms = {
+                name: term.mean(batch.counts) for name, term in training.method.losses(heard, answers, batch).items()
+            }
         accelerator.backward(torch.stack(list(terms.values())).sum())
         for name, value in terms.items():
             totals[name] = totals.get(name, 0.0) + float(value.detach())
@@ -244,7 +254,9 @@ def _weights(network: nn.Module) -> dict[str, Tensor]:
 def _fill(network: nn.Module, saved: dict[str, Tensor]) -> None:
     ours = _weights(network)
     if ours.keys() != saved.keys():
-        raise TrainingError("the checkpoint belongs to another student or method; write --resume never --overwrite to begin anew")
+        raise TrainingError(
+            "the checkpoint belongs to another student or method; write --resume never --overwrite to begin anew"
+        )
     with torch.no_grad():
         for name, tensor in ours.items():
             tensor.copy_(saved[name])
