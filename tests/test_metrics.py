@@ -34,7 +34,7 @@ def tag_sentences(prefixes: str) -> st.SearchStrategy[list[list[str]]]:
     return st.lists(st.lists(bare, min_size=1, max_size=8), min_size=1, max_size=3)
 
 
-@settings(deadline=None)  # the first call imports scikit-learn
+@settings(deadline=None, max_examples=50)  # the first call imports scikit-learn
 @given(class_pairs)
 def test_classification_is_scikit_learns(pairs: list[tuple[int, int]]) -> None:
     reference = pytest.importorskip("sklearn.metrics")
@@ -53,7 +53,7 @@ def test_classification_is_scikit_learns(pairs: list[tuple[int, int]]) -> None:
     assert metrics.matthews(labels, predictions) == pytest.approx(expected["matthews"], abs=1e-12)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(binary_pairs)
 def test_binary_scores_are_scikit_learns(pairs: list[tuple[int, int]]) -> None:
     reference = pytest.importorskip("sklearn.metrics")
@@ -63,7 +63,7 @@ def test_binary_scores_are_scikit_learns(pairs: list[tuple[int, int]]) -> None:
     assert metrics.f1(labels, predictions, average="binary") == pytest.approx(expected[2], abs=1e-12)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(st.integers(1, 4), st.integers(1, 6), st.integers(0, 2**32 - 1))
 def test_several_labels_per_example_are_scikit_learns(columns: int, rows: int, seed: int) -> None:
     reference = pytest.importorskip("sklearn.metrics")
@@ -77,7 +77,7 @@ def test_several_labels_per_example_are_scikit_learns(columns: int, rows: int, s
     assert metrics.accuracy(labels, predictions) == pytest.approx(expected, abs=1e-12)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(number_pairs, st.floats(1e-150, 1e150))
 def test_correlations_are_scipys_at_any_scale(pairs: list[tuple[int, int]], scale: float) -> None:
     stats = pytest.importorskip("scipy.stats")
@@ -147,7 +147,7 @@ def test_more_answers_never_lower_the_score(answers: list[str], prediction: str)
 
 
 @pytest.mark.parametrize("scheme", list(TAG_SETS))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(data=st.data())
 def test_entities_are_seqevals(scheme: str | None, data: st.DataObject) -> None:
     reference = pytest.importorskip("seqeval.metrics")

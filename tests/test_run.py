@@ -535,3 +535,68 @@ def test_a_checkpoint_can_be_named(home: Path, tmp_path: Path) -> None:
     assert potstill(*words, "--out", tmp_path / "run") == 2
     assert potstill(*words, "--out", tmp_path / "run", "--overwrite") == 2  # not a run of ours: never deleted
     assert (tmp_path / "run/notes.txt").read_text() == "mine"
+
+
+def test_stages_follow_one_another_and_may_reshape(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "two.toml").write_text(
+        f"""
+        teacher = "{home}/teacher/student"
+        student = "keep_layers:3"
+        length = 32
+        dropout = 0.0
+        [data]
+        train = "{home}/train.csv"
+        dev = "{home}/dev.csv"
+        [[stage]]
+        method = {{ name = "hints" }}
+        epochs = 1
+        batch = 8
+        optimizer = {{ rate = 0.003 }}
+        [[stage]]
+        reshape = "keep_layers:2+trim_vocabulary"
+        method = {{ name = "soft_targets" }}
+        data = [{{ make = "sample", rows = 100 }}]
+        epochs = 3
+        batch = 8
+        optimizer = {{ rate = 0.003 }}
+        """
+    )
+    assert potstill("distill", tmp_path / "two.toml", "--out", tmp_path / "run", "--quiet") == 0
+    found = measurements(tmp_path / "run")["models"]
+    assert found["distilled"]["quality"]["task"]["dev"]["accuracy"] > 0.8
+    assert found["distilled"]["parameters"] == found["fine-tuned"]["parameters"]  # the baseline has the same shape
+    assert len((tmp_path / "run/stages/1/steps.csv").read_text().splitlines()) == 1 + 3 * 13
+    assert students.load_student(tmp_path / "run/student").model.config.num_hidden_layers == 2
+
+
+def test_a_loss_that_is_no_number_ends_the_run_and_names_the_step(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "distill",
+        "--teacher",
+        home / "teacher/student",
+        *files(home),
+        "--student",
+        "keep_layers:2",
+        "--method",
+        "soft_targets",
+    ]
+    out = tmp_path / "run"
+    assert (
+        potstill(
+            *words,
+            "--no-baseline",
+            "--out",
+            out,
+            "--quiet",
+            "--set",
+            "optimizer.rate=1e30",
+            "--set",
+            "optimizer.warmup=0.0",
+        )
+        == 1
+    )
+    assert "step 2: " in capsys.readouterr().err
+    assert not list(out.rglob("*.safetensors"))
+    assert len((out / "stages/0/steps.csv").read_text().splitlines()) == 2

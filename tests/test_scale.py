@@ -54,4 +54,6 @@ def test_ten_times_the_rows(tmp_path: Path) -> None:
         found[rows] = json.loads(ran.stdout.splitlines()[-1])
     few, many = (found[rows] for rows in sizes)
     assert many["seconds"] < 12 * few["seconds"], found
-    assert many["private"] - few["private"] < 16, found  # MiB, of which 1.4 are the positions and lengths of 18,000 more rows
+    assert many["private"] - few["private"] < 16, (
+        found
+    )  # MiB, of which 1.4 are the positions and lengths of 18,000 more rows

@@ -23,18 +23,9 @@ def build(recipe: Recipe, data: list[DataSet]) -> tuple[list[PreTrainedModel], P
     first = data[0]
     if recipe.start is not None or first.taught_by is None:
         begin = load_student(str(recipe.start), first.task.labels, first.task.problem, recipe.seed)
-        if begin.model.config.num_labels != first.task.classes:
-            raise InputError(
-                f"{recipe.start} has {begin.model.config.num_labels} classes, the task {first.task.classes}"
-            )
-        named = dict(enumerate(first.task.labels))
-        begin.model.config.id2label, begin.model.config.label2id = (
-            named,
-            {label: number for number, label in named.items()},
-        )
-        begin.model.config.problem_type = first.task.problem
     else:
         begin = Student(copy.deepcopy(first.taught_by.model).requires_grad_(True), first.taught_by.tokenizer)
+    name_classes(begin.model, first)
     student = shape(begin, recipe.student, recipe.seed, begin, data)
     student.model.eval()
     if recipe.dropout is not None:
@@ -70,11 +61,17 @@ def reshape(
 def further_head(first: PreTrainedModel, data: DataSet, seed: int) -> PreTrainedModel:
     """A stock model for another data set on the first one's encoder; its head is new."""
     config = copy.deepcopy(first.config)
-    config.id2label = dict(enumerate(data.task.labels))
-    config.label2id = {label: number for number, label in enumerate(data.task.labels)}
-    config.problem_type = data.task.problem
+    config.num_labels = data.task.classes
     with torch.random.fork_rng():
         torch.manual_seed(mix(seed, data.name, "head"))
         model: PreTrainedModel = type(first)(config)
     setattr(model, model.base_model_prefix, first.base_model)
+    name_classes(model, data)
     return model.eval()
+
+
+def name_classes(model: PreTrainedModel, data: DataSet) -> None:
+    """The task's names in the config, so that every reader of the student's folder knows what its outputs mean."""
+    model.config.id2label = dict(enumerate(data.task.labels))
+    model.config.label2id = {label: number for number, label in enumerate(data.task.labels)}
+    model.config.problem_type = data.task.problem

@@ -151,7 +151,7 @@ def finetune(
     test: Test = None,
     out: Out = None,
     recipe: Annotated[
-        str | None, typer.Option(help="A TOML file to begin from, for example with a [[grid]] over rates.")
+        str | None, typer.Option(help="A TOML file to begin from, for example with a [grid] over rates.")
     ] = None,
     text: Text = None,
     pair: Pair = None,
@@ -268,6 +268,8 @@ def list_(
                 first = (RECIPES / f"{name}.toml").read_text().splitlines()[0].lstrip("# ")
                 print(f"{indent}{name:<18} {first}")
         else:
+            if not plugins.names(one):  # type: ignore[arg-type]
+                print(f"{indent}(none yet)")
             for name in plugins.names(one):  # type: ignore[arg-type]
                 words, fields = plugins.describe(one, name)  # type: ignore[arg-type]
                 print(f"{indent}{name:<18} {words}")
@@ -417,6 +419,8 @@ def main() -> None:
     except TrainingError as error:
         print(f"potstill: {error}", file=sys.stderr)
         sys.exit(1)
+    except BrokenPipeError:  # the reader of `potstill predict … | head` has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         print(
             f"potstill: {error.strerror or error}: {error.filename or ''}; what was saved before stays usable",

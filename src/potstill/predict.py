@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from accelerate import Accelerator
 
 from potstill import measure
 from potstill.anatomy import longest_input
@@ -26,6 +27,7 @@ def predict(
 ) -> Iterator[dict[str, Any]]:
     """One answer per text or pair, in their order: {"label", "probability", "probabilities"}, {"labels", "probabilities"} or {"value"}."""
     student = load_student(model)
+    student.model.to(Accelerator().device)
     task, _ = make_task(None, student.model.config, [], None, str(model))
     room = length or longest_input(student.model, student.tokenizer)
     iterator = iter(texts)
@@ -47,7 +49,9 @@ def _answers(student: Student, texts: list[str | tuple[str, str]], length: int) 
             places = order[begin : begin + 32]
             parts = [list(side) for side in zip(*(clean[place] for place in places), strict=True)]
             inputs = student.tokenizer(*parts, truncation=True, max_length=length, padding=True, return_tensors="pt")
-            for place, logits in zip(places, student.model(**inputs).logits.float().numpy(), strict=True):
+            for place, logits in zip(
+                places, student.model(**inputs.to(student.model.device)).logits.float().cpu().numpy(), strict=True
+            ):
                 found[place] = logits
     return np.stack([found[place] for place in range(len(clean))])
 
@@ -79,6 +83,7 @@ def measure_models(
     first: np.ndarray | None = None
     for folder in models:
         student = load_student(folder)
+        student.model.to(Accelerator().device)
         task, _ = make_task(None, student.model.config, seen, labels, table.source)
         examples: Examples = store(table, task)
         tokens = tokenise(examples, student.tokenizer, min(length, longest_input(student.model, student.tokenizer)))

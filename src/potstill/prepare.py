@@ -95,14 +95,15 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, say: Say) -> Data
     tested = {name: store(table, task) for name, table in tests.items()}
     for name, examples in {"train": rows, "dev": held, **tested}.items():
         _say_unlabelled(examples, name, say)
-    reader = taught_by or load_student(_start(recipe), task.labels, task.problem)
-    length = min(recipe.length, longest_input(reader.model, reader.tokenizer))
+    begun_from = load_student(_start(recipe), task.labels, task.problem) if recipe.start or not taught_by else None
+    readers = [reader for reader in (taught_by, begun_from) if reader]
+    length = min(recipe.length, *(longest_input(reader.model, reader.tokenizer) for reader in readers))
     made = DataSet(
         data.name, task, rows, held, tested, Teacher(None, None, device), taught_by, _weights(data, task, rows), length
     )
     made.teacher = _teacher(recipe, made, device)
     cut = {
-        name: tokenise(examples, reader.tokenizer, length).shortened
+        name: tokenise(examples, readers[0].tokenizer, length).shortened
         for name, examples in {"train": rows, "dev": held, **tested}.items()
     }
     if any(cut.values()):

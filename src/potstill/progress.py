@@ -44,10 +44,12 @@ class Display:
         ) as bar:
             yield Bar(bar)
 
-    def expect(self, training: Training) -> None:
+    def expect(self, training: Training, done: int) -> None:
+        """Say how long it will take, before it begins."""
         if not self.quiet:
             steps, seconds = estimate(training)
-            self.say(f"{steps} steps, about {in_words(seconds)} and the time to score dev")
+            left = max(steps - done, 0)
+            self.say(f"{left} steps, about {in_words(seconds * left / steps)} and the time to score dev")
 
     def follow(
         self, steps: Generator[Step, None, float], folder: Path, resume: Checkpoint | None, tracker: str

@@ -33,23 +33,22 @@ def distill(
 ) -> dict[str, Any]:
     """Make the recipe's student in `out`, measure it beside its teacher and baseline, and return the measurements."""
     show = show or Display(quiet=True)
-    folder, start_at = open_folder(recipe, out, resume, overwrite)
-    accelerator = make_accelerator(recipe)
-    data = prepare(recipe, accelerator.device, show.say)
-    if folder.measurements.exists() and json.loads(folder.measurements.read_text())["recipe"] == fingerprint(recipe):
+    folder, checkpoint = choose_folder(recipe, out, resume, overwrite)
+    if folder.measurements.exists() and not overwrite:
         show.say(f"{folder.root} is complete already; --overwrite makes it anew")
         return dict(json.loads(folder.measurements.read_text()))
+    accelerator = make_accelerator(recipe)
+    data = prepare(recipe, accelerator.device, show.say)
+    open_folder(recipe, folder, overwrite)
     with interrupts.watched():
-        trained, tried = best_of_grid(recipe, data, folder, accelerator, start_at, show)
-        baseline = (
-            make_baseline(recipe, data, folder, accelerator, show)
-            if recipe.baseline and is_taught(recipe, data)
-            else None
-        )
+        trained, tried = best_of_grid(recipe, data, folder, accelerator, checkpoint, show)
+        taught = is_taught(recipe, data)
+        baseline = make_baseline(recipe, data, folder, accelerator, show) if recipe.baseline and taught else None
     save_heads(trained, data, folder)
-    found = measured(recipe, data, {"fine-tuned": baseline, student_name(recipe, data): trained})
-    found |= {"recipe": fingerprint(recipe), **({"grid": tried} if tried else {})}
+    found = measured(recipe, data, {"fine-tuned": baseline, "distilled" if taught else "fine-tuned": trained})
+    found |= {"grid": tried} if tried else {}
     write_atomically(folder.measurements, json.dumps(found, indent=1).encode())
+    shutil.rmtree(folder.root / "finished", ignore_errors=True)  # the same weights lie in the student's folder now
     return found
 
 
@@ -65,29 +64,36 @@ def make_accelerator(recipe: Recipe) -> Accelerator:
     return Accelerator(cpu=recipe.device == "cpu", mixed_precision=precision)
 
 
-def open_folder(recipe: Recipe, out: str | Path, resume: str, overwrite: bool) -> tuple[RunFolder, Path | None]:
+def choose_folder(recipe: Recipe, out: str | Path, resume: str, overwrite: bool) -> tuple[RunFolder, Path | None]:
     """The run's folder, refused where it holds something else; and the checkpoint to begin at where one was named."""
     folder = RunFolder(out)
     if folder.root.exists() and not folder.root.is_dir():
         raise InputError(f"{out} is a file; give another folder with --out")
-    there = any(folder.root.iterdir()) if folder.root.exists() else False
-    if there and overwrite:
+    if folder.root.exists() and any(folder.root.iterdir()):
         if not folder.recipe.exists():
-            raise InputError(
-                f"{out} is not a run of potstill, so it is not overwritten; give another folder with --out"
-            )
-        shutil.rmtree(folder.root)
-    elif there:
-        mine = (
-            folder.recipe.exists()
-            and folder.recipe.read_text().splitlines()[0] == f"# fingerprint {fingerprint(recipe)}"
-        )
-        if resume == "never" or not mine:
-            why = "holds another run" if folder.recipe.exists() else "is not empty"
+            raise InputError(f"{out} is not empty and not a run of potstill; give another folder with --out")
+        same = folder.recipe.read_text().splitlines()[0] == _first_line(recipe)
+        if not overwrite and (resume == "never" or not same):
+            why = "holds this run already" if same else "holds another run"
             raise InputError(f"{out} {why}; write --overwrite to replace it, or give another folder with --out")
+    checkpoint = Path(resume) if resume not in ("auto", "never") else None
+    if checkpoint and not checkpoint.is_dir():
+        raise InputError(
+            f"there is no checkpoint {resume}; write --resume auto, never, or a folder such as {out}/stages/0/checkpoints/step-00000200"
+        )
+    return folder, checkpoint
+
+
+def open_folder(recipe: Recipe, folder: RunFolder, overwrite: bool) -> None:
+    """Only now, when everything that was named has been found, is an earlier run replaced."""
+    if overwrite and folder.recipe.exists():
+        shutil.rmtree(folder.root)
     folder.root.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder.recipe, f"# fingerprint {fingerprint(recipe)}\n{to_toml(recipe)}".encode())
-    return folder, Path(resume) if resume not in ("auto", "never") else None
+    write_atomically(folder.recipe, f"{_first_line(recipe)}\n{to_toml(recipe)}".encode())
+
+
+def _first_line(recipe: Recipe) -> str:
+    return f"# fingerprint {fingerprint(recipe)}"
 
 
 def best_of_grid(
@@ -171,7 +177,9 @@ def make_baseline(
         update={
             "teacher": None,
             "start": None,
-            "data": [one.model_copy(update={"train": "", "dev": None, "test": {}, "teacher": None}) for one in plain.data],
+            "data": [
+                one.model_copy(update={"train": "", "dev": None, "test": {}, "teacher": None}) for one in plain.data
+            ],
         }
     )
     digest.update(f"{fingerprint(same)} {sorted(plain.grid.items())} {torch.__version__}".encode())
@@ -188,10 +196,6 @@ def make_baseline(
 def save_heads(trained: Trained, data: list[DataSet], folder: RunFolder) -> None:
     for head, (one, model) in enumerate(zip(data, trained.models, strict=True)):
         save_student(Student(model, trained.tokenizer), folder.student if head == 0 else folder.heads(one.name))
-
-
-def student_name(recipe: Recipe, data: list[DataSet]) -> str:
-    return "distilled" if is_taught(recipe, data) else "fine-tuned"
 
 
 def measured(recipe: Recipe, data: list[DataSet], students: Mapping[str, Trained | None]) -> dict[str, Any]:

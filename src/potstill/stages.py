@@ -14,6 +14,7 @@ from potstill import checkpoints, measure, plugins
 from potstill.anatomy import layer_count, width
 from potstill.building import build, reshape
 from potstill.checkpoints import Checkpoint
+from potstill.data import Context
 from potstill.errors import InputError
 from potstill.examples import Examples
 from potstill.prepare import DataSet, can_teach
@@ -140,7 +141,7 @@ def train_stage(
     resume = chosen_checkpoint(folder, number, start_at)
     if resume:
         show.say(f"continuing at step {resume.step} from {resume.folder}")
-    show.expect(training)
+    show.expect(training, resume.step if resume else 0)
     return show.follow(train(training, resume), folder, resume, recipe.tracker)
 
 
@@ -160,7 +161,7 @@ def made(stage: Stage, data: DataSet, asked: Wants, seed: int) -> Examples:
     examples = data.train
     for fields in stage.data:
         maker = plugins.make("data", fields["make"], {k: v for k, v in fields.items() if k != "make"})
-        examples = maker.make(examples, seed)
+        examples = maker.make(examples, Context(seed))
     if asked == Wants():
         examples = examples.scored
     if not len(examples):

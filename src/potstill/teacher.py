@@ -15,6 +15,7 @@ import torch
 import xxhash
 from transformers import PreTrainedModel
 
+from potstill import interrupts
 from potstill.batches import Source
 from potstill.errors import InputError
 from potstill.listening import listen
@@ -99,6 +100,8 @@ class Teacher:
                 )
             if progress:
                 progress(len(positions))
+            if asked := interrupts.asked():
+                raise interrupts.Interrupted(asked)  # blocks written before are kept
         return answers
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from potstill.batches import mix
+from potstill.data import Context
 from potstill.examples import Examples
 
 
@@ -17,6 +18,6 @@ class Sample:
     rows: int = 1000
     draw: int = 0
 
-    def make(self, examples: Examples, seed: int) -> Examples:
+    def make(self, examples: Examples, context: Context) -> Examples:
         random = np.random.default_rng(mix(self.draw, "sample"))
         return examples.take(np.sort(random.permutation(len(examples))[: self.rows]))
