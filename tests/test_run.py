@@ -416,10 +416,13 @@ def command(*words: str | Path, **more: Any) -> subprocess.Popen[str]:
 
 
 def test_help_is_quick_and_without_torch() -> None:
-    begun = time.perf_counter()
-    with command("--help") as helped:
-        out, _ = helped.communicate()
-    assert time.perf_counter() - begun < 1.0
+    spent = []
+    for _ in range(3):  # the best of three, since another process may take the machine for a moment
+        begun = time.perf_counter()
+        with command("--help") as helped:
+            out, _ = helped.communicate()
+        spent.append(time.perf_counter() - begun)
+    assert min(spent) < 1.0, spent
     assert "distill" in out
     loaded = subprocess.run(
         [sys.executable, "-c", "import sys, potstill.cli; print('torch' in sys.modules)"],
@@ -600,3 +603,38 @@ def test_a_loss_that_is_no_number_ends_the_run_and_names_the_step(
     assert "step 2: " in capsys.readouterr().err
     assert not list(out.rglob("*.safetensors"))
     assert len((out / "stages/0/steps.csv").read_text().splitlines()) == 2
+
+
+def test_unlabelled_rows_are_taught_without_a_baseline(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "plain.txt").write_text("\n".join(text for text, _ in sentences(240, 11)))
+    words = [
+        "distill",
+        "--teacher",
+        home / "teacher/student",
+        "--train",
+        tmp_path / "plain.txt",
+        "--dev",
+        home / "dev.csv",
+    ]
+    assert potstill(*words, "--student", "keep_layers:2", "--epochs", "3", "--out", tmp_path / "run", *FAST) == 0
+    found = measurements(tmp_path / "run")["models"]
+    assert list(found) == ["teacher", "distilled"]
+    assert found["distilled"]["quality"]["task"]["dev"]["accuracy"] > 0.8
+
+
+def test_a_refused_run_leaves_its_folder_free(home: Path, tmp_path: Path) -> None:
+    words = [
+        "distill",
+        "--teacher",
+        home / "teacher/student",
+        *files(home),
+        "--no-baseline",
+        "--epochs",
+        "1",
+        "--out",
+        tmp_path / "run",
+        *FAST,
+    ]
+    assert potstill(*words, "--student", "keep_layers:1", "--method", "patient") == 2
+    assert potstill(*words, "--student", "keep_layers:2", "--method", "patient", "--set", "metric=blue") == 2
+    assert potstill(*words, "--student", "keep_layers:2", "--method", "patient") == 0

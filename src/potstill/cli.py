@@ -31,7 +31,7 @@ RecipeName = Annotated[
 Train = Annotated[
     str | None,
     typer.Option(
-        help="Rows to learn from: .csv .tsv .jsonl .parquet (also .gz), a data set's folder, or NAME:CONFIG:SPLIT of the hub."
+        help="Rows to learn from: .csv .tsv .jsonl (also .gz), .parquet, a data set's folder, or NAME:CONFIG:SPLIT of the hub."
     ),
 ]
 Dev = Annotated[str | None, typer.Option(help="Rows to choose by. Without it a seeded tenth of train is held out.")]

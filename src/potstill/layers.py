@@ -6,9 +6,11 @@ number is its index there. The student's last layer is left to the logits.
 
 from __future__ import annotations
 
+from typing import Literal
+
 from potstill.errors import InputError
 
-LayerMap = str | list[int]
+LayerMap = Literal["skip", "last", "average"] | list[int]
 """`"skip"`, `"last"`, `"average"`, or the teacher's layer for each of the student's layers 1, 2, 3 …"""
 
 
@@ -34,11 +36,7 @@ def pairs(layer_map: LayerMap, student_layers: int, teacher_layers: int) -> tupl
     elif layer_map == "last":
         theirs = last(student_layers, teacher_layers)
     elif layer_map == "average":
-        return tuple(range(1, student_layers)), tuple(range(1, teacher_layers))
-    elif isinstance(layer_map, str):
-        raise InputError(
-            f"there is no layer map '{layer_map}'; write 'skip', 'last', 'average' or a list of teacher layers such as [4, 8]"
-        )
+        theirs = list(range(1, teacher_layers)) if student_layers > 1 else []
     else:
         theirs = list(layer_map)
         if len(theirs) > student_layers:
@@ -51,4 +49,5 @@ def pairs(layer_map: LayerMap, student_layers: int, teacher_layers: int) -> tupl
         raise InputError(
             "a student of one layer has none below its last to be taught; write method = 'soft_targets', or map = [N] to teach the last"
         )
-    return tuple(range(1, len(theirs) + 1)), tuple(theirs)
+    ours = range(1, student_layers) if layer_map == "average" else range(1, len(theirs) + 1)
+    return tuple(ours), tuple(theirs)

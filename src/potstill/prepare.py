@@ -82,7 +82,10 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, say: Say) -> Data
     taught_by = load_student(name) if (name := data.teacher or recipe.teacher) else None
     head = taught_by.model.config if taught_by else None
     found = _labels(train)
-    task, matched = make_task(data.task, head, found, data.labels, train.source)
+    named = data.labels or (list(train.answer_labels) if train.answer_labels and not taught_by else None)
+    task, matched = make_task(data.task, head, found, named, train.source)
+    if taught_by and train.has_answers:
+        say(f"{train.source}: the answers in its rows are not used, since a teacher model is given")
     if found or taught_by:
         say(f"{data.name}: {matched}" if len(recipe.data) > 1 else matched)
     rows = store(train, task)

@@ -22,14 +22,12 @@ import tomli_w
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from potstill import plugins, short_forms
+from potstill.bounds import Above, Count, NotBelow, Share
 from potstill.errors import InputError
 
 RECIPES = Path(__file__).parent / "recipes"
 FREE = {"name", "tracker", "save_every", "memory", "force"}  # change no result: a run may go on under another of these
 
-Count = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(ge=0, le=1)]
-Above = Annotated[float, Field(gt=0)]
 FileName = Annotated[str, Field(pattern=r"^\w[\w.+=,@ -]*$")]
 Makers = Annotated[list[dict[str, Any]], BeforeValidator(partial(short_forms.complete, "data"))]
 Builders = Annotated[list[dict[str, Any]], BeforeValidator(partial(short_forms.complete, "students"))]
@@ -68,7 +66,7 @@ class Data(Values):
 class Optimizer(Values):
     name: Literal["adamw", "adadelta", "sgd"] = "adamw"
     rate: Above = 5e-5
-    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    weight_decay: NotBelow = 0.01
     warmup: Share = 0.1  # share of all steps
     decay: Literal["linear", "constant"] = "linear"
     clip: Above | None = 1.0  # largest norm of the gradient
@@ -296,7 +294,8 @@ def _full(tree: dict[str, Any], path: str) -> list[str]:
         return [*ways[parent].split("."), name]
     if path not in ways:
         several = f"; there are {len(tree['stage'])} stages: write stage.0.{path}" if f"stage.0.{path}" in ways else ""
-        near = plugins.did_you_mean(path, ways)
+        inside = [way for way in ways if way.endswith(f".{path}")]
+        near = f"; did you mean '{min(inside, key=len)}'?" if inside else plugins.did_you_mean(path, ways)
         raise InputError(f"there is no '{path}' in the recipe{several or near}")
     return ways[path].split(".")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import shutil
 from collections.abc import Mapping
@@ -27,6 +28,8 @@ from potstill.recipe import Recipe, cells, fingerprint, to_toml
 from potstill.stages import Trained, metric_of, train_student
 from potstill.students import Student, save_student
 
+PREPARED_ONCE = {"teacher", "data", "length", "device", "precision", "memory", "metric"}
+
 
 def distill(
     recipe: Recipe, out: str | Path, resume: str = "auto", overwrite: bool = False, show: Display | None = None
@@ -41,10 +44,12 @@ def distill(
     data = prepare(recipe, accelerator.device, show.say)
     open_folder(recipe, folder, overwrite)
     with interrupts.watched():
-        trained, tried = best_of_grid(recipe, data, folder, accelerator, checkpoint, show)
+        trained, chosen, tried = best_of_grid(recipe, data, folder, accelerator, checkpoint, show)
+        save_heads(trained, data, folder)
         taught = is_taught(recipe, data)
-        baseline = make_baseline(recipe, data, folder, accelerator, show) if recipe.baseline and taught else None
-    save_heads(trained, data, folder)
+        baseline = (
+            make_baseline(recipe, chosen, data, folder, accelerator, show) if recipe.baseline and taught else None
+        )
     found = measured(recipe, data, {"fine-tuned": baseline, "distilled" if taught else "fine-tuned": trained})
     found |= {"grid": tried} if tried else {}
     write_atomically(folder.measurements, json.dumps(found, indent=1).encode())
@@ -54,14 +59,17 @@ def distill(
 
 def make_accelerator(recipe: Recipe) -> Accelerator:
     precision = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}[recipe.precision]
-    automatic = recipe.device == "auto"
-    if not automatic and recipe.device.split(":")[0] not in ("cpu", "cuda", "mps", "xpu"):
-        raise InputError(f"there is no device '{recipe.device}'; write auto, cpu, cuda or mps")
-    if recipe.device.startswith("cuda") and not torch.cuda.is_available():
-        raise InputError("this machine has no CUDA device; write --device cpu, or --device auto to take what there is")
-    if recipe.precision == "float16" and not torch.cuda.is_available():
+    kind = recipe.device.split(":")[0]
+    there = {"auto": True, "cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not there.get(kind, False):
+        raise InputError(
+            f"this machine has no device '{recipe.device}'; write --device cpu, or --device auto to take what there is"
+        )
+    if recipe.precision == "float16" and not there["cuda"]:
         raise InputError("float16 needs a CUDA device; write precision = 'bfloat16' or 'float32'")
-    return Accelerator(cpu=recipe.device == "cpu", mixed_precision=precision)
+    if ":" in recipe.device:
+        os.environ["ACCELERATE_TORCH_DEVICE"] = recipe.device
+    return Accelerator(cpu=kind == "cpu", mixed_precision=precision)
 
 
 def choose_folder(recipe: Recipe, out: str | Path, resume: str, overwrite: bool) -> tuple[RunFolder, Path | None]:
@@ -73,10 +81,12 @@ def choose_folder(recipe: Recipe, out: str | Path, resume: str, overwrite: bool)
         if not folder.recipe.exists():
             raise InputError(f"{out} is not empty and not a run of potstill; give another folder with --out")
         same = folder.recipe.read_text().splitlines()[0] == _first_line(recipe)
-        if not overwrite and (resume == "never" or not same):
+        if not overwrite and (resume == "never" or not same) and holds_work(folder):
             why = "holds this run already" if same else "holds another run"
             raise InputError(f"{out} {why}; write --overwrite to replace it, or give another folder with --out")
     checkpoint = Path(resume) if resume not in ("auto", "never") else None
+    if checkpoint and recipe.grid:
+        raise InputError("a grid goes on by itself where it stopped; write --resume auto")
     if checkpoint and not checkpoint.is_dir():
         raise InputError(
             f"there is no checkpoint {resume}; write --resume auto, never, or a folder such as {out}/stages/0/checkpoints/step-00000200"
@@ -84,9 +94,14 @@ def choose_folder(recipe: Recipe, out: str | Path, resume: str, overwrite: bool)
     return folder, checkpoint
 
 
+def holds_work(folder: RunFolder) -> bool:
+    """Whether anything was trained there: a run that was refused in its first second leaves nothing to lose."""
+    return any(folder.root.rglob("*.safetensors")) or any(folder.root.rglob("cell.json"))
+
+
 def open_folder(recipe: Recipe, folder: RunFolder, overwrite: bool) -> None:
     """Only now, when everything that was named has been found, is an earlier run replaced."""
-    if overwrite and folder.recipe.exists():
+    if folder.recipe.exists() and (overwrite or not holds_work(folder)):
         shutil.rmtree(folder.root)
     folder.root.mkdir(parents=True, exist_ok=True)
     write_atomically(folder.recipe, f"{_first_line(recipe)}\n{to_toml(recipe)}".encode())
@@ -103,13 +118,18 @@ def best_of_grid(
     accelerator: Accelerator,
     start_at: Path | None,
     show: Display,
-) -> tuple[Trained, list[dict[str, Any]]]:
-    """The student of the recipe; with a grid, the best of its cells by dev, and what each reached. Test is not looked at.
+) -> tuple[Trained, Recipe, list[dict[str, Any]]]:
+    """The student, its recipe, and with a grid what each cell reached on dev, the best first. Test is not looked at.
 
     Every cell asks the same memory. Only the best cell's weights are kept, and a finished cell is not run again.
     """
     if not recipe.grid:
-        return train_student(recipe, data, folder.root, accelerator, show, start_at), []
+        return train_student(recipe, data, folder.root, accelerator, show, start_at), recipe, []
+    for path in recipe.grid:
+        if path.split(".")[0] in PREPARED_ONCE:
+            raise InputError(
+                f"a grid shares its rows and teacher, so '{path}' cannot vary in it; make a run for each value"
+            )
     combinations = cells(recipe)
     places = [folder.grid / f"{number:04d}-{fingerprint(cell)}" for number, (_, cell) in enumerate(combinations)]
     reached = {
@@ -135,7 +155,8 @@ def best_of_grid(
         ({**combinations[number][0], "dev": dev} for number, dev in reached.items()),
         key=lambda cell: -float(cell["dev"]),
     )
-    return train_student(combinations[best][1], data, places[best], accelerator, show, None), tried
+    winner = combinations[best][1]
+    return train_student(winner, data, places[best], accelerator, show, None), winner, tried
 
 
 def is_taught(recipe: Recipe, data: list[DataSet]) -> bool:
@@ -143,26 +164,30 @@ def is_taught(recipe: Recipe, data: list[DataSet]) -> bool:
     return all(can_teach(one) for one in data) and any(stage.method["name"] != "hard_labels" for stage in recipe.stage)
 
 
-def baseline_recipe(recipe: Recipe) -> Recipe:
-    """The same student, steps and seed on hard labels alone. A grid keeps what is not the method's: the baseline is searched as well."""
-    last = recipe.stage[-1]
-    stage = last.model_copy(
-        update={"method": {"name": "hard_labels"}, "epochs": sum(one.epochs for one in recipe.stage), "reshape": []}
+def baseline_recipe(recipe: Recipe, chosen: Recipe) -> Recipe:
+    """The chosen student's shape, steps and seed on hard labels alone.
+
+    What a grid varies beside the method (the rate, the batch) is searched for the baseline as well.
+    """
+    last = chosen.stage[-1]
+    epochs = sum(one.epochs for one in chosen.stage)
+    stage = last.model_copy(update={"method": {"name": "hard_labels"}, "epochs": epochs, "reshape": []})
+    student = [*chosen.student, *(fields for one in chosen.stage for fields in one.reshape)]
+    fixed = {"method", "student", "seed", "start", "dropout"}
+    grid = {path: values for path, values in recipe.grid.items() if not fixed & set(path.split("."))}
+    return chosen.model_copy(
+        update={"stage": [stage], "student": student, "grid": grid if len(recipe.stage) == 1 else {}}
     )
-    reshaped = [fields for one in recipe.stage for fields in one.reshape]
-    grid = {
-        path: values
-        for path, values in recipe.grid.items()
-        if "method" not in path.split(".") and len(recipe.stage) == 1
-    }
-    return recipe.model_copy(update={"stage": [stage], "student": [*recipe.student, *reshaped], "grid": grid})
 
 
 def make_baseline(
-    recipe: Recipe, data: list[DataSet], folder: RunFolder, accelerator: Accelerator, show: Display
-) -> Trained:
-    """The baseline, kept beside the cache: every recipe that shares it asks for the same one."""
-    plain = baseline_recipe(recipe)
+    recipe: Recipe, chosen: Recipe, data: list[DataSet], folder: RunFolder, accelerator: Accelerator, show: Display
+) -> Trained | None:
+    """The baseline, kept in the cache: every recipe that shares it asks for the same one. None without labelled rows."""
+    if not all(len(one.train.scored) for one in data):
+        show.say("no baseline: no training row has a label")
+        return None
+    plain = baseline_recipe(recipe, chosen)
     models, _ = build(plain, data)
     digest = xxhash.xxh3_128()
     for model in models:
@@ -185,7 +210,7 @@ def make_baseline(
     digest.update(f"{fingerprint(same)} {sorted(plain.grid.items())} {torch.__version__}".encode())
     place = RunFolder(paths.baselines() / digest.hexdigest())
     show.say("baseline: the same student on hard labels alone")
-    trained, _ = best_of_grid(plain, data, place, accelerator, None, show)
+    trained, _, _ = best_of_grid(plain, data, place, accelerator, None, show)
     for head, (one, model) in enumerate(zip(data, trained.models, strict=True)):
         save_student(
             Student(model, trained.tokenizer), folder.baseline if head == 0 else folder.root / f"baseline-{one.name}"

@@ -94,6 +94,11 @@ def train_stage(
             raise InputError(
                 f"method '{stage.method['name']}' needs a teacher; give one with --teacher, or write method = 'hard_labels'"
             )
+        if (asked.cls or asked.hidden) and one.teacher.model is None:
+            raise InputError(
+                f"method '{stage.method['name']}' asks for the teacher's layers, but the teacher is a file of answers; "
+                "use a method of logits alone, such as 'soft_targets'"
+            )
         if asked.per_token and not np.array_equal(source.student.offsets, source.teacher.offsets):
             raise InputError(
                 f"method '{stage.method['name']}' compares token by token, but student and teacher split texts differently; "

@@ -61,7 +61,7 @@ class Task:
 
     def _number(self, label: str, where: str) -> int:
         try:
-            return self.numbers[label.lower()]
+            return self.numbers[as_written(label).lower()]
         except KeyError:
             known = ", ".join(self.labels[:20])
             raise InputError(
@@ -122,6 +122,11 @@ class Task:
         return float(np.mean(columns)) if columns else 0.0
 
 
+def as_written(label: str) -> str:
+    """1.0 is 1: so whole numbers are written by those who keep missing ones beside them."""
+    return str(int(float(label))) if LOOKS_LIKE_A_NUMBER.match(label) and float(label).is_integer() else label
+
+
 def is_placeholder(names: Sequence[str]) -> bool:
     """True for the LABEL_0, LABEL_1 … that Hugging Face writes where nobody gave names."""
     return all(name == f"LABEL_{number}" for number, name in enumerate(names))
@@ -143,9 +148,8 @@ def make_task(
     outcome = OUTCOMES[name] if name else _outcome(model_config, found)
     if outcome == "value":
         return Task("value", ("value",)), "numbers are predicted"
-    seen = sorted(
-        {one for label in found for one in (label if isinstance(label, tuple) else (label,))}, key=_numerically
-    )
+    each = {one for label in found for one in (label if isinstance(label, tuple) else (label,))}
+    seen = sorted({as_written(label) for label in each}, key=_numerically)
     if model_config is not None:
         given = tuple(str(model_config.id2label[i]) for i in range(model_config.num_labels))
         names = _checked(labels, given) if labels else given

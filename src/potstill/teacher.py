@@ -17,7 +17,6 @@ from transformers import PreTrainedModel
 
 from potstill import interrupts
 from potstill.batches import Source
-from potstill.errors import InputError
 from potstill.listening import listen
 from potstill.memory import Memory
 from potstill.signals import Batch, Signals, Wants, nothing
@@ -60,10 +59,7 @@ class Teacher:
         return filled
 
     def _ask(self, batch: Batch, wants: Wants) -> Signals:
-        if self.model is None:
-            raise InputError(
-                "the teacher is a file of answers and has no layers to show; use a method of logits alone, such as method = 'soft_targets'"
-            )
+        assert self.model is not None, "only logits are asked of a file of answers, and those are remembered"
         begun = time.perf_counter()
         with torch.inference_mode():
             heard = listen(self.model, batch.teacher.to(self.device), wants)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from potstill.bounds import Above, NotBelow, Share
 from potstill.layers import LayerMap, pairs
 from potstill.losses import hard, per_token, soft, squared_distance
 from potstill.signals import Batch, Signals, Term, Wants
@@ -13,9 +14,9 @@ from potstill.signals import Batch, Signals, Term, Wants
 class Hints:
     """L = (1−α)·CE + α·T²·KL + β·MSE(H_student, H_teacher), averaged over real tokens, layers and width"""
 
-    temperature: float = 5.0
-    alpha: float = 0.5
-    beta: float = 1.0
+    temperature: Above = 5.0
+    alpha: Share = 0.5
+    beta: NotBelow = 1.0
     map: LayerMap = "skip"
 
     def wants(self, student_layers: int, teacher_layers: int) -> tuple[Wants, Wants]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from potstill.bounds import Share
 from potstill.losses import hard, squared_distance, taught
 from potstill.signals import Batch, Signals, Term, Wants
 
@@ -12,7 +13,7 @@ from potstill.signals import Batch, Signals, Term, Wants
 class LogitRegression:
     """L = α·CE(y, z) + (1−α)·‖z_teacher − z_student‖², summed over classes; α = 0 is best in the paper"""
 
-    alpha: float = 0.0
+    alpha: Share = 0.0
 
     def wants(self, student_layers: int, teacher_layers: int) -> tuple[Wants, Wants]:
         return Wants(logits=True), Wants(logits=True)

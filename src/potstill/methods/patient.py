@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from potstill.bounds import Above, NotBelow, Share
 from potstill.layers import LayerMap, pairs
 from potstill.losses import cosine_distance, direction_distance, hard, per_example, soft
 from potstill.signals import Batch, Signals, Term, Wants
@@ -19,9 +20,9 @@ class Patient:
     map = "average" compares the mean of all layers' [CLS] on both sides.
     """
 
-    temperature: float = 5.0
-    alpha: float = 0.5
-    beta: float = 0.1
+    temperature: Above = 5.0
+    alpha: Share = 0.5
+    beta: NotBelow = 0.1
     map: LayerMap = "skip"
     scale: Literal["sum", "mean"] = "sum"
     distance: Literal["mse", "cosine"] = "mse"

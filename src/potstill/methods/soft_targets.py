@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from potstill.bounds import Above, Share
 from potstill.losses import hard, soft
 from potstill.signals import Batch, Signals, Term, Wants
 
@@ -12,8 +13,8 @@ from potstill.signals import Batch, Signals, Term, Wants
 class SoftTargets:
     """L = (1−α)·CE(y, z) + α·T²·KL(teacher ‖ student)"""
 
-    temperature: float = 5.0
-    alpha: float = 0.5
+    temperature: Above = 5.0
+    alpha: Share = 0.5
 
     def wants(self, student_layers: int, teacher_layers: int) -> tuple[Wants, Wants]:
         return Wants(logits=True), Wants(logits=True)
