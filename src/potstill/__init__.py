@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from potstill.errors import InputError, TrainingError
     from potstill.predict import measure_models, predict
     from potstill.recipe import Recipe, resolve
-    from potstill.run import distill
+    from potstill.run import distill, finetune
     from potstill.students import Student, load_student, save_student
 
 _WHERE = {
@@ -23,6 +23,7 @@ _WHERE = {
     "Student": "students",
     "TrainingError": "errors",
     "distill": "run",
+    "finetune": "run",
     "load_student": "students",
     "measure_models": "predict",
     "predict": "predict",
@@ -35,6 +36,7 @@ __all__ = [
     "Student",
     "TrainingError",
     "distill",
+    "finetune",
     "load_student",
     "measure_models",
     "predict",

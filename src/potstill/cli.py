@@ -140,7 +140,7 @@ def distill(
         **_data_flags(train, dev, test, text, pair, label, labels, task),
         **_training_flags(epochs, batch, rate, length, seed, device, tracker),
     }
-    _run(recipe, flags, set_, out, resume, overwrite, quiet, "distilled")
+    _run(recipe, flags, set_, out, resume, overwrite, quiet)
 
 
 @app.command()
@@ -178,13 +178,12 @@ def finetune(
     """
     rates = [_number(one, "--rate") for one in rate.split(",")] if rate else []
     flags = {
-        "start": ("MODEL", model),
         "stage.0.method": ("finetune", "hard_labels"),
         "grid": ("--rate", {"optimizer.rate": rates} if len(rates) > 1 else None),
         **_data_flags(train, dev, test, text, pair, label, labels, task),
         **_training_flags(epochs, batch, rates[0] if len(rates) == 1 else None, length, seed, device, tracker),
     }
-    _run(recipe, flags, set_, out, resume, overwrite, quiet, "fine-tuned")
+    _run(recipe, flags, set_, out, resume, overwrite, quiet, encoder=model)
 
 
 @app.command()
@@ -364,16 +363,17 @@ def _run(
     resume: str,
     overwrite: bool,
     quiet: bool,
-    kind: str,
+    encoder: str | None = None,
 ) -> None:
     from potstill.recipe import resolve
 
     resolved = resolve(recipe, flags, sets or ()).recipe  # before torch: a wrong word is told at once
+    from potstill import run
     from potstill.progress import Display
-    from potstill.run import distill as run
 
-    folder = out or f"runs/{resolved.name if recipe else kind}"
-    found = run(resolved, folder, resume, overwrite, Display(quiet))
+    folder = out or f"runs/{resolved.name if recipe else 'fine-tuned' if encoder else 'distilled'}"
+    how = (folder, resume, overwrite, Display(quiet))
+    found = run.finetune(encoder, resolved, *how) if encoder else run.distill(resolved, *how)
     _print_grid(found.get("grid", []))
     _print_table(found)
     if not quiet:

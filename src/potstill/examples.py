@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,7 +25,7 @@ from potstill.files import write_atomically
 from potstill.rows import Row, Table
 from potstill.tasks import Task
 
-CHUNK = 1000  # rows tokenised at once
+CHUNK = 1000  # rows read and tokenised at once
 FORMAT = 1  # of the folders below; a new number makes old ones be made again
 
 
@@ -133,23 +134,28 @@ def _write(table: Table, task: Task, folder: Path) -> None:
     columns.add("text_offsets", np.zeros(1, np.int64))
     rows = end = labelled = 0
     order = _answer_order(table, task)
-    for row in table.rows():
-        where = f"{table.source}:{row.line}"
-        pieces = [row.text.encode(), (row.pair or "").encode()]
+    iterator = table.rows()
+    while chunk := list(islice(iterator, CHUNK)):
+        pieces = [piece.encode() for row in chunk for piece in (row.text, row.pair or "")]
         ends = np.cumsum([len(piece) for piece in pieces]) + end
-        target = [0.0] * width if row.label is None else task.encode(row.label, where)
+        where = [f"{table.source}:{row.line}" for row in chunk]
+        known = [row.label is not None for row in chunk]
+        nothing = [0.0] * width
+        targets = [
+            nothing if row.label is None else task.encode(row.label, at) for row, at in zip(chunk, where, strict=True)
+        ]
         columns.add("texts", np.frombuffer(b"".join(pieces), np.uint8))
         columns.add("text_offsets", ends.astype(np.int64))
-        columns.add("keys", np.array([key_of(row.text, row.pair)], np.int64))
-        columns.add("targets", np.array(target, np.float32))
-        columns.add("labelled", np.array([row.label is not None], np.bool_))
+        columns.add("keys", np.array([key_of(row.text, row.pair) for row in chunk], np.int64))
+        columns.add("targets", np.array(targets, np.float32))
+        columns.add("labelled", np.array(known, np.bool_))
         if table.has_answers:
-            columns.add("answers", _answer(row, order, task, where))
-        rows, end, labelled = rows + 1, int(ends[-1]), labelled + (row.label is not None)
-    pairs = table.columns.pair is not None
-    columns.finish(
-        {"rows": rows, "labelled": labelled, "target_width": width, "pairs": pairs, "answers": table.has_answers}
-    )
+            columns.add(
+                "answers", np.stack([_answer(row, order, task, at) for row, at in zip(chunk, where, strict=True)])
+            )
+        rows, end, labelled = rows + len(chunk), int(ends[-1]), labelled + sum(known)
+    about = {"rows": rows, "labelled": labelled, "target_width": width, "pairs": table.columns.pair is not None}
+    columns.finish({**about, "answers": table.has_answers})
 
 
 def _answer_order(table: Table, task: Task) -> list[int] | None:

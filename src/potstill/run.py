@@ -47,14 +47,28 @@ def distill(
         trained, chosen, tried = best_of_grid(recipe, data, folder, accelerator, checkpoint, show)
         save_heads(trained, data, folder)
         taught = is_taught(recipe, data)
-        baseline = (
-            make_baseline(recipe, chosen, data, folder, accelerator, show) if recipe.baseline and taught else None
-        )
-    found = measured(recipe, data, {"fine-tuned": baseline, "distilled" if taught else "fine-tuned": trained})
+        wanted = recipe.baseline and taught
+        baseline = make_baseline(recipe, chosen, data, folder, accelerator, show) if wanted else None
+    students = {"fine-tuned": baseline, "distilled": trained} if taught else {"fine-tuned": trained}
+    found = measured(recipe, data, students)
     found |= {"grid": tried} if tried else {}
     write_atomically(folder.measurements, json.dumps(found, indent=1).encode())
     shutil.rmtree(folder.root / "finished", ignore_errors=True)  # the same weights lie in the student's folder now
     return found
+
+
+def finetune(
+    model: str | Path,
+    recipe: Recipe,
+    out: str | Path,
+    resume: str = "auto",
+    overwrite: bool = False,
+    show: Display | None = None,
+) -> dict[str, Any]:
+    """A teacher: the encoder trained on the labels alone, by the data and settings of the recipe's last stage."""
+    stage = recipe.stage[-1].model_copy(update={"method": {"name": "hard_labels"}, "reshape": []})
+    plain = recipe.model_copy(update={"start": str(model), "teacher": None, "student": [], "stage": [stage]})
+    return distill(plain, out, resume, overwrite, show)
 
 
 def make_accelerator(recipe: Recipe) -> Accelerator:
