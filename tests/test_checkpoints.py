@@ -6,18 +6,17 @@ import json
 import os
 import pickle
 import random
-import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from faults import file_size_limit
 from torch import Tensor, nn
 
 from potstill import checkpoints
@@ -248,17 +247,6 @@ def test_pickles_never_run(tmp_path: Path) -> None:
     assert not mark.exists()
     pickle.loads(payload)
     assert mark.exists(), "the payload would have worked"
-
-
-@contextmanager
-def file_size_limit(size: int) -> Iterator[None]:
-    """A disk that is full for any file beyond this size: the kernel's own error, in the middle of a write."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("same_step", [True, False])

@@ -6,17 +6,16 @@ import json
 import multiprocessing
 import os
 import random
-import resource
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from faults import file_size_limit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -326,17 +325,6 @@ def test_the_lock_shows_what_others_wrote(filled: Path) -> None:
     late.write(keys, columns)
     with early.lock():
         assert not early.missing(keys, ["logits"]).any()
-
-
-@contextmanager
-def file_size_limit(size: int) -> Iterator[None]:
-    """A disk that is full for any file beyond this size: the kernel's own error, in the middle of a write."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_full_disk_leaves_what_was_there(filled: Path) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from torch import Tensor
+
 from potstill.errors import InputError
 
 LayerMap = Literal["skip", "last", "average"] | list[int]
@@ -51,3 +53,10 @@ def pairs(layer_map: LayerMap, student_layers: int, teacher_layers: int) -> tupl
         )
     ours = range(1, student_layers) if layer_map == "average" else range(1, len(theirs) + 1)
     return tuple(ours), tuple(theirs)
+
+
+def compared(layer_map: LayerMap, student: Tensor, teacher: Tensor) -> tuple[Tensor, Tensor]:
+    """(batch, layers, …) of both sides, pair by pair: as they come, or for `average` one layer, the mean of all."""
+    if layer_map == "average":
+        return student.mean(1, keepdim=True), teacher.mean(1, keepdim=True)
+    return student, teacher

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from potstill.bounds import Above, NotBelow, Share
-from potstill.layers import LayerMap, pairs
+from potstill.layers import LayerMap, compared, pairs
 from potstill.losses import hard, per_token, soft, squared_distance
 from potstill.signals import Batch, Signals, Term, Wants
 
@@ -24,9 +24,7 @@ class Hints:
         return Wants(logits=True, hidden=ours), Wants(logits=True, hidden=theirs)
 
     def losses(self, student: Signals, teacher: Signals, batch: Batch) -> dict[str, Term]:
-        ours, theirs = student.hidden, teacher.hidden
-        if self.map == "average":
-            ours, theirs = ours.mean(1, keepdim=True), theirs.mean(1, keepdim=True)
+        ours, theirs = compared(self.map, student.hidden, teacher.hidden)
         gap = squared_distance(ours, theirs).mean(1) / theirs.shape[-1]  # (batch, tokens)
         return {
             "hard": (1 - self.alpha) * hard(student.logits, batch),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from potstill.bounds import Above, NotBelow, Share
-from potstill.layers import LayerMap, pairs
+from potstill.layers import LayerMap, compared, pairs
 from potstill.losses import cosine_distance, direction_distance, hard, per_example, soft
 from potstill.signals import Batch, Signals, Term, Wants
 
@@ -32,9 +32,7 @@ class Patient:
         return Wants(logits=True, cls=ours), Wants(logits=True, cls=theirs)
 
     def losses(self, student: Signals, teacher: Signals, batch: Batch) -> dict[str, Term]:
-        ours, theirs = student.cls, teacher.cls
-        if self.map == "average":
-            ours, theirs = ours.mean(1, keepdim=True), theirs.mean(1, keepdim=True)
+        ours, theirs = compared(self.map, student.cls, teacher.cls)
         distance = direction_distance if self.distance == "mse" else cosine_distance
         patience = distance(ours, theirs).sum(1)  # (batch,): summed over layers
         if self.scale == "mean":
