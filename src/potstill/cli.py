@@ -6,14 +6,43 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from potstill import __version__
+from potstill.console import print_grid, print_table
 from potstill.errors import InputError, TrainingError
 from potstill.interrupts import Interrupted
+from potstill.options import (
+    BatchSize,
+    Dev,
+    Device,
+    Epochs,
+    Label,
+    Labels,
+    Length,
+    Out,
+    Overwrite,
+    Pair,
+    Quiet,
+    Rate,
+    RecipeName,
+    Resume,
+    Seed,
+    Set,
+    TaskOption,
+    Test,
+    Text,
+    Tracker,
+    Train,
+    columns_of,
+    data_flags,
+    number,
+    training_flags,
+)
 
 app = typer.Typer(
     name="potstill",
@@ -23,50 +52,6 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-
-RecipeName = Annotated[
-    str | None,
-    typer.Argument(help="A TOML file, or the name of a recipe that `potstill list recipes` shows.", metavar="[RECIPE]"),
-]
-Train = Annotated[
-    str | None,
-    typer.Option(
-        help="Rows to learn from: .csv .tsv .jsonl (also .gz), .parquet, a data set's folder, or NAME:CONFIG:SPLIT of the hub."
-    ),
-]
-Dev = Annotated[str | None, typer.Option(help="Rows to choose by. Without it a seeded tenth of train is held out.")]
-Test = Annotated[list[str] | None, typer.Option(help="Rows to report on; several as --test m=FILE --test mm=FILE.")]
-Out = Annotated[str | None, typer.Option(help="The run's folder; the student lies in OUT/student. Default: runs/NAME.")]
-Text = Annotated[str | None, typer.Option(help="Column of the text, where its name is not a usual one.")]
-Pair = Annotated[str | None, typer.Option(help="Column of the second text.")]
-Label = Annotated[str | None, typer.Option(help="Column of the label; several 0/1 columns as A,B,C.")]
-Labels = Annotated[str | None, typer.Option(help="Names of the classes in the order of the model's outputs, as A,B.")]
-TaskOption = Annotated[
-    str | None, typer.Option("--task", help="classify, multilabel or regress, where it cannot be told from the model.")
-]
-Epochs = Annotated[float | None, typer.Option(help="Passes over the training rows.")]
-BatchSize = Annotated[int | None, typer.Option("--batch", help="Examples per step.")]
-Rate = Annotated[float | None, typer.Option(help="Learning rate.")]
-Length = Annotated[int | None, typer.Option(help="Tokens read of each text at most.")]
-Seed = Annotated[int | None, typer.Option(help="Decides order, dropout and new weights.")]
-Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda, mps.")]
-Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        help="Any field of the recipe: --set method.beta=500 --set seed=1 --set dropout=0.",
-        metavar="PATH=VALUE",
-    ),
-]
-Resume = Annotated[
-    str,
-    typer.Option(
-        help="auto: go on where the same run stopped; a checkpoint's folder; or never.", metavar="auto|PATH|never"
-    ),
-]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run in OUT.")]
-Tracker = Annotated[str | None, typer.Option(help="none or tensorboard.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing but the result.")]
 
 
 def _version(asked: bool) -> None:
@@ -137,8 +122,8 @@ def distill(
         "stage.0.method": ("--method", method),
         "baseline": ("--no-baseline", False if no_baseline else None),
         "force": ("--force", True if force else None),
-        **_data_flags(train, dev, test, text, pair, label, labels, task),
-        **_training_flags(epochs, batch, rate, length, seed, device, tracker),
+        **data_flags(train, dev, test, text, pair, label, labels, task),
+        **training_flags(epochs, batch, rate, length, seed, device, tracker),
     }
     _run(recipe, flags, set_, out, resume, overwrite, quiet)
 
@@ -176,12 +161,12 @@ def finetune(
 
     potstill finetune DIR --train train.csv --dev dev.csv --test test.csv --rate 5e-5,2e-5 --out runs/teacher
     """
-    rates = [_number(one, "--rate") for one in rate.split(",")] if rate else []
+    rates = [number(one, "--rate") for one in rate.split(",")] if rate else []
     flags = {
         "stage.0.method": ("finetune", "hard_labels"),
         "grid": ("--rate", {"optimizer.rate": rates} if len(rates) > 1 else None),
-        **_data_flags(train, dev, test, text, pair, label, labels, task),
-        **_training_flags(epochs, batch, rates[0] if len(rates) == 1 else None, length, seed, device, tracker),
+        **data_flags(train, dev, test, text, pair, label, labels, task),
+        **training_flags(epochs, batch, rates[0] if len(rates) == 1 else None, length, seed, device, tracker),
     }
     _run(recipe, flags, set_, out, resume, overwrite, quiet, encoder=model)
 
@@ -237,12 +222,46 @@ def measure(
     from potstill.rows import Columns
 
     found = measure_models(
-        models, data, Columns(text, pair, _columns(label)), labels.split(",") if labels else None, length or 128
+        models, data, Columns(text, pair, columns_of(label)), labels.split(",") if labels else None, length or 128
     )
     if as_json:
         print(json.dumps(found, indent=1, ensure_ascii=False))
     else:
-        _print_table(found)
+        print_table(found)
+
+
+@app.command()
+def export(
+    model: Annotated[str, typer.Argument(help="A student's folder.")],
+    to: Annotated[str, typer.Option(help="onnx or int8 (`potstill list exports`).")],
+    out: Annotated[str | None, typer.Option(help="The new folder. Default: MODEL-onnx, MODEL-int8.")] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Rows to compare it with PyTorch on; random ones without it.")
+    ] = None,
+    text: Text = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export.")] = False,
+) -> None:
+    """Write a student in another form, compared with PyTorch at once; `predict` and `measure` read it.
+
+    potstill export runs/x/student --to int8 --data test.csv
+    """
+    from potstill import plugins
+
+    form = plugins.make("exports", to, {})
+    folder = Path(out or f"{model.rstrip('/')}-{to}")
+    if folder.exists() and any(folder.iterdir()) and not (overwrite and (folder / "model.onnx").exists()):
+        raise InputError(
+            f"{folder} is not empty; write --overwrite to replace an earlier export, or --out for another folder"
+        )
+    from potstill.rows import Columns, open_table
+    from potstill.students import load_student
+
+    texts = [row.text for row in islice(open_table(data, Columns(text)).rows(), 2000)] if data else []
+    checked = form.export(load_student(model), folder, texts)
+    where = f"{len(texts)} rows of {data}" if texts else "random rows"
+    size = checked.file.stat().st_size / 1e6
+    found = f"same answer {100 * checked.agreement:.1f} %, largest difference of a logit {checked.difference:.1e}"
+    print(f"{checked.file}: {size:.1f} MB; on {where}: {found}")
 
 
 @app.command(name="list")
@@ -288,73 +307,6 @@ def show(
     print(shown(resolve(recipe, {}, set_ or ())), end="")
 
 
-def _data_flags(
-    train: str | None,
-    dev: str | None,
-    test: list[str] | None,
-    text: str | None,
-    pair: str | None,
-    label: str | None,
-    labels: str | None,
-    task: str | None,
-) -> dict[str, tuple[str, Any]]:
-    columns = _columns(label)
-    return {
-        "data.0.train": ("--train", train),
-        "data.0.dev": ("--dev", dev),
-        "data.0.test": ("--test", _tests(test) if test else None),
-        "data.0.text": ("--text", text),
-        "data.0.pair": ("--pair", pair),
-        "data.0.label": ("--label", list(columns) if isinstance(columns, tuple) else columns),
-        "data.0.labels": ("--labels", [name.strip() for name in labels.split(",")] if labels else None),
-        "data.0.task": ("--task", task),
-    }
-
-
-def _training_flags(
-    epochs: float | None,
-    batch: int | None,
-    rate: float | None,
-    length: int | None,
-    seed: int | None,
-    device: str | None,
-    tracker: str | None,
-) -> dict[str, tuple[str, Any]]:
-    return {
-        "stage.0.epochs": ("--epochs", epochs),
-        "stage.0.batch": ("--batch", batch),
-        "stage.0.optimizer.rate": ("--rate", rate),
-        "length": ("--length", length),
-        "seed": ("--seed", seed),
-        "device": ("--device", device),
-        "tracker": ("--tracker", tracker),
-    }
-
-
-def _columns(label: str | None) -> str | tuple[str, ...] | None:
-    return tuple(part.strip() for part in label.split(",")) if label and "," in label else label
-
-
-def _tests(given: list[str]) -> dict[str, str]:
-    """--test FILE, or --test m=FILE --test mm=FILE; a path with = in it is a path where it exists."""
-    named: dict[str, str] = {}
-    for one in given:
-        name, equals, path = one.partition("=")
-        if not equals or Path(one).exists():
-            name, path = "test" if len(given) == 1 else Path(one).stem, one
-        if name in named:
-            raise InputError(f"two test sets are named '{name}'; write --test NAME=FILE with a name for each")
-        named[name] = path
-    return named
-
-
-def _number(text: str, flag: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError(f"{flag} {text}: is not a number; write for example {flag} 5e-5,2e-5") from None
-
-
 def _run(
     recipe: str | None,
     flags: dict[str, tuple[str, Any]],
@@ -374,38 +326,10 @@ def _run(
     folder = out or f"runs/{resolved.name if recipe else 'fine-tuned' if encoder else 'distilled'}"
     how = (folder, resume, overwrite, Display(quiet))
     found = run.finetune(encoder, resolved, *how) if encoder else run.distill(resolved, *how)
-    _print_grid(found.get("grid", []))
-    _print_table(found)
+    print_grid(found.get("grid", []))
+    print_table(found)
     if not quiet:
         print(f"student: {folder}/student   figures: {folder}/measurements.json", file=sys.stderr)
-
-
-def _print_table(found: dict[str, Any]) -> None:
-    from potstill.measure import table
-
-    header, rows = table(found)
-    _rich_table(header, rows)
-
-
-def _print_grid(cells: list[dict[str, Any]]) -> None:
-    if cells:
-        _rich_table(
-            list(cells[0]), [[f"{100 * v:.2f}" if k == "dev" else str(v) for k, v in cell.items()] for cell in cells]
-        )
-
-
-def _rich_table(header: list[str], rows: list[list[str]]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
-    drawn = Table(box=SIMPLE_HEAD)
-    for number, name in enumerate(header):
-        drawn.add_column(name, justify="right" if number else "left", no_wrap=not number)
-    for row in rows:
-        drawn.add_row(*row)
-    wide = Console()
-    Console(width=max(wide.width, 100)).print(drawn)
 
 
 def main() -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from transformers import PreTrainedModel
 
 from potstill.batches import Source
+from potstill.networks import Run
 from potstill.signals import View
 from potstill.tasks import Task
 
@@ -19,19 +18,14 @@ SCORED_AT_ONCE = 8192  # padded tokens
 TIMED_ROWS, TIMED_BATCH, ROUNDS = 256, 32, 3
 
 
-def answers(model: PreTrainedModel, source: Source) -> np.ndarray:
-    """(n, classes) logits in the order of the examples, without dropout; the model's mode is restored."""
-    device = next(model.parameters()).device
-    was_training = model.training
-    model.eval()
+def answers(run: Run, source: Source) -> np.ndarray:
+    """(n, classes) logits in the order of the examples."""
     found: np.ndarray | None = None
-    with torch.inference_mode():
-        for positions, batch in source.in_order(SCORED_AT_ONCE):
-            logits = model(**batch.student.to(device).inputs).logits.float().cpu().numpy()
-            if found is None:
-                found = np.empty((len(source.examples), logits.shape[1]), np.float32)
-            found[positions] = logits
-    model.train(was_training)
+    for positions, batch in source.in_order(SCORED_AT_ONCE):
+        logits = run(batch.student.inputs)
+        if found is None:
+            found = np.empty((len(source.examples), logits.shape[1]), np.float32)
+        found[positions] = logits
     return found if found is not None else np.empty((0, source.task.classes), np.float32)
 
 
@@ -57,27 +51,23 @@ def agreement(task: Task, ours: np.ndarray, theirs: np.ndarray) -> float:
     return float(same.mean() if same.ndim == 1 else same.all(1).mean())
 
 
-def size(model: PreTrainedModel, folder: Path | None = None) -> dict[str, int]:
-    """Parameters, and bytes: of the weights' files where there is a folder, else of float32 weights."""
+def size(model: PreTrainedModel) -> dict[str, int]:
+    """Parameters, and the bytes of their float32 file."""
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    files = list(folder.glob("*.safetensors")) if folder else []
-    return {"parameters": parameters, "bytes": sum(file.stat().st_size for file in files) or 4 * parameters}
+    return {"parameters": parameters, "bytes": 4 * parameters}
 
 
-def speeds(models: Mapping[str, tuple[PreTrainedModel, Source]]) -> dict[str, float]:
-    """Examples a second at batch 32 for each model, in PyTorch: models take turns in one run, and the best of three rounds counts."""
-    views = {name: _timed_views(source) for name, (_, source) in models.items()}
-    best = dict.fromkeys(models, float("inf"))
-    with torch.inference_mode():
-        for turn in range(ROUNDS + 1):  # the first warms up
-            for name, (model, _) in models.items():
-                model.eval()
-                device = next(model.parameters()).device
-                begun = time.perf_counter()
-                for view in views[name]:
-                    model(**view.to(device).inputs).logits.cpu()
-                if turn:
-                    best[name] = min(best[name], time.perf_counter() - begun)
+def speeds(runs: Mapping[str, tuple[Run, Source]]) -> dict[str, float]:
+    """Examples a second at batch 32: all take turns in one run, and the best of three rounds counts."""
+    views = {name: _timed_views(source) for name, (_, source) in runs.items()}
+    best = dict.fromkeys(runs, float("inf"))
+    for turn in range(ROUNDS + 1):  # the first warms up
+        for name, (run, _) in runs.items():
+            begun = time.perf_counter()
+            for view in views[name]:
+                run(view.inputs)
+            if turn:
+                best[name] = min(best[name], time.perf_counter() - begun)
     return {name: sum(len(view.real) for view in views[name]) / spent for name, spent in best.items() if views[name]}
 
 

@@ -18,6 +18,7 @@ from potstill.errors import InputError
 from potstill.examples import Examples, store, tokenise, tokenizer_fingerprint
 from potstill.measure import answers
 from potstill.memory import Memory
+from potstill.networks import torch_run
 from potstill.recipe import Data, Recipe
 from potstill.rows import Columns, Table, open_table
 from potstill.signals import Wants
@@ -219,7 +220,7 @@ def teacher_answers(data: DataSet, source: Source) -> np.ndarray:
     if data.teacher.memory is not None:
         return data.teacher.memory.read(keys, "logits")
     assert data.taught_by is not None
-    return answers(data.taught_by.model, source)
+    return answers(torch_run(data.taught_by.model), source)
 
 
 def can_teach(data: DataSet) -> bool:

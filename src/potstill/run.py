@@ -21,6 +21,7 @@ from potstill.building import build
 from potstill.errors import InputError
 from potstill.examples import Examples
 from potstill.files import write_atomically
+from potstill.networks import torch_run
 from potstill.paths import RunFolder
 from potstill.prepare import DataSet, can_teach, prepare, teacher_answers
 from potstill.progress import Display
@@ -256,7 +257,10 @@ def measured(recipe: Recipe, data: list[DataSet], students: Mapping[str, Trained
         found["teacher"] = {"quality": quality, "parameters": None, "bytes": None}
         if teachers[0] is not None:
             found["teacher"] |= measure.size(teachers[0].model)
-            timed["teacher"] = (teachers[0].model, data[0].source(timed_rows(data[0]), teachers[0].tokenizer, "timed"))
+            timed["teacher"] = (
+                torch_run(teachers[0].model),
+                data[0].source(timed_rows(data[0]), teachers[0].tokenizer, "timed"),
+            )
     for name, trained in students.items():
         if trained is None:
             continue
@@ -264,12 +268,12 @@ def measured(recipe: Recipe, data: list[DataSet], students: Mapping[str, Trained
         for model, one in zip(trained.models, data, strict=True):
             for split, examples in splits[one.name].items():
                 source = one.source(examples, trained.tokenizer, split)
-                logits = measure.answers(model, source)
+                logits = measure.answers(torch_run(model), source)
                 quality.setdefault(one.name, {})[split] = measure.quality(
                     one.task, source, logits, theirs.get((one.name, split))
                 )
         found[name] = {"quality": quality, **measure.size(trained.models[0])}
-        timed[name] = (trained.models[0], data[0].source(timed_rows(data[0]), trained.tokenizer, "timed"))
+        timed[name] = (torch_run(trained.models[0]), data[0].source(timed_rows(data[0]), trained.tokenizer, "timed"))
     per_second = measure.speeds(timed)
     for name, speed in per_second.items():
         found[name]["examples_per_second"] = speed

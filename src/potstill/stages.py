@@ -17,6 +17,7 @@ from potstill.checkpoints import Checkpoint
 from potstill.data import Context
 from potstill.errors import InputError
 from potstill.examples import Examples
+from potstill.networks import torch_run
 from potstill.prepare import DataSet, can_teach
 from potstill.progress import Display
 from potstill.recipe import Recipe, Stage
@@ -117,7 +118,7 @@ def train_stage(
 
     def score() -> dict[str, float]:
         found = [
-            measure.quality(one.task, dev, measure.answers(model, dev))
+            measure.quality(one.task, dev, measure.answers(torch_run(model), dev))
             for model, one, dev in zip(models, data, devs, strict=True)
         ]
         mean = float(np.mean([scores[metric] for scores, metric in zip(found, scored_by, strict=True)]))

@@ -1,1 +1,50 @@
-"""Finished forms of a student. One file is one export; its name is the word that users type."""
+"""Finished forms of a student. One file is one export; its name is the word that users type: `potstill export DIR --to onnx`.
+
+An export is a frozen dataclass with `export(student, out, texts)`: it writes a folder that `predict` and `measure` read,
+checks it against PyTorch at once, and returns what it found. `texts` are examples to check, and later to calibrate, with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from potstill.students import Student
+
+NAMES = ("input_ids", "attention_mask", "token_type_ids")
+
+
+@dataclass(frozen=True)
+class Checked:
+    """An exported file and how it compares with PyTorch."""
+
+    file: Path
+    difference: float  # largest, of a logit
+    agreement: float  # share of texts with the same answer
+
+
+class Export(Protocol):
+    def export(self, student: Student, out: Path, texts: Sequence[str]) -> Checked: ...
+
+
+def sample_inputs(student: Student, rows: int, tokens: int, seed: int = 0) -> dict[str, Tensor]:
+    """Random ids with padding of many lengths, for a form that must hold whatever the text."""
+    random = np.random.default_rng(seed)
+    ids = torch.from_numpy(random.integers(0, len(student.tokenizer), (rows, tokens)))
+    lengths = torch.from_numpy(random.integers(2, tokens + 1, rows))
+    lengths[0] = tokens
+    real = torch.arange(tokens)[None] < lengths[:, None]
+    padding = int(student.tokenizer.pad_token_id or 0)
+    ids = torch.where(ids == padding, (padding + 1) % len(student.tokenizer), ids)
+    made = {
+        "input_ids": torch.where(real, ids, padding),
+        "attention_mask": real.long(),
+        "token_type_ids": torch.zeros_like(ids),
+    }
+    return {name: made[name] for name in NAMES if name in student.tokenizer.model_input_names}

@@ -1,0 +1,95 @@
+"""Whatever answers token ids with logits: a PyTorch model, or a file that ONNX Runtime runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from torch import Tensor
+from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from potstill.anatomy import longest_input
+from potstill.errors import InputError
+from potstill.students import load_student
+
+Run = Callable[[dict[str, Tensor]], np.ndarray]
+"""(batch, tokens) inputs by name -> (batch, classes) float32 logits."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """A model in any form, ready to answer."""
+
+    run: Run
+    config: PreTrainedConfig
+    tokenizer: PreTrainedTokenizerBase
+    longest: int  # tokens it can read
+    parameters: int | None
+    bytes: int  # on disk
+
+
+def torch_run(model: PreTrainedModel) -> Run:
+    """Without dropout, whatever mode the model is in; the mode is left as it was."""
+
+    def run(inputs: dict[str, Tensor]) -> np.ndarray:
+        was_training = model.training
+        if was_training:
+            model.eval()
+        with torch.inference_mode():
+            logits = model(**{name: tensor.to(model.device) for name, tensor in inputs.items()}).logits
+        if was_training:
+            model.train()
+        found: np.ndarray = logits.float().cpu().numpy()
+        return found
+
+    return run
+
+
+def onnx_run(file: Path) -> Run:
+    """ONNX Runtime on as many threads as PyTorch has, so that the two can be compared."""
+    try:
+        import onnxruntime
+    except ImportError:
+        raise InputError("ONNX Runtime is not installed; write pip install 'potstill[onnx]'") from None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 3
+    try:
+        session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime has a class of its own for every kind of broken file
+        raise InputError(
+            f"{file} cannot be run ({str(error).splitlines()[0]}); make it anew with potstill export"
+        ) from None
+    wanted = [one.name for one in session.get_inputs()]
+
+    def run(inputs: dict[str, Tensor]) -> np.ndarray:
+        found: np.ndarray = session.run(["logits"], {name: inputs[name].cpu().numpy() for name in wanted})[0]
+        return found
+
+    return run
+
+
+def load_network(path: str | Path) -> Network:
+    """A folder with safetensors or with model.onnx, an .onnx file with config and tokenizer beside it, or a hub name."""
+    file = Path(path) / "model.onnx" if Path(path).is_dir() else Path(path)
+    if file.suffix != ".onnx" or not file.is_file():
+        student = load_student(path)
+        model = student.model.to(Accelerator().device)
+        weights = list(Path(path).glob("*.safetensors"))
+        parameters = sum(parameter.numel() for parameter in model.parameters())
+        on_disk = sum(one.stat().st_size for one in weights) or 4 * parameters
+        longest = longest_input(model, student.tokenizer)
+        return Network(torch_run(model), model.config, student.tokenizer, longest, parameters, on_disk)
+    try:
+        config = AutoConfig.from_pretrained(file.parent, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(file.parent, local_files_only=True)
+    except Exception as error:
+        raise InputError(
+            f"{file}: config.json and tokenizer.json must lie beside it ({error}); make it anew with potstill export"
+        ) from None
+    on_disk = file.stat().st_size + sum(one.stat().st_size for one in file.parent.glob(f"{file.name}.data"))
+    return Network(onnx_run(file), config, tokenizer, int(config.potstill_longest), config.potstill_parameters, on_disk)

@@ -1,0 +1,121 @@
+"""What can be written on the command line, and which fields of a recipe it sets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from potstill.errors import InputError
+
+RecipeName = Annotated[
+    str | None,
+    typer.Argument(help="A TOML file, or the name of a recipe that `potstill list recipes` shows.", metavar="[RECIPE]"),
+]
+Train = Annotated[
+    str | None,
+    typer.Option(
+        help="Rows to learn from: .csv .tsv .jsonl (also .gz), .parquet, a data set's folder, or NAME:CONFIG:SPLIT of the hub."
+    ),
+]
+Dev = Annotated[str | None, typer.Option(help="Rows to choose by. Without it a seeded tenth of train is held out.")]
+Test = Annotated[list[str] | None, typer.Option(help="Rows to report on; several as --test m=FILE --test mm=FILE.")]
+Out = Annotated[str | None, typer.Option(help="The run's folder; the student lies in OUT/student. Default: runs/NAME.")]
+Text = Annotated[str | None, typer.Option(help="Column of the text, where its name is not a usual one.")]
+Pair = Annotated[str | None, typer.Option(help="Column of the second text.")]
+Label = Annotated[str | None, typer.Option(help="Column of the label; several 0/1 columns as A,B,C.")]
+Labels = Annotated[str | None, typer.Option(help="Names of the classes in the order of the model's outputs, as A,B.")]
+TaskOption = Annotated[
+    str | None, typer.Option("--task", help="classify, multilabel or regress, where it cannot be told from the model.")
+]
+Epochs = Annotated[float | None, typer.Option(help="Passes over the training rows.")]
+BatchSize = Annotated[int | None, typer.Option("--batch", help="Examples per step.")]
+Rate = Annotated[float | None, typer.Option(help="Learning rate.")]
+Length = Annotated[int | None, typer.Option(help="Tokens read of each text at most.")]
+Seed = Annotated[int | None, typer.Option(help="Decides order, dropout and new weights.")]
+Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda, mps.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="Any field of the recipe: --set method.beta=500 --set seed=1 --set dropout=0.",
+        metavar="PATH=VALUE",
+    ),
+]
+Resume = Annotated[
+    str,
+    typer.Option(
+        help="auto: go on where the same run stopped; a checkpoint's folder; or never.", metavar="auto|PATH|never"
+    ),
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run in OUT.")]
+Tracker = Annotated[str | None, typer.Option(help="none or tensorboard.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing but the result.")]
+
+
+def data_flags(
+    train: str | None,
+    dev: str | None,
+    test: list[str] | None,
+    text: str | None,
+    pair: str | None,
+    label: str | None,
+    labels: str | None,
+    task: str | None,
+) -> dict[str, tuple[str, Any]]:
+    columns = columns_of(label)
+    return {
+        "data.0.train": ("--train", train),
+        "data.0.dev": ("--dev", dev),
+        "data.0.test": ("--test", tests_of(test) if test else None),
+        "data.0.text": ("--text", text),
+        "data.0.pair": ("--pair", pair),
+        "data.0.label": ("--label", list(columns) if isinstance(columns, tuple) else columns),
+        "data.0.labels": ("--labels", [name.strip() for name in labels.split(",")] if labels else None),
+        "data.0.task": ("--task", task),
+    }
+
+
+def training_flags(
+    epochs: float | None,
+    batch: int | None,
+    rate: float | None,
+    length: int | None,
+    seed: int | None,
+    device: str | None,
+    tracker: str | None,
+) -> dict[str, tuple[str, Any]]:
+    return {
+        "stage.0.epochs": ("--epochs", epochs),
+        "stage.0.batch": ("--batch", batch),
+        "stage.0.optimizer.rate": ("--rate", rate),
+        "length": ("--length", length),
+        "seed": ("--seed", seed),
+        "device": ("--device", device),
+        "tracker": ("--tracker", tracker),
+    }
+
+
+def columns_of(label: str | None) -> str | tuple[str, ...] | None:
+    return tuple(part.strip() for part in label.split(",")) if label and "," in label else label
+
+
+def tests_of(given: list[str]) -> dict[str, str]:
+    """--test FILE, or --test m=FILE --test mm=FILE; a path with = in it is a path where it exists."""
+    named: dict[str, str] = {}
+    for one in given:
+        name, equals, path = one.partition("=")
+        if not equals or Path(one).exists():
+            name, path = "test" if len(given) == 1 else Path(one).stem, one
+        if name in named:
+            raise InputError(f"two test sets are named '{name}'; write --test NAME=FILE with a name for each")
+        named[name] = path
+    return named
+
+
+def number(text: str, flag: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"{flag} {text}: is not a number; write for example {flag} 5e-5,2e-5") from None

@@ -1,0 +1,74 @@
+"""What every export promises: a folder that answers as the student does. A file in exports/ is tested by existing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small import ARCHITECTURES, sentences, small_model
+
+from potstill import cli, plugins
+from potstill.exports import sample_inputs
+from potstill.networks import load_network, torch_run
+from potstill.predict import measure_models, predict
+from potstill.students import save_student
+
+EXPORTS = plugins.names("exports")
+QUICK = ("bert",)
+EVERY = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in ARCHITECTURES]
+CLOSE = {"onnx": 1e-5}  # others round their weights
+
+
+@pytest.mark.parametrize("architecture", EVERY)
+@pytest.mark.parametrize("export", EXPORTS)
+def test_any_batch_and_length_give_the_student_s_answers(export: str, architecture: str, tmp_path: Path) -> None:
+    student = small_model(architecture, layers=2)
+    checked = plugins.make("exports", export, {}).export(
+        student, tmp_path / "out", [text for text, _ in sentences(40, 0)]
+    )
+    network, run = load_network(tmp_path / "out"), torch_run(student.model)
+    assert network.parameters == sum(parameter.numel() for parameter in student.model.parameters())
+    for seed, shape in enumerate([(1, 2), (1, 64), (7, 3), (33, 40)]):
+        inputs = sample_inputs(student, *shape, seed)
+        expected, found = run(inputs), network.run(inputs)
+        assert found.shape == expected.shape
+        assert np.abs(found - expected).max() <= CLOSE.get(export, 0.5)
+    assert checked.difference <= CLOSE.get(export, 0.5)
+    assert checked.agreement >= 0.9
+
+
+@pytest.mark.parametrize("export", EXPORTS)
+def test_the_command_writes_what_predict_and_measure_read(
+    export: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    student = small_model("bert", layers=2)
+    save_student(student, tmp_path / "student")
+    rows = sentences(40, 1)
+    (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps({"text": text, "label": label}) for text, label in rows))
+    words = ["potstill", "export", str(tmp_path / "student"), "--to", export, "--data", str(tmp_path / "rows.jsonl")]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 0
+    assert "same answer" in capsys.readouterr().out
+    folder = tmp_path / f"student-{export}"
+    texts = [text for text, _ in rows]
+    plain, exported = (list(predict(place, texts)) for place in (tmp_path / "student", folder / "model.onnx"))
+    assert np.mean([a["label"] == b["label"] for a, b in zip(plain, exported, strict=True)]) >= 0.9
+    found = measure_models([str(tmp_path / "student"), str(folder)], str(tmp_path / "rows.jsonl"))["models"]
+    assert found[str(folder)]["quality"]["task"]["test"]["agreement"] >= 0.9
+    assert found[str(folder)]["examples_per_second"] > 0
+    with pytest.raises(SystemExit) as refused:  # an earlier export is not overwritten unasked
+        cli.main()
+    assert refused.value.code == 2
+
+
+def test_a_broken_file_is_told(tmp_path: Path) -> None:
+    from potstill.errors import InputError
+
+    (tmp_path / "model.onnx").write_bytes(b"nothing")
+    with pytest.raises(InputError, match="potstill export"):
+        load_network(tmp_path)
