@@ -42,7 +42,7 @@ def test_any_batch_and_length_give_the_student_s_answers(export: str, architectu
 
 @pytest.mark.parametrize("export", EXPORTS)
 def test_the_command_writes_what_predict_and_measure_read(
-    export: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    export: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     student = small_model("bert", layers=2)
     save_student(student, tmp_path / "student")
