@@ -7,6 +7,7 @@ lengths (a few bytes per row) are held while an epoch is laid out.
 from __future__ import annotations
 
 import json
+import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from transformers import PreTrainedTokenizerBase
 
 from potstill import paths
 from potstill.errors import InputError
-from potstill.files import write_atomically
+from potstill.files import TEMPORARY, write_atomically
 from potstill.rows import Row, Table
 from potstill.tasks import Task
 
@@ -100,8 +101,7 @@ class _Columns:
     """Files of a folder in the making; the folder takes its name when all are whole."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.making = folder, folder.with_name(f".making-{folder.name}")
-        shutil.rmtree(self.making, ignore_errors=True)
+        self.folder, self.making = folder, folder.with_name(f"{TEMPORARY}{secrets.token_hex(4)}-{folder.name}")
         self.making.mkdir(parents=True)
         self.files: dict[str, IO[bytes]] = {}
 
@@ -114,8 +114,20 @@ class _Columns:
         for file in self.files.values():
             file.close()
         write_atomically(self.making / "meta.json", json.dumps(meta).encode())
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self.making.rename(self.folder)
+        try:
+            self.making.rename(self.folder)
+        except OSError:  # another process was quicker with the same rows
+            if not (self.folder / "meta.json").exists():
+                raise
+
+    def __enter__(self) -> _Columns:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """A row that was refused, or a quicker process, must not leave half a folder behind."""
+        for file in self.files.values():
+            file.close()
+        shutil.rmtree(self.making, ignore_errors=True)
 
 
 def store(table: Table, task: Task) -> Examples:
@@ -123,13 +135,13 @@ def store(table: Table, task: Task) -> Examples:
     what = [FORMAT, table.fingerprint, table.columns.__dict__, task.outcome, task.labels, sorted(task.numbers.items())]
     folder = paths.examples() / xxhash.xxh3_128_hexdigest(json.dumps(what, default=list).encode())
     if not (folder / "meta.json").exists():
-        _write(table, task, folder)
+        with _Columns(folder) as columns:
+            _write(table, task, columns)
     rows = json.loads((folder / "meta.json").read_text())["rows"]
     return Examples(table.source, folder, np.arange(rows))
 
 
-def _write(table: Table, task: Task, folder: Path) -> None:
-    columns = _Columns(folder)
+def _write(table: Table, task: Task, columns: _Columns) -> None:
     width = task.classes if task.outcome == "classes" else 1
     columns.add("text_offsets", np.zeros(1, np.int64))
     rows = end = labelled = 0
@@ -215,7 +227,8 @@ def tokenise(
     """All rows of the examples' folder as token ids, cut to `length`; done once per tokenizer and length."""
     folder = examples.folder / f"tokens-{tokenizer_fingerprint(tokenizer)}-{length}"
     if not (folder / "meta.json").exists():
-        _tokenise(examples, tokenizer, length, folder, progress)
+        with _Columns(folder) as columns:
+            _tokenise(examples, tokenizer, length, columns, progress)
     whole = replace(examples, folder=folder)
     meta = json.loads((folder / "meta.json").read_text())
     names = tuple(
@@ -236,10 +249,9 @@ def _tokenise(
     examples: Examples,
     tokenizer: PreTrainedTokenizerBase,
     length: int,
-    folder: Path,
+    columns: _Columns,
     progress: Callable[[int], None] | None,
 ) -> None:
-    columns = _Columns(folder)
     columns.add("offsets", np.zeros(1, np.int64))
     total, shortened, end = examples.meta["rows"], 0, 0
     for begin in range(0, total, CHUNK):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,19 @@ def write_atomically(path: Path, data: bytes | memoryview) -> None:
             temporary.unlink(missing_ok=True)
         raise
     fsync_path(path.parent)
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One process at a time, over all that share the folder; the lock ends with the process, however that ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        fcntl.flock(handle, fcntl.LOCK_UN)  # closing is not enough where a forked worker still holds the file
+        os.close(handle)
 
 
 def fsync_path(path: Path) -> None:

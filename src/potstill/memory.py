@@ -6,10 +6,8 @@ The manifest is written last: where a shard stands in it, the shard is whole; wh
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import math
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,7 +21,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from potstill.errors import InputError
-from potstill.files import TEMPORARY, sealed, unsealed, write_atomically, xxh3_of
+from potstill.files import TEMPORARY, locked, sealed, unsealed, write_atomically, xxh3_of
 
 log = logging.getLogger(__name__)
 
@@ -127,18 +125,14 @@ class Memory:
         if self._locked:
             yield
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            self._locked = True
-            self._read_manifest()
-            self._sweep()
-            yield
-        finally:
-            self._locked = False
-            fcntl.flock(handle, fcntl.LOCK_UN)  # closing is not enough where a forked worker still holds the file
-            os.close(handle)
+        with locked(self.folder):
+            try:
+                self._locked = True
+                self._read_manifest()
+                self._sweep()
+                yield
+            finally:
+                self._locked = False
 
     @property
     def _manifest(self) -> Path:

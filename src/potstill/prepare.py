@@ -19,6 +19,7 @@ from potstill.examples import Examples, store, tokenise, tokenizer_fingerprint
 from potstill.measure import answers
 from potstill.memory import Memory
 from potstill.networks import torch_run
+from potstill.progress import Display
 from potstill.recipe import Data, Recipe
 from potstill.rows import Columns, Table, open_table
 from potstill.signals import Wants
@@ -64,11 +65,12 @@ class DataSet:
                 yield from (text,) if pair is None else (text, pair)
 
 
-def prepare(recipe: Recipe, device: torch.device, say: Say) -> list[DataSet]:
-    return [_prepare(recipe, data, device, say) for data in recipe.data]
+def prepare(recipe: Recipe, device: torch.device, show: Display) -> list[DataSet]:
+    return [_prepare(recipe, data, device, show) for data in recipe.data]
 
 
-def _prepare(recipe: Recipe, data: Data, device: torch.device, say: Say) -> DataSet:
+def _prepare(recipe: Recipe, data: Data, device: torch.device, show: Display) -> DataSet:
+    say = show.say
     columns = Columns(
         data.text, data.pair, tuple(data.label) if isinstance(data.label, list) else data.label, data.separator
     )
@@ -106,10 +108,10 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, say: Say) -> Data
         data.name, task, rows, held, tested, Teacher(None, None, device), taught_by, _weights(data, task, rows), length
     )
     made.teacher = _teacher(recipe, made, device)
-    cut = {
-        name: tokenise(examples, readers[0].tokenizer, length).shortened
-        for name, examples in {"train": rows, "dev": held, **tested}.items()
-    }
+    cut = {}
+    for name, examples in {"train": rows, "dev": held, **tested}.items():
+        with show.bar(f"tokenising {examples.source}", examples.meta["rows"]) as bar:
+            cut[name] = tokenise(examples, readers[0].tokenizer, length, bar.advance).shortened
     if any(cut.values()):
         told = ", ".join(f"{count} of {name}" for name, count in cut.items() if count)
         say(f"texts longer than {length} tokens were cut: {told}; --set length=N reads more of them")

@@ -20,7 +20,7 @@ from potstill import interrupts, measure, paths
 from potstill.building import build
 from potstill.errors import InputError
 from potstill.examples import Examples
-from potstill.files import write_atomically
+from potstill.files import locked, write_atomically
 from potstill.networks import torch_run
 from potstill.paths import RunFolder
 from potstill.prepare import DataSet, can_teach, prepare, teacher_answers
@@ -42,7 +42,7 @@ def distill(
         show.say(f"{folder.root} is complete already; --overwrite makes it anew")
         return dict(json.loads(folder.measurements.read_text()))
     accelerator = make_accelerator(recipe)
-    data = prepare(recipe, accelerator.device, show.say)
+    data = prepare(recipe, accelerator.device, show)
     open_folder(recipe, folder, overwrite)
     with interrupts.watched():
         trained, chosen, tried = best_of_grid(recipe, data, folder, accelerator, checkpoint, show)
@@ -225,7 +225,8 @@ def make_baseline(
     digest.update(f"{fingerprint(same)} {sorted(plain.grid.items())} {torch.__version__}".encode())
     place = RunFolder(paths.baselines() / digest.hexdigest())
     show.say("baseline: the same student on hard labels alone")
-    trained, _, _ = best_of_grid(plain, data, place, accelerator, None, show)
+    with locked(place.root):  # another run may be making the same one
+        trained, _, _ = best_of_grid(plain, data, place, accelerator, None, show)
     for head, (one, model) in enumerate(zip(data, trained.models, strict=True)):
         save_student(
             Student(model, trained.tokenizer), folder.baseline if head == 0 else folder.root / f"baseline-{one.name}"
