@@ -30,4 +30,4 @@ def _rich_table(header: list[str], rows: list[list[str]]) -> None:
     for row in rows:
         drawn.add_row(*row)
     wide = Console()
-    Console(width=max(wide.width, 100)).print(drawn)
+    Console(width=max(wide.width, 112)).print(drawn)
