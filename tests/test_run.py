@@ -56,6 +56,12 @@ def files(home: Path) -> list[str]:
     return [word for name in ("train", "dev", "test") for word in (f"--{name}", str(home / f"{name}.csv"))]
 
 
+def patient(home: Path) -> list[str | Path]:
+    """The plain distillation that several tests vary: two layers by Patient KD, without a baseline."""
+    shape = ["--student", "keep_layers:2", "--method", "patient", "--no-baseline"]
+    return ["distill", "--teacher", home / "teacher/student", *files(home), *shape]
+
+
 def test_finetune_makes_a_teacher(home: Path) -> None:
     found = measurements(home / "teacher")
     assert list(found["models"]) == ["fine-tuned"]
@@ -434,17 +440,7 @@ def test_help_is_quick_and_without_torch() -> None:
 
 
 def test_killed_and_asked_to_stop_runs_go_on_to_the_same_student(home: Path, tmp_path: Path) -> None:
-    words = [
-        "distill",
-        "--teacher",
-        home / "teacher/student",
-        *files(home),
-        "--student",
-        "keep_layers:2",
-        "--method",
-        "patient",
-        "--no-baseline",
-    ]
+    words = patient(home)
     words += ["--epochs", "12", "--set", "save_every=3", "--set", "optimizer.rate=0.003", "--length", "32", "--quiet"]
     alone = {**os.environ, "OMP_NUM_THREADS": "1"}  # bits are promised for one number of threads
     with command(*words, "--out", tmp_path / "whole", env=alone) as running:
@@ -519,17 +515,7 @@ def test_awkward_texts_train(home: Path, tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_can_be_named(home: Path, tmp_path: Path) -> None:
-    words = [
-        "distill",
-        "--teacher",
-        home / "teacher/student",
-        *files(home),
-        "--student",
-        "keep_layers:2",
-        "--method",
-        "patient",
-        "--no-baseline",
-    ]
+    words = patient(home)
     words += ["--epochs", "2", *FAST]
     assert potstill(*words, "--out", tmp_path / "run", "--resume", tmp_path / "nothing") == 2
     shutil.rmtree(tmp_path / "run", ignore_errors=True)

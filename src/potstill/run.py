@@ -28,6 +28,7 @@ from potstill.progress import Display
 from potstill.recipe import Recipe, cells, fingerprint, to_toml
 from potstill.stages import Trained, metric_of, train_student
 from potstill.students import Student, save_student
+from potstill.teacher import add_weights
 
 PREPARED_ONCE = {"teacher", "data", "length", "device", "precision", "memory", "metric"}
 
@@ -206,9 +207,7 @@ def make_baseline(
     models, _ = build(plain, data)
     digest = xxhash.xxh3_128()
     for model in models:
-        for name, tensor in sorted(model.state_dict().items()):
-            digest.update(name.encode())
-            digest.update(tensor.contiguous().view(torch.uint8).numpy())
+        add_weights(digest, model)
     for one in data:
         for examples in (one.train, one.dev):
             digest.update(examples.keys[examples.index].tobytes())

@@ -109,9 +109,14 @@ def columns(wants: Wants) -> list[str]:
 def fingerprint(model: PreTrainedModel, tokenizer_print: str, length: int) -> str:
     """Of all that decides an answer: weights, architecture, tokenizer, length, float type. The data set is not in it."""
     digest = xxhash.xxh3_128()
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())
+    add_weights(digest, model)
     shape = {k: v for k, v in model.config.to_dict().items() if k not in ("_name_or_path", "transformers_version")}
     digest.update(json.dumps([shape, tokenizer_print, length, str(model.dtype)], sort_keys=True, default=str).encode())
     return digest.hexdigest()
+
+
+def add_weights(digest: xxhash.xxh3_128, model: PreTrainedModel) -> None:
+    """Every tensor and its name, on whatever device it lies."""
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())
