@@ -60,7 +60,7 @@ def test_the_command_writes_what_predict_and_measure_read(
     assert np.mean([a["label"] == b["label"] for a, b in zip(plain, exported, strict=True)]) >= 0.9
     found = measure_models([str(tmp_path / "student"), str(folder)], str(tmp_path / "rows.jsonl"))["models"]
     assert found[str(folder)]["quality"]["task"]["test"]["agreement"] >= 0.9
-    assert found[str(folder)]["examples_per_second"] > 0
+    assert found[str(folder)]["speed"]["onnx"]["examples_per_second"] > 0
     with pytest.raises(SystemExit) as refused:  # an earlier export is not overwritten unasked
         cli.main()
     assert refused.value.code == 2

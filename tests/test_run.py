@@ -22,6 +22,7 @@ from potstill import cli, students
 from potstill.predict import predict
 
 FAST = ["--set", "optimizer.rate=0.003", "--set", "batch=8", "--set", "dropout=0", "--length", "32", "--quiet"]
+FAST += ["--set", "timing=none"]
 
 
 def potstill(*words: str | Path) -> int:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from potstill.significance import bootstrap_interval, mcnemar, paired, wilson
+from potstill.significance import Score, bootstrap_interval, mcnemar, paired, wilson
 
 
 @given(st.integers(1, 3000), st.floats(0, 1))
@@ -34,24 +34,28 @@ def test_a_bootstrap_interval_of_a_mean_is_near_the_normal_one() -> None:
     assert (low, high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.04)
 
 
+def scores(seeds: list[np.ndarray]) -> list[Score]:
+    return [lambda rows, values=values: float(values[rows].mean()) for values in seeds]
+
+
 def test_a_real_difference_is_shown_and_none_is_not() -> None:
     random = np.random.default_rng(2)
     hard = random.random(1800)  # how hard each row is: models err on the same ones
     seeds = [
-        [(hard + 0.05 * random.normal(size=1800) < bound).astype(float) for _ in range(3)]
+        scores([(hard + 0.05 * random.normal(size=1800) < bound).astype(float) for _ in range(3)])
         for bound in (0.90, 0.86, 0.86)
     ]
-    better = paired(seeds[0], seeds[1])
+    better = paired(seeds[0], seeds[1], 1800)
     assert better.words.startswith("better, p = ") and better.low > 0 and better.mean == pytest.approx(0.04, abs=0.02)
-    assert paired(seeds[1], seeds[0]).words.startswith("worse")
-    assert paired(seeds[1], seeds[2]).words.startswith("no difference shown")
+    assert paired(seeds[1], seeds[0], 1800).words.startswith("worse")
+    assert paired(seeds[1], seeds[2], 1800).words.startswith("no difference shown")
 
 
 def test_one_lucky_seed_shows_nothing() -> None:
     """Three seeds that differ among themselves by more than the two methods do."""
     random = np.random.default_rng(3)
     noisy = [
-        [(random.random(1800) < share).astype(float) for share in shares]
+        scores([(random.random(1800) < share).astype(float) for share in shares])
         for shares in ((0.80, 0.86, 0.90), (0.79, 0.85, 0.88))
     ]
-    assert paired(noisy[0], noisy[1]).words.startswith("no difference shown")
+    assert paired(noisy[0], noisy[1], 1800).words.startswith("no difference shown")

@@ -54,21 +54,19 @@ def cut(positions: np.ndarray, lengths: np.ndarray, tokens: int) -> list[np.ndar
 def view(tokens: Tokens, rows: np.ndarray) -> View:
     """Rows of an examples folder, padded to the longest of them."""
     lengths = tokens.lengths(rows)
-    longest = int(lengths.max())
-    ids = np.full((len(rows), longest), tokens.padding, np.int64)
-    segments = np.zeros((len(rows), longest), np.int64)
-    for place, (row, length) in enumerate(zip(rows, lengths, strict=True)):
-        begin = tokens.offsets[row]
-        ids[place, :length] = tokens.ids[begin : begin + length]
-        segments[place, :length] = tokens.segments[begin : begin + length]
-    real = torch.from_numpy(np.arange(longest)[None] < lengths[:, None])
+    columns = np.arange(int(lengths.max()))
+    real = columns < lengths[:, None]
+    places = (tokens.offsets[rows][:, None] + columns)[real]  # in the flat files
+    ids = np.full(real.shape, tokens.padding, np.int64)
+    segments = np.zeros(real.shape, np.int64)
+    ids[real], segments[real] = tokens.ids[places], tokens.segments[places]
     made = {
         "input_ids": torch.from_numpy(ids),
-        "attention_mask": real.long(),
+        "attention_mask": torch.from_numpy(real.astype(np.int64)),
         "token_type_ids": torch.from_numpy(segments),
     }
     at = torch.stack([torch.arange(len(rows)), torch.zeros(len(rows), dtype=torch.long)], 1)
-    return View({name: made[name] for name in tokens.names}, real, at)
+    return View({name: made[name] for name in tokens.names}, torch.from_numpy(real), at)
 
 
 @dataclass(frozen=True)
@@ -127,6 +125,16 @@ class Source:
             stretch = np.arange(begin, min(begin + 4096, len(lengths)))
             for positions in cut(stretch, lengths, tokens):
                 yield positions, self.batch(positions, self.count(positions))
+
+
+def occurring(sources: Sequence[Source], vocabulary: int) -> np.ndarray:
+    """(vocabulary,) bool: the ids that the student meets in these examples, padding among them."""
+    found = np.zeros(vocabulary, np.bool_)
+    for source in sources:
+        found[source.student.padding] = True
+        for begin in range(0, len(source.examples), 4096):
+            found[view(source.student, source.examples.index[begin : begin + 4096]).inputs["input_ids"].numpy()] = True
+    return found
 
 
 def step_batches(

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from potstill import __version__
-from potstill.console import print_grid, print_table
+from potstill.console import print_differences, print_grid, print_rows, print_table
 from potstill.errors import InputError, TrainingError
 from potstill.interrupts import Interrupted
 from potstill.options import (
@@ -32,6 +32,7 @@ from potstill.options import (
     RecipeName,
     Resume,
     Seed,
+    Seeds,
     Set,
     TaskOption,
     Test,
@@ -100,6 +101,7 @@ def distill(
     rate: Rate = None,
     length: Length = None,
     seed: Seed = None,
+    seeds: Seeds = None,
     device: Device = None,
     set_: Set = None,
     resume: Resume = "auto",
@@ -123,7 +125,7 @@ def distill(
         "baseline": ("--no-baseline", False if no_baseline else None),
         "force": ("--force", True if force else None),
         **data_flags(train, dev, test, text, pair, label, labels, task),
-        **training_flags(epochs, batch, rate, length, seed, device, tracker),
+        **training_flags(epochs, batch, rate, length, seed, seeds, device, tracker),
     }
     _run(recipe, flags, set_, out, resume, overwrite, quiet)
 
@@ -150,6 +152,7 @@ def finetune(
     ] = None,
     length: Length = None,
     seed: Seed = None,
+    seeds: Seeds = None,
     device: Device = None,
     set_: Set = None,
     resume: Resume = "auto",
@@ -166,7 +169,7 @@ def finetune(
         "stage.0.method": ("finetune", "hard_labels"),
         "grid": ("--rate", {"optimizer.rate": rates} if len(rates) > 1 else None),
         **data_flags(train, dev, test, text, pair, label, labels, task),
-        **training_flags(epochs, batch, rates[0] if len(rates) == 1 else None, length, seed, device, tracker),
+        **training_flags(epochs, batch, rates[0] if len(rates) == 1 else None, length, seed, seeds, device, tracker),
     }
     _run(recipe, flags, set_, out, resume, overwrite, quiet, encoder=model)
 
@@ -264,17 +267,80 @@ def export(
     print(f"{checked.file}: {size:.1f} MB; on {where}: {found}")
 
 
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs, as --out named them.", metavar="RUN…")],
+    out: Annotated[
+        Path | None, typer.Option(help="The page. Default: RUN/report.html, or report.html for several.")
+    ] = None,
+) -> None:
+    """Put runs side by side on one page: figures, curves, and which differences are shown.
+
+    potstill report runs/kd runs/skip runs/last --out compared.html
+    """
+    from potstill.report import write_report
+    from potstill.results import comparisons
+
+    told = comparisons(runs) if len(runs) > 1 else None
+    page = write_report(runs, out or (runs[0] if len(runs) == 1 else Path()) / "report.html", told)
+    print_differences({"differences": told or []})
+    print(page)
+
+
+@app.command()
+def study(
+    name: Annotated[str, typer.Argument(help="size-curve, better-teacher … (`potstill list studies`).")],
+    recipe: RecipeName = None,
+    out: Annotated[
+        str | None, typer.Option(help="The study's folder, one run in each sub-folder. Default: runs/NAME.")
+    ] = None,
+    with_: Annotated[
+        list[str] | None,
+        typer.Option("--with", help="A field of the study: --with 'layers=[1, 2, 4]'.", metavar="FIELD=VALUE"),
+    ] = None,
+    seeds: Seeds = None,
+    set_: Set = None,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Answer a question by several runs: a table, a figure, and sentences that say what is shown and what is not.
+
+    potstill study size-curve my.toml --seeds 3 --with 'layers=[1, 2, 4, 8]'
+    """
+    from potstill import plugins
+    from potstill.recipe import resolve
+    from potstill.short_forms import parse_value
+
+    fields = {}
+    for one in with_ or ():
+        field, equals, value = one.partition("=")
+        if not equals:
+            raise InputError(f"--with {one}: has no value; write --with {one}=VALUE")
+        fields[field.strip()] = parse_value(value.strip())
+    asked = plugins.make("studies", name.replace("-", "_"), fields)
+    resolved = resolve(recipe, {"seeds": ("--seeds", seeds)}, set_ or ()).recipe
+    from potstill.progress import Display
+    from potstill.study import run_study
+
+    folder = Path(out or f"runs/{name}")
+    answer = run_study(asked, resolved, folder, overwrite, Display(quiet))
+    print_rows(answer.header, answer.rows)
+    print("\n".join(answer.sentences))
+    if not quiet:
+        print(f"page: {folder}/study.md   figure: {folder}/study.svg", file=sys.stderr)
+
+
 @app.command(name="list")
 def list_(
     kind: Annotated[
-        str | None, typer.Argument(help="methods, students, data, exports or recipes; all without it.")
+        str | None, typer.Argument(help="methods, students, data, exports, studies or recipes; all without it.")
     ] = None,
 ) -> None:
-    """What can be written in a recipe: methods, students, data makers, exports; and the recipes that are shipped."""
+    """What can be named: methods, students, data makers, exports and studies; and the recipes that are shipped."""
     from potstill import plugins
     from potstill.recipe import RECIPES, shipped
 
-    kinds = ("methods", "students", "data", "exports", "recipes")
+    kinds = ("methods", "students", "data", "exports", "studies", "recipes")
     if kind is not None and kind not in kinds:
         raise InputError(f"there is no list of '{kind}'; write one of {', '.join(kinds)}")
     for one in [kind] if kind else kinds:
@@ -328,8 +394,9 @@ def _run(
     found = run.finetune(encoder, resolved, *how) if encoder else run.distill(resolved, *how)
     print_grid(found.get("grid", []))
     print_table(found)
+    print_differences(found)
     if not quiet:
-        print(f"student: {folder}/student   figures: {folder}/measurements.json", file=sys.stderr)
+        print(f"student: {folder}/student   report: {folder}/report.html", file=sys.stderr)
 
 
 def main() -> None:

@@ -2,31 +2,111 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
 def print_table(found: dict[str, Any]) -> None:
-    from potstill.measure import table
-
     header, rows = table(found)
-    _rich_table(header, rows)
+    print_rows(header, rows)
+
+
+def print_differences(found: dict[str, Any]) -> None:
+    """One sentence for each comparison, on what is quoted: tests, or dev where there are none."""
+    for one in found.get("differences", []):
+        where = f"{one['split']} {one['metric']}"
+        print(f"{one['model']} against {one['against']}, {where}: {100 * one['mean']:+.1f}, {one['words']}")
+
+
+def table(measurements: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of the one table that every run ends in."""
+    models: Mapping[str, Any] = measurements["models"]
+    places = list(
+        dict.fromkeys((data, split) for one in models.values() for data, by in one["quality"].items() for split in by)
+    )
+    several = len({data for data, _ in places}) > 1
+    shown = {place: _shown(measurements["metrics"][place[0]]) for place in places}
+    names = [(place, metric) for place in places for metric in shown[place][: 1 if place[1] == "dev" else 2]]
+    header = [
+        "",
+        *(f"{f'{data} ' if several else ''}{split} {metric}" for (data, split), metric in names),
+        "same as teacher",
+        "parameters",
+        "MB",
+        "ms",
+        "faster",
+    ]
+    rows = []
+    for name, model in models.items():
+        last = list(model["quality"].values())[-1]
+        agreed = list(last.values())[-1].get("agreement") if last else None
+        latency = next((speed["latency_ms"] for speed in model.get("speed", {}).values()), None)
+        faster = model.get("times_faster")
+        rows.append(
+            [
+                name,
+                *(_score(model, data, split, metric) for (data, split), metric in names),
+                _percent(agreed),
+                _in_millions(model["parameters"], " M"),
+                _in_millions(model["bytes"]),
+                "–" if latency is None else f"{latency:.1f}",
+                f"{faster:.1f}×" if faster else "–",
+            ]
+        )
+    return header, rows
+
+
+def _score(model: Mapping[str, Any], data: str, split: str, metric: str) -> str:
+    """A score with its deviation over seeds, or with its interval on what is not dev."""
+    value = _percent(_inside(model, "quality", data, split, metric))
+    deviation, interval = (_inside(model, kind, data, split, metric) for kind in ("deviation", "intervals"))
+    if deviation:
+        return f"{value} ± {100 * deviation:.1f}"
+    if interval and split != "dev":
+        return f"{value} ({_percent(interval[0])}–{_percent(interval[1])})"
+    return value
+
+
+def _inside(model: Mapping[str, Any], *keys: str) -> Any:
+    found: Any = model
+    for key in keys:
+        found = (found or {}).get(key)
+    return found
+
+
+def _shown(metrics: Sequence[str]) -> list[str]:
+    """What was chosen by, and one more that is usually quoted."""
+    usual = [
+        metric for metric in metrics[1:] if metric in ("accuracy", "f1", "f1_micro", "f1_macro", "pearson", "spearman")
+    ]
+    return [metrics[0], *usual[:1]]
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f}"
+
+
+def _in_millions(count: int | None, unit: str = "") -> str:
+    return "–" if count is None else f"{count / 1e6:.1f}{unit}"
 
 
 def print_grid(cells: list[dict[str, Any]]) -> None:
     if cells:
-        _rich_table(
+        print_rows(
             list(cells[0]), [[f"{100 * v:.2f}" if k == "dev" else str(v) for k, v in cell.items()] for cell in cells]
         )
 
 
-def _rich_table(header: list[str], rows: list[list[str]]) -> None:
+def print_rows(header: list[str], rows: list[list[str]]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
     drawn = Table(box=SIMPLE_HEAD)
     for number, name in enumerate(header):
-        drawn.add_column(name, justify="right" if number else "left", no_wrap=not number)
+        drawn.add_column(
+            name.replace(" ", "\n"), justify="right" if number else "left", vertical="bottom", no_wrap=True
+        )
     for row in rows:
         drawn.add_row(*row)
     wide = Console()

@@ -66,6 +66,15 @@ def matthews(labels: ArrayLike, predictions: ArrayLike) -> float:
     return covariance / float(np.sqrt(spread)) if spread > 0 else 0.0
 
 
+def calibration_error(confidences: ArrayLike, right: ArrayLike, bins: int = 15) -> float:
+    """How far stated probabilities are from the share that is right, 0..1: mean over bins of equal width, each weighing as
+    many answers as it holds (Guo et al., 2017, arXiv:1706.04599)."""
+    stated, held = _pair(np.asarray(confidences, float), np.asarray(right, float), dimensions=1)
+    place = np.clip(np.ceil(stated * bins).astype(int) - 1, 0, bins - 1)  # a bin holds its upper edge
+    gaps = np.bincount(place, stated - held, minlength=bins)
+    return float(np.abs(gaps).sum() / len(stated))
+
+
 def pearson(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Linear correlation, -1..1; 0.0 where one side is constant, which says nothing about the other."""
     ours, theirs = (_centred(side) for side in _pair(labels, predictions, dimensions=1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ class Network:
     """A model in any form, ready to answer."""
 
     run: Run
+    engine: Literal["pytorch", "onnx"]
     config: PreTrainedConfig
     tokenizer: PreTrainedTokenizerBase
     longest: int  # tokens it can read
@@ -83,7 +85,7 @@ def load_network(path: str | Path) -> Network:
         parameters = sum(parameter.numel() for parameter in model.parameters())
         on_disk = sum(one.stat().st_size for one in weights) or 4 * parameters
         longest = longest_input(model, student.tokenizer)
-        return Network(torch_run(model), model.config, student.tokenizer, longest, parameters, on_disk)
+        return Network(torch_run(model), "pytorch", model.config, student.tokenizer, longest, parameters, on_disk)
     try:
         config = AutoConfig.from_pretrained(file.parent, local_files_only=True)
         tokenizer = AutoTokenizer.from_pretrained(file.parent, local_files_only=True)
@@ -92,4 +94,6 @@ def load_network(path: str | Path) -> Network:
             f"{file}: config.json and tokenizer.json must lie beside it ({error}); make it anew with potstill export"
         ) from None
     on_disk = file.stat().st_size + sum(one.stat().st_size for one in file.parent.glob(f"{file.name}.data"))
-    return Network(onnx_run(file), config, tokenizer, int(config.potstill_longest), config.potstill_parameters, on_disk)
+    return Network(
+        onnx_run(file), "onnx", config, tokenizer, int(config.potstill_longest), config.potstill_parameters, on_disk
+    )

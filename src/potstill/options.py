@@ -19,7 +19,7 @@ Train = Annotated[
         help="Rows to learn from: .csv .tsv .jsonl (also .gz), .parquet, a data set's folder, or NAME:CONFIG:SPLIT of the hub."
     ),
 ]
-Dev = Annotated[str | None, typer.Option(help="Rows to choose by. Without it a seeded tenth of train is held out.")]
+Dev = Annotated[str | None, typer.Option(help="Rows to choose by. Without it a tenth of train is held out.")]
 Test = Annotated[list[str] | None, typer.Option(help="Rows to report on; several as --test m=FILE --test mm=FILE.")]
 Out = Annotated[str | None, typer.Option(help="The run's folder; the student lies in OUT/student. Default: runs/NAME.")]
 Text = Annotated[str | None, typer.Option(help="Column of the text, where its name is not a usual one.")]
@@ -34,6 +34,9 @@ BatchSize = Annotated[int | None, typer.Option("--batch", help="Examples per ste
 Rate = Annotated[float | None, typer.Option(help="Learning rate.")]
 Length = Annotated[int | None, typer.Option(help="Tokens read of each text at most.")]
 Seed = Annotated[int | None, typer.Option(help="Decides order, dropout and new weights.")]
+Seeds = Annotated[
+    int | None, typer.Option(help="How many runs, each with a seed of its own; mean and deviation are reported.")
+]
 Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda, mps.")]
 Set = Annotated[
     list[str] | None,
@@ -83,6 +86,7 @@ def training_flags(
     rate: float | None,
     length: int | None,
     seed: int | None,
+    seeds: int | None,
     device: str | None,
     tracker: str | None,
 ) -> dict[str, tuple[str, Any]]:
@@ -92,6 +96,7 @@ def training_flags(
         "stage.0.optimizer.rate": ("--rate", rate),
         "length": ("--length", length),
         "seed": ("--seed", seed),
+        "seeds": ("--seeds", seeds),
         "device": ("--device", device),
         "tracker": ("--tracker", tracker),
     }

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def cache() -> Path:
-    """Tokenised rows, the teacher's memory and baselines: all can be made again. POTSTILL_CACHE moves it."""
+    """Tokenised rows, the teacher's memory and exports, and baselines: all can be made again. POTSTILL_CACHE moves it."""
     given = os.environ.get("POTSTILL_CACHE")
     return Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "potstill"
 
@@ -24,6 +24,11 @@ def baselines() -> Path:
     return cache() / "baselines"
 
 
+def exports() -> Path:
+    """Teachers as ONNX files, for their lines in the table."""
+    return cache() / "exports"
+
+
 class RunFolder:
     """A run's files: plain ones only, so that everything shown later is a function of this folder."""
 
@@ -33,10 +38,16 @@ class RunFolder:
         self.student = self.root / "student"
         self.baseline = self.root / "baseline"
         self.measurements = self.root / "measurements.json"
+        self.answers = self.root / "answers.safetensors"
+        self.report = self.root / "report.html"
         self.grid = self.root / "grid"
 
     def stage(self, number: int) -> Path:
         return self.root / "stages" / str(number)
+
+    def seed(self, number: int) -> Path:
+        """The run of one seed of several."""
+        return self.root / f"seed-{number}"
 
     def heads(self, name: str) -> Path:
         """The student's folder for a further data set of a multi-task run."""

@@ -1,4 +1,4 @@
-"""Which methods, students, data makers and exports there are: a file's name is the word that the user types.
+"""Which methods, students, data makers, exports and studies there are: a file's name is the word that the user types.
 
 A file of `potstill/methods/` holds one public dataclass; its fields are what a recipe may say about it. Folders that
 the environment variable POTSTILL_PLUGINS names hold the same sub-folders and add to them, without replacing anything.
@@ -25,8 +25,14 @@ from potstill.errors import InputError
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-Kind = Literal["methods", "students", "data", "exports"]
-ONE_OF: dict[Kind, str] = {"methods": "method", "students": "student", "data": "data", "exports": "export"}
+Kind = Literal["methods", "students", "data", "exports", "studies"]
+ONE_OF: dict[Kind, str] = {
+    "methods": "method",
+    "students": "student",
+    "data": "data",
+    "exports": "export",
+    "studies": "study",
+}
 BUILT_IN = Path(__file__).parent
 
 

@@ -15,6 +15,7 @@ from potstill.examples import store, tokenise
 from potstill.networks import Network, load_network
 from potstill.rows import Columns, open_table
 from potstill.tasks import Task, make_task
+from potstill.timing import speeds
 
 AT_ONCE = 256  # texts read ahead: few enough for a pipe to flow, enough to sort by length
 
@@ -71,6 +72,7 @@ def measure_models(
     seen: list[str | tuple[str, ...]] = list({row.label for row in table.rows() if row.label is not None})
     found: dict[str, Any] = {}
     timed: dict[str, Any] = {}
+    engines: dict[str, str] = {}
     metrics: list[str] = []
     first: np.ndarray | None = None
     for path in models:
@@ -80,12 +82,16 @@ def measure_models(
         tokens = tokenise(examples, network.tokenizer, min(length, network.longest))
         source = Source(task, examples, tokens, tokens)
         logits = measure.answers(network.run, source)
-        quality = measure.quality(task, source, logits, first)
+        told = {"quality": measure.quality(task, examples, logits, first)}
+        told |= measure.details(task, task.metrics[0], examples, logits)
         first = logits if first is None else first
         metrics = task.metrics
-        found[path] = {"quality": {"task": {"test": quality}}, "parameters": network.parameters, "bytes": network.bytes}
+        found[path] = {kind: {"task": {"test": value}} for kind, value in told.items()}
+        found[path] |= {"parameters": network.parameters, "bytes": network.bytes}
         timed[path] = (network.run, source)
-    per_second = measure.speeds(timed)
-    for path, speed in per_second.items():
-        found[path] |= {"examples_per_second": speed, "times_faster": speed / per_second[models[0]]}
+        engines[path] = network.engine
+    fast = speeds(timed)
+    for path, speed in fast.items():
+        found[path]["speed"] = {engines[path]: speed}
+        found[path]["times_faster"] = speed["examples_per_second"] / fast[models[0]]["examples_per_second"]
     return {"data": data, "metrics": {"task": metrics}, "models": found}

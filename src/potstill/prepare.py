@@ -94,10 +94,8 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, show: Display) ->
     rows = store(train, task)
     held = store(dev, task) if dev else None
     if held is None:
-        rows, held = _split(rows, recipe.seed)
-        say(
-            f"no dev file: a seeded tenth of {train.source} is held out as dev ({len(held)} rows); give your own with --dev"
-        )
+        rows, held = _split(rows)
+        say(f"no dev file: a tenth of {train.source} is held out as dev ({len(held)} rows); give your own with --dev")
     tested = {name: store(table, task) for name, table in tests.items()}
     for name, examples in {"train": rows, "dev": held, **tested}.items():
         _say_unlabelled(examples, name, say)
@@ -140,12 +138,13 @@ def _labels(table: Table) -> list[str | tuple[str, ...]]:
     return list(found)
 
 
-def _split(rows: Examples, seed: int) -> tuple[Examples, Examples]:
+def _split(rows: Examples) -> tuple[Examples, Examples]:
+    """The same rows whatever the seed, so that seeds are compared on the same ones."""
     if len(rows) < 2:
         raise InputError(
             f"{rows.source} has {len(rows)} row(s); at least two are needed to hold one out as dev, or give a file with --dev"
         )
-    order = np.random.default_rng(mix(seed, "dev")).permutation(len(rows))
+    order = np.random.default_rng(mix("dev")).permutation(len(rows))
     held = max(1, len(rows) // 10)
     return rows.take(np.sort(order[held:])), rows.take(np.sort(order[:held]))
 

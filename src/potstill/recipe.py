@@ -26,7 +26,15 @@ from potstill.bounds import Above, Count, NotBelow, Share
 from potstill.errors import InputError
 
 RECIPES = Path(__file__).parent / "recipes"
-FREE = {"name", "tracker", "save_every", "memory", "force"}  # change no result: a run may go on under another of these
+FREE = {
+    "name",
+    "tracker",
+    "save_every",
+    "memory",
+    "force",
+    "seeds",
+    "timing",
+}  # change no weights: a run may go on under others
 
 FileName = Annotated[str, Field(pattern=r"^\w[\w.+=,@ -]*$")]
 Makers = Annotated[list[dict[str, Any]], BeforeValidator(partial(short_forms.complete, "data"))]
@@ -51,7 +59,7 @@ class Data(Values):
 
     name: FileName = "task"
     train: str
-    dev: str | None = None  # None: a seeded tenth of train
+    dev: str | None = None  # None: a tenth of train
     test: Tests = {}  # name -> file; a plain text is {"test": file}
     text: str | None = None  # columns; None: found by their usual names
     pair: str | None = None
@@ -95,11 +103,13 @@ class Recipe(Values):
     data: list[Data] = Field(min_length=1)
     stage: list[Stage] = Field(default=[{}], min_length=1, validate_default=True)
     seed: Annotated[int, Field(ge=0)] = 0
+    seeds: Count = 1  # runs with seed, seed + 1, …; their mean and deviation are reported
     dropout: Annotated[float, Field(ge=0, lt=1)] | None = None  # None: as the start's config says
     length: Annotated[int, Field(ge=3)] = 128  # tokens per example at most
     device: str = "auto"
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
     baseline: bool = True  # also train the student on the labels alone
+    timing: Literal["all", "pytorch", "none"] = "all"  # all: also in ONNX Runtime, and in eight bits
     memory: str | None = None  # folder of the teacher's memory
     metric: str | None = None  # what dev is judged by; None: the task's first
     tracker: Literal["none", "tensorboard"] = "none"

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import xxhash
 from accelerate import Accelerator
 
-import potstill
-from potstill import interrupts, measure, paths
+from potstill import interrupts, paths, results
 from potstill.building import build
+from potstill.card import model_card
 from potstill.errors import InputError
-from potstill.examples import Examples
 from potstill.files import locked, write_atomically
-from potstill.networks import torch_run
+from potstill.findings import measured
 from potstill.paths import RunFolder
-from potstill.prepare import DataSet, can_teach, prepare, teacher_answers
+from potstill.prepare import DataSet, can_teach, prepare
 from potstill.progress import Display
 from potstill.recipe import Recipe, cells, fingerprint, to_toml
-from potstill.stages import Trained, metric_of, train_student
+from potstill.report import write_report
+from potstill.stages import Trained, train_student
 from potstill.students import Student, save_student
 from potstill.teacher import add_weights
 
@@ -36,9 +33,21 @@ PREPARED_ONCE = {"teacher", "data", "length", "device", "precision", "memory", "
 def distill(
     recipe: Recipe, out: str | Path, resume: str = "auto", overwrite: bool = False, show: Display | None = None
 ) -> dict[str, Any]:
-    """Make the recipe's student in `out`, measure it beside its teacher and baseline, and return the measurements."""
+    """Make the recipe's student in `out`, measure it beside its teacher and baseline, report, and return the measurements."""
     show = show or Display(quiet=True)
     folder, checkpoint = choose_folder(recipe, out, resume, overwrite)
+    if recipe.seeds > 1:
+        found = several_seeds(recipe, folder, resume, overwrite, show)
+    else:
+        found = one_seed(recipe, folder, checkpoint, overwrite, True, show)
+    tell(folder, found)
+    return found
+
+
+def one_seed(
+    recipe: Recipe, folder: RunFolder, checkpoint: Path | None, overwrite: bool, timed: bool, show: Display
+) -> dict[str, Any]:
+    """Train, save, measure. `timed`: also speeds."""
     if folder.measurements.exists() and not overwrite:
         show.say(f"{folder.root} is complete already; --overwrite makes it anew")
         return dict(json.loads(folder.measurements.read_text()))
@@ -51,12 +60,48 @@ def distill(
         taught = is_taught(recipe, data)
         wanted = recipe.baseline and taught
         baseline = make_baseline(recipe, chosen, data, folder, accelerator, show) if wanted else None
-    students = {"fine-tuned": baseline, "distilled": trained} if taught else {"fine-tuned": trained}
-    found = measured(recipe, data, students)
+    students = {results.BASELINE: baseline, results.STUDENT: trained} if taught else {results.BASELINE: trained}
+    found = measured(chosen, data, students, folder, timed, show)
     found |= {"grid": tried} if tried else {}
+    found["differences"] = results.own_differences(folder.root, found)
     write_atomically(folder.measurements, json.dumps(found, indent=1).encode())
     shutil.rmtree(folder.root / "finished", ignore_errors=True)  # the same weights lie in the student's folder now
     return found
+
+
+def several_seeds(recipe: Recipe, folder: RunFolder, resume: str, overwrite: bool, show: Display) -> dict[str, Any]:
+    """A run in a folder of its own for each seed, then their mean. The student is that of the seed that is best on dev."""
+    if resume not in ("auto", "never"):
+        raise InputError("several seeds go on by themselves where they stopped; write --resume auto")
+    seeds = range(recipe.seed, recipe.seed + recipe.seeds)
+    if (
+        not overwrite
+        and all((folder.seed(seed) / "measurements.json").exists() for seed in seeds)
+        and folder.measurements.exists()
+    ):
+        show.say(f"{folder.root} is complete already; --overwrite makes it anew")
+        return dict(json.loads(folder.measurements.read_text()))
+    open_folder(recipe, folder, overwrite)
+    for place, seed in enumerate(seeds):
+        show.say(f"seed {seed}, {place + 1} of {recipe.seeds}")
+        one = recipe.model_copy(update={"seed": seed, "seeds": 1})
+        inside, _ = choose_folder(one, folder.seed(seed), "auto", False)
+        one_seed(one, inside, None, False, place == 0, show)
+    found = results.over_seeds(folder.root)
+    best = max(results.seed_runs(folder.root), key=lambda run: results.dev_score(run.root))
+    for place in best.root.glob("student*"):
+        shutil.copytree(place, folder.root / place.name, dirs_exist_ok=True)
+    write_atomically(folder.measurements, json.dumps(found, indent=1).encode())
+    return found
+
+
+def tell(folder: RunFolder, found: dict[str, Any]) -> None:
+    """The page of the run, and the student's model card."""
+    made = folder.report.stat().st_mtime_ns if folder.report.exists() else 0
+    if made < folder.measurements.stat().st_mtime_ns:
+        card = model_card(found, folder.recipe.read_text(), results.student_of(found))
+        write_atomically(folder.student / "README.md", card.encode())
+        write_report([folder.root], folder.report)
 
 
 def finetune(
@@ -97,6 +142,7 @@ def choose_folder(recipe: Recipe, out: str | Path, resume: str, overwrite: bool)
         if not folder.recipe.exists():
             raise InputError(f"{out} is not empty and not a run of potstill; give another folder with --out")
         same = folder.recipe.read_text().splitlines()[0] == _first_line(recipe)
+        same = same and (recipe.seeds > 1) == any(folder.root.glob("seed-*"))
         if not overwrite and (resume == "never" or not same) and holds_work(folder):
             why = "holds this run already" if same else "holds another run"
             raise InputError(f"{out} {why}; write --overwrite to replace it, or give another folder with --out")
@@ -236,61 +282,3 @@ def make_baseline(
 def save_heads(trained: Trained, data: list[DataSet], folder: RunFolder) -> None:
     for head, (one, model) in enumerate(zip(data, trained.models, strict=True)):
         save_student(Student(model, trained.tokenizer), folder.student if head == 0 else folder.heads(one.name))
-
-
-def measured(recipe: Recipe, data: list[DataSet], students: Mapping[str, Trained | None]) -> dict[str, Any]:
-    """Quality of teacher and students on dev and every test set, size, and speed in one interleaved run."""
-    found: dict[str, Any] = {}
-    timed: dict[str, Any] = {}
-    theirs: dict[tuple[str, str], np.ndarray] = {}
-    splits = {one.name: {"dev": one.dev, **one.tests} for one in data}
-    teachers = [one.taught_by for one in data]
-    learner = next(trained for trained in students.values() if trained)
-    if any(can_teach(one) for one in data):
-        quality: dict[str, dict[str, Any]] = {}
-        for one in data:
-            for split, examples in splits[one.name].items():
-                if one.taught_by is not None or (split in one.answered and one.answered[split][examples.index].all()):
-                    source = one.source(examples, (one.taught_by or learner).tokenizer, split)
-                    theirs[one.name, split] = teacher_answers(one, source)
-                    quality.setdefault(one.name, {})[split] = measure.quality(one.task, source, theirs[one.name, split])
-        found["teacher"] = {"quality": quality, "parameters": None, "bytes": None}
-        if teachers[0] is not None:
-            found["teacher"] |= measure.size(teachers[0].model)
-            timed["teacher"] = (
-                torch_run(teachers[0].model),
-                data[0].source(timed_rows(data[0]), teachers[0].tokenizer, "timed"),
-            )
-    for name, trained in students.items():
-        if trained is None:
-            continue
-        quality = {}
-        for model, one in zip(trained.models, data, strict=True):
-            for split, examples in splits[one.name].items():
-                source = one.source(examples, trained.tokenizer, split)
-                logits = measure.answers(torch_run(model), source)
-                quality.setdefault(one.name, {})[split] = measure.quality(
-                    one.task, source, logits, theirs.get((one.name, split))
-                )
-        found[name] = {"quality": quality, **measure.size(trained.models[0])}
-        timed[name] = (torch_run(trained.models[0]), data[0].source(timed_rows(data[0]), trained.tokenizer, "timed"))
-    per_second = measure.speeds(timed)
-    for name, speed in per_second.items():
-        found[name]["examples_per_second"] = speed
-        if "teacher" in per_second:
-            found[name]["times_faster"] = speed / per_second["teacher"]
-    versions = {"potstill": potstill.__version__, "torch": torch.__version__, "python": platform.python_version()}
-    return {
-        "name": recipe.name,
-        "seed": recipe.seed,
-        "metrics": {one.name: list(dict.fromkeys([metric_of(recipe, one), *one.task.metrics])) for one in data},
-        "labels": {one.name: list(one.task.labels) for one in data},
-        "models": found,
-        "teacher_seconds": sum(one.teacher.seconds for one in data),
-        "versions": versions,
-    }
-
-
-def timed_rows(data: DataSet) -> Examples:
-    """The first test set, or dev where there is none."""
-    return next(iter(data.tests.values()), data.dev)

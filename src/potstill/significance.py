@@ -14,6 +14,9 @@ import numpy as np
 RESAMPLES = 2000
 SHOWN = 0.05  # the p below which a difference counts as shown
 
+Score = Callable[[np.ndarray], float]
+"""A model's score over some rows, given by their positions; a row may be drawn more than once."""
+
 
 def wilson(right: int, rows: int, z: float = 1.959964) -> tuple[float, float]:
     """95 % interval of a share (Wilson 1927): right also near 0 and 1, where the plain one leaves the scale."""
@@ -25,8 +28,8 @@ def wilson(right: int, rows: int, z: float = 1.959964) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def bootstrap_interval(score: Callable[[np.ndarray], float], rows: int, seed: int = 0) -> tuple[float, float]:
-    """95 % percentile interval of any score, which is given the rows drawn (with repetition) each time."""
+def bootstrap_interval(score: Score, rows: int, seed: int = 0) -> tuple[float, float]:
+    """95 % percentile interval of any score."""
     random = np.random.default_rng(seed)
     drawn = [score(random.integers(0, rows, rows)) for _ in range(RESAMPLES)]
     low, high = np.quantile(drawn, [0.025, 0.975])
@@ -65,25 +68,29 @@ class Difference:
         return f"{'better' if self.mean > 0 else 'worse'}, p = {_rounded(self.p)}"
 
 
-def paired(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray], seed: int = 0) -> Difference:
-    """Bootstrap over examples of the mean difference: a (rows,) array of values per seed on each side (right = 1, wrong = 0).
+def paired(ours: Sequence[Score], theirs: Sequence[Score], rows: int, seed: int = 0) -> Difference:
+    """Bootstrap over examples of the mean difference of two models' scores, of one run per seed on each side.
 
     Each draw takes rows with repetition, and seeds with repetition on each side: a difference is shown only where it holds
     for other rows and for other seeds. p is two-sided, from how often a draw lies on the other side of zero.
     """
-    first, second = np.stack(ours).astype(float), np.stack(theirs).astype(float)  # (seeds, rows)
     random = np.random.default_rng(seed)
-    rows = first.shape[1]
+    everything = np.arange(rows)
+    mean = _mean(ours, everything) - _mean(theirs, everything)
     draws = np.empty(RESAMPLES)
     for number in range(RESAMPLES):
-        weights = np.bincount(random.integers(0, rows, rows), minlength=rows) / rows
-        left = (first @ weights)[random.integers(0, len(first), len(first))].mean()
-        right = (second @ weights)[random.integers(0, len(second), len(second))].mean()
-        draws[number] = left - right
+        drawn = random.integers(0, rows, rows)
+        left = [ours[one] for one in random.integers(0, len(ours), len(ours))]
+        right = [theirs[one] for one in random.integers(0, len(theirs), len(theirs))]
+        draws[number] = _mean(left, drawn) - _mean(right, drawn)
     low, high = np.quantile(draws, [0.025, 0.975])
     across = min((draws <= 0).mean(), (draws >= 0).mean())
     p = min(1.0, max(2 * float(across), 1 / RESAMPLES))
-    return Difference(float(first.mean() - second.mean()), float(low), float(high), p)
+    return Difference(mean, float(low), float(high), p)
+
+
+def _mean(scores: Sequence[Score], rows: np.ndarray) -> float:
+    return float(np.mean([score(rows) for score in scores]))
 
 
 def _rounded(p: float) -> str:

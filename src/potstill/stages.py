@@ -113,23 +113,23 @@ def train_stage(
             f"the teachers are of different widths {sorted(widths)}; use a method of logits alone, such as 'soft_targets'"
         )
 
-    devs = [one.source(one.dev.scored, tokenizer, "dev") for one in data]
     scored_by = [metric_of(recipe, one) for one in data]
+    watched = {"dev": [one.source(one.dev.scored, tokenizer, "dev") for one in data]}
+    if all(len(one.train.scored) for one in data):  # beside dev, so that over-fitting can be seen
+        watched["train"] = [one.source(sampled(one.train.scored), tokenizer, "train") for one in data]
 
     def score() -> dict[str, float]:
-        found = [
-            measure.quality(one.task, dev, measure.answers(torch_run(model), dev))
-            for model, one, dev in zip(models, data, devs, strict=True)
-        ]
-        mean = float(np.mean([scores[metric] for scores, metric in zip(found, scored_by, strict=True)]))
-        return {
-            "dev": mean,
-            **{
-                f"{one.name}.{name}": value
-                for one, scores in zip(data, found, strict=True)
-                for name, value in scores.items()
-            },
-        }
+        means: dict[str, float] = {}
+        each: dict[str, float] = {}
+        for split, seen in watched.items():
+            found = [
+                one.task.score(*measure.labelled(source.examples, measure.answers(torch_run(model), source)))
+                for model, one, source in zip(models, data, seen, strict=True)
+            ]
+            means[split] = float(np.mean([scores[metric] for scores, metric in zip(found, scored_by, strict=True)]))
+            for one, scores in zip(data, found, strict=True):
+                each |= {f"{split}.{one.name}.{name}": value for name, value in scores.items()}
+        return {**means, **each}
 
     training = Training(
         models,
@@ -175,6 +175,12 @@ def made(stage: Stage, data: DataSet, asked: Wants, seed: int) -> Examples:
             f"{data.train.source}: no row is left to learn from; give labelled rows, or a teacher and a method that asks it, such as 'soft_targets'"
         )
     return examples
+
+
+def sampled(examples: Examples) -> Examples:
+    """A tenth of the training rows, 200 to 1000: enough for a curve, cheap beside the epoch."""
+    rows = min(len(examples), max(200, min(1000, len(examples) // 10)))
+    return examples.take(np.sort(np.random.default_rng(0).permutation(len(examples))[:rows]))
 
 
 def metric_of(recipe: Recipe, data: DataSet) -> str:

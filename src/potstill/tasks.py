@@ -13,6 +13,7 @@ import numpy as np
 from potstill import metrics
 from potstill.errors import InputError
 from potstill.signals import Outcome
+from potstill.significance import Score
 
 TaskName = Literal["classify", "multilabel", "regress"]
 OUTCOMES: dict[str, Outcome] = {"classify": "class", "multilabel": "classes", "regress": "value"}
@@ -100,6 +101,26 @@ class Task:
             scores["f1_macro"] = metrics.f1(targets, answers, "macro")
             scores["f1_micro"] = metrics.f1(targets, answers, "micro")
         return {**scores, "matthews": metrics.matthews(targets, answers)}
+
+    def scorer(self, metric: str, targets: np.ndarray, logits: np.ndarray) -> Score:
+        """One metric as a function of the rows it is taken over: what intervals and paired tests draw again and again."""
+        if metric in ("accuracy", "exact"):
+            right = self.right(targets, logits)
+            return lambda rows: float(right[rows].mean())
+        return lambda rows: self.score(targets[rows], logits[rows])[metric]
+
+    def right(self, targets: np.ndarray, logits: np.ndarray) -> np.ndarray:
+        """(n,) bool: rows whose answer is right, in all classes where there are several. Not for values."""
+        same = self.decode(logits) == targets.astype(int)
+        return same if same.ndim == 1 else same.all(1)
+
+    def calibration_error(self, targets: np.ndarray, logits: np.ndarray) -> float:
+        """Of the answers' probabilities; of every yes and no where any number of classes may hold. Not for values."""
+        probabilities = self.probabilities(logits)
+        if self.outcome == "class":
+            return metrics.calibration_error(probabilities.max(-1), self.right(targets, logits))
+        said = np.maximum(probabilities, 1 - probabilities).ravel()
+        return metrics.calibration_error(said, (self.decode(logits) == targets.astype(int)).ravel())
 
     @property
     def metrics(self) -> list[str]:

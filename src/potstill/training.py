@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,13 +19,15 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from potstill import checkpoints, interrupts
-from potstill.anatomy import layer_count, undecayed, width
+from potstill.anatomy import layer_count, width
 from potstill.batches import Source, epoch_order, mix, step_batches
 from potstill.checkpoints import Checkpoint
+from potstill.dropout import QuickDropout
 from potstill.errors import TrainingError
 from potstill.listening import Bridges, listen
 from potstill.methods import Method
-from potstill.recipe import Optimizer, Stage
+from potstill.optimizers import UsedRows, make_optimizer, set_rate, used_rows
+from potstill.recipe import Stage
 from potstill.signals import Batch
 from potstill.teacher import Teacher
 
@@ -66,9 +67,28 @@ class Step:
 
 
 def train(training: Training, resume: Checkpoint | None = None) -> Generator[Step, None, float]:
-    """Train in place, step by step. At the end the models hold the best epoch's weights by dev, or the last one's; returns its score."""
+    """Train in place, step by step. At the end the models hold the best epoch's weights by dev, or the last one's; returns its score.
+
+    Between steps the word table may hold only the rows that occur in the training data; when the generator ends it is whole.
+    """
+    stage = training.stage
+    bridges = make_bridges(training)
+    network = nn.ModuleList([*training.models, bridges]).to(training.accelerator.device)
+    if resume:
+        _fill(network, resume.tensors("weights"))
+    with used_rows(stage.optimizer, network, training.models[0], training.sources) as rows:
+        progress = yield from _steps(training, network, bridges, rows, resume)
+    if stage.keep == "best" and progress.best_step:
+        best = checkpoints.load(training.folder / "best" / f"step-{progress.best_step:08d}")
+        _fill(network, best.tensors("weights"))
+    network.eval()
+    return float(progress.best or 0.0) if stage.keep == "best" else float(progress.history[-1]["dev"])
+
+
+def _steps(
+    training: Training, network: nn.Module, bridges: Bridges, rows: UsedRows, resume: Checkpoint | None
+) -> Generator[Step, None, Progress]:
     stage, accelerator = training.stage, training.accelerator
-    network = nn.ModuleList([*training.models, bridges := make_bridges(training)]).to(accelerator.device)
     optimizer = make_optimizer(stage.optimizer, training.models, bridges)
     prepared = accelerator.prepare_optimizer(optimizer)
     lengths = np.concatenate([source.lengths for source in training.sources])
@@ -78,8 +98,8 @@ def train(training: Training, resume: Checkpoint | None = None) -> Generator[Ste
     progress = Progress()
     if resume:
         progress = Progress(**resume.state["progress"])
-        _fill(network, resume.tensors("weights"))
-        checkpoints.restore_optimizer(optimizer, resume.tensors("optimizer"), resume.state["optimizer"])
+        moments = rows.gather(optimizer, resume.tensors("optimizer"))
+        checkpoints.restore_optimizer(optimizer, moments, resume.state["optimizer"])
         if accelerator.scaler is not None:
             accelerator.scaler.load_state_dict(resume.state["scaler"])
 
@@ -87,9 +107,9 @@ def train(training: Training, resume: Checkpoint | None = None) -> Generator[Ste
         tensors, meta = checkpoints.optimizer_tensors(optimizer)
         scaler = accelerator.scaler.state_dict() if accelerator.scaler is not None else None
         state = {"progress": vars(progress), "optimizer": meta, "scaler": scaler}
-        checkpoints.save(
-            training.folder / "checkpoints", progress.step, {"weights": _weights(network), "optimizer": tensors}, state
-        )
+        with rows.set_aside():
+            groups = {"weights": _weights(network), "optimizer": rows.spread(optimizer, tensors)}
+            checkpoints.save(training.folder / "checkpoints", progress.step, groups, state)
         checkpoints.rotate(training.folder / "checkpoints", keep=1)
 
     network.train()
@@ -113,6 +133,8 @@ def train(training: Training, resume: Checkpoint | None = None) -> Generator[Ste
                 f"step {progress.step + 1}: the gradient's norm is {norm}; nothing of this step was kept. Lower optimizer.rate"
             )
         prepared.step()
+        if not prepared.step_was_skipped:
+            rows.decay(rate * stage.optimizer.weight_decay)
         prepared.zero_grad(set_to_none=True)
         progress.step += 1
         counts = batches[0][1].counts
@@ -120,10 +142,11 @@ def train(training: Training, resume: Checkpoint | None = None) -> Generator[Ste
 
         dev: dict[str, float] = {}
         if progress.step % per_epoch == 0 or progress.step == steps:
-            dev = training.score()
-            network.train()
-            if progress.note(next(iter(dev.values())), stage.patience):
-                checkpoints.save(training.folder / "best", progress.step, {"weights": _weights(network)}, {})
+            with rows.set_aside():
+                dev = training.score()
+                network.train()
+                if progress.note(next(iter(dev.values())), stage.patience):
+                    checkpoints.save(training.folder / "best", progress.step, {"weights": _weights(network)}, {})
             progress.history.append({"epoch": epoch + 1, "step": progress.step, **dev})
         # told before it is saved: a log that is ahead of the checkpoint can be cut back, one behind it has a hole
         yield Step(
@@ -136,12 +159,7 @@ def train(training: Training, resume: Checkpoint | None = None) -> Generator[Ste
                 checkpoints.rotate(training.folder / "best", keep=1, best=progress.best_step)
         if asked:
             raise interrupts.Interrupted(asked)
-
-    if stage.keep == "best" and progress.best_step:
-        best = checkpoints.load(training.folder / "best" / f"step-{progress.best_step:08d}")
-        _fill(network, best.tensors("weights"))
-    network.eval()
-    return float(progress.best or 0.0) if stage.keep == "best" else float(progress.history[-1]["dev"])
+    return progress
 
 
 @dataclass
@@ -176,7 +194,7 @@ def gradients(training: Training, bridges: Bridges, batches: list[tuple[int, Bat
         ours, theirs = training.method.wants(layer_count(model), teacher_layers(teacher, model))
         batch = batch.to(accelerator.device)
         answers = teacher.signals(batch, theirs)
-        with accelerator.autocast():
+        with accelerator.autocast(), QuickDropout():
             heard = listen(model, batch.student, ours, bridges)
             terms = {
                 name: term.mean(batch.counts) for name, term in training.method.losses(heard, answers, batch).items()
@@ -197,42 +215,6 @@ def make_bridges(training: Training) -> Bridges:
     ours, _ = training.method.wants(layer_count(model), teacher_layers(teacher, model))
     theirs = width(teacher.model) if teacher.model is not None else width(model)
     return Bridges(ours, width(model), theirs, mix(training.seed, training.number, "bridges"))
-
-
-def make_optimizer(settings: Optimizer, models: list[PreTrainedModel], bridges: nn.Module) -> torch.optim.Optimizer:
-    """Biases and norms get no weight decay. Parameters that the models share are taken once."""
-    plain: list[Tensor] = []
-    decayed: list[Tensor] = []
-    seen: set[int] = set()
-    for model in models:
-        exempt = undecayed(model)
-        for name, parameter in model.named_parameters():
-            if parameter.requires_grad and id(parameter) not in seen:
-                seen.add(id(parameter))
-                (plain if name in exempt else decayed).append(parameter)
-    bridge_rate = settings.rate if settings.bridge_rate is None else settings.bridge_rate
-    groups: list[dict[str, Any]] = [
-        {"params": decayed, "weight_decay": settings.weight_decay, "full_rate": settings.rate},
-        {"params": plain, "weight_decay": 0.0, "full_rate": settings.rate},
-        {"params": list(bridges.parameters()), "weight_decay": 0.0, "full_rate": bridge_rate},
-    ]
-    groups = [group for group in groups if group["params"]]
-    if settings.name == "adamw":
-        return torch.optim.AdamW(groups, lr=settings.rate, fused=True)
-    if settings.name == "adadelta":
-        return torch.optim.Adadelta(groups, lr=settings.rate, rho=0.95)
-    return torch.optim.SGD(groups, lr=settings.rate, momentum=0.9)
-
-
-def set_rate(optimizer: torch.optim.Optimizer, settings: Optimizer, step: int, steps: int) -> float:
-    """Linear warm-up, then linear decay to zero or none: a function of the step, so there is no schedule to store."""
-    warm = settings.warmup * steps
-    share = (step + 1) / warm if step + 1 < warm else 1.0
-    if settings.decay == "linear" and share == 1.0:
-        share = (steps - step) / max(steps - warm, 1.0)
-    for group in optimizer.param_groups:
-        group["lr"] = group["full_rate"] * min(share, 1.0)
-    return settings.rate * min(share, 1.0)
 
 
 def _clip(accelerator: Accelerator, network: nn.Module, bound: float | None) -> float:

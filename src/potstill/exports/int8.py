@@ -24,26 +24,30 @@ class Int8:
     embeddings: bool = True
 
     def export(self, student: Student, out: Path, texts: Sequence[str]) -> Checked:
-        import onnx
-        from onnxruntime.quantization import QuantType, quantize_dynamic
-
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=out) as place:
-            plain = write(student, Path(place))
-            model = onnx.load(str(plain))
-            del model.graph.value_info[:]  # shapes that the quantizer takes for its own and then contradicts
-            before = logging.root.manager.disable
-            logging.disable(logging.WARNING)  # advice to preprocess images
-            try:
-                quantize_dynamic(
-                    model,
-                    str(out / "model.onnx"),
-                    weight_type=QuantType.QInt8,
-                    per_channel=True,
-                    reduce_range=True,
-                    op_types_to_quantize=["MatMul", "Gemm", *(["Gather"] if self.embeddings else [])],
-                )
-            finally:
-                logging.disable(before)
+            quantize(write(student, Path(place)), out / "model.onnx", self.embeddings)
         describe(student, out)
         return compare(student, out / "model.onnx", texts)
+
+
+def quantize(plain: Path, file: Path, embeddings: bool = True) -> None:
+    """The eight-bit form of a float32 ONNX file."""
+    import onnx
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    model = onnx.load(str(plain))
+    del model.graph.value_info[:]  # shapes that the quantizer takes for its own and then contradicts
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # advice to preprocess images
+    try:
+        quantize_dynamic(
+            model,
+            str(file),
+            weight_type=QuantType.QInt8,
+            per_channel=True,
+            reduce_range=True,
+            op_types_to_quantize=["MatMul", "Gemm", *(["Gather"] if embeddings else [])],
+        )
+    finally:
+        logging.disable(before)

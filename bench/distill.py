@@ -1,0 +1,263 @@
+"""What four epochs of Patient KD cost: potstill, TextBrewer, and the loop that people write by hand, in turns in one run.
+
+640 sentences of SST-2, batches of 32; a teacher of 12 layers and 384 units, a student of its first 3; layers 4 and 8 are
+matched; float32; as many threads for all. Every competitor trains by AdamW with clipping on the same three losses:
+
+- potstill: the teacher is asked once, into a fresh memory, and that time counts in full; then four epochs, all run.
+- textbrewer: as its examples do it, with a live teacher and every text padded to 128 tokens.
+- textbrewer, dynamic: the same, padded to the longest text of the batch.
+- by hand: a plain loop in PyTorch with a live teacher, random batches, padded to the longest.
+- by hand, grouped: the same, with batches of like length in potstill's own order.
+
+An epoch of the others costs what the next one costs: one is run per round and counted four times. Of all rounds the best
+counts, for each competitor. Nobody tokenises, scores dev or saves while the clock runs. Prints JSON lines; the exit code
+is 1 where a target is missed.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, kl_div, normalize, pad
+from torch.utils.data import DataLoader
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel, logging
+
+from potstill import plugins
+from potstill import training as loop
+from potstill.anatomy import encoder_layers, parameters, width
+from potstill.batches import Source, epoch_order, view
+from potstill.examples import store, tokenise
+from potstill.memory import Memory
+from potstill.recipe import Stage
+from potstill.rows import open_table
+from potstill.signals import Wants
+from potstill.students import Context, Student
+from potstill.tasks import make_task
+from potstill.teacher import Teacher
+from potstill.training import Training, train
+
+SHARED = Path(__file__).parents[2] / "shared"
+ROWS, BATCH, EPOCHS, LENGTH, ROUNDS = 640, 32, 4, 128, 2
+TEMPERATURE, ALPHA, BETA, RATE = 5.0, 0.5, 0.1, 5e-5
+MATCHED = ((1, 4), (2, 8))  # student's and teacher's layers
+TARGETS = {"textbrewer": 7.0, "textbrewer, dynamic": 2.5, "by hand": 2.5, "by hand, grouped": 1.4}
+
+Batches = Iterable[dict[str, Tensor]]
+Epoch = Callable[[], None]
+
+
+def read_rows(folder: Path, teacher: Student) -> Source:
+    lines = (SHARED / "data" / "sst2_sentence" / "train.tsv").read_text().splitlines()
+    (folder / "rows.tsv").write_text("\n".join(lines[: ROWS + 1]) + "\n")
+    task, _ = make_task(None, teacher.model.config, ["0", "1"], None, "rows.tsv")
+    examples = store(open_table(folder / "rows.tsv"), task)
+    tokens = tokenise(examples, teacher.tokenizer, LENGTH)
+    return Source(task, examples, tokens, tokens)
+
+
+def padded(source: Source, rows: Iterable[int], length: int | None = None) -> dict[str, Tensor]:
+    """A batch as a collator makes it: to `length`, or to the longest text."""
+    made = view(source.student, rows := np.array(rows)).inputs
+    room = (0, (length or 0) - made["input_ids"].shape[1])
+    made = {name: pad(tensor, room) for name, tensor in made.items()} if length else dict(made)  # padding's id is 0
+    return made | {"labels": torch.from_numpy(source.examples.targets[rows]).long()}
+
+
+def shuffled(source: Source, length: int | None = None) -> DataLoader[Any]:
+    rows: Any = range(ROWS)
+    return DataLoader(rows, BATCH, shuffle=True, collate_fn=lambda some: padded(source, some, length))
+
+
+def textbrewer_epoch(teacher: PreTrainedModel, student: PreTrainedModel, batches: DataLoader[Any], out: str) -> Epoch:
+    """TextBrewer's own loop, losses and settings; it has the losses of Patient KD: 'ce' on logits, 'pkd' on [CLS]."""
+    from textbrewer import DistillationConfig, GeneralDistiller, TrainingConfig
+
+    match = {"feature": "hidden", "loss": "pkd", "weight": BETA}
+    matches = [{"layer_T": theirs, "layer_S": ours, **match} for ours, theirs in MATCHED]
+    weights = {"kd_loss_weight": ALPHA, "hard_label_weight": 1 - ALPHA}
+    distillation = DistillationConfig(
+        temperature=TEMPERATURE, kd_loss_type="ce", intermediate_matches=matches, **weights
+    )
+
+    def adaptor(batch: dict[str, Tensor], said: Any) -> dict[str, Any]:
+        parts = {"logits": said.logits, "losses": said.loss, "hidden": said.hidden_states}
+        return parts | {"inputs_mask": batch["attention_mask"]}
+
+    settings = TrainingConfig(device="cpu", log_dir=None, output_dir=out)
+    distiller = GeneralDistiller(settings, distillation, teacher, student, adaptor, adaptor)
+    distiller.save_and_callback = lambda *_: None  # nobody saves
+    optimizer = torch.optim.AdamW(student.parameters(), lr=RATE)
+
+    def epoch() -> None:
+        with distiller:
+            distiller.train(optimizer, batches, num_epochs=1, max_grad_norm=1.0, output_hidden_states=True)
+
+    return epoch
+
+
+def plain_epoch(teacher: PreTrainedModel, student: PreTrainedModel, batches: Callable[[], Batches]) -> Epoch:
+    """The loop that most people write."""
+    optimizer = torch.optim.AdamW(student.parameters(), lr=RATE)
+
+    def epoch() -> None:
+        student.train()
+        for batch in batches():
+            labels = batch.pop("labels")
+            with torch.no_grad():
+                theirs = teacher(**batch, output_hidden_states=True)
+            ours = student(**batch, output_hidden_states=True)
+            pair = (ours.logits / TEMPERATURE).log_softmax(-1), (theirs.logits / TEMPERATURE).softmax(-1)
+            soft = kl_div(*pair, reduction="batchmean")
+            loss = (1 - ALPHA) * cross_entropy(ours.logits, labels) + ALPHA * TEMPERATURE**2 * soft
+            for mine, other in MATCHED:
+                apart = normalize(ours.hidden_states[mine][:, 0]) - normalize(theirs.hidden_states[other][:, 0])
+                loss = loss + BETA * apart.square().sum(-1).mean()
+            loss.backward()
+            nn.utils.clip_grad_norm_(student.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+            loss.item()
+
+    return epoch
+
+
+def competitors(source: Source, teacher: Student, student: Student, out: str) -> dict[str, Epoch]:
+    """One epoch of each, with a student of its own."""
+
+    def mine() -> PreTrainedModel:
+        return copy.deepcopy(student.model)
+
+    def grouped() -> Batches:
+        return (padded(source, rows) for rows in epoch_order(source.lengths, BATCH, 0))
+
+    found: dict[str, Epoch] = {}
+    try:
+        for name, length in (("textbrewer", LENGTH), ("textbrewer, dynamic", None)):
+            found[name] = textbrewer_epoch(teacher.model, mine(), shuffled(source, length), out)
+    except ImportError:
+        print(json.dumps({"bench": "distill", "skipped": "textbrewer: pip install --no-deps textbrewer"}))
+    found["by hand"] = plain_epoch(teacher.model, mine(), lambda: shuffled(source))
+    found["by hand, grouped"] = plain_epoch(teacher.model, mine(), grouped)
+    return found
+
+
+def set_up(
+    source: Source, teacher: Teacher, student: PreTrainedModel, folder: Path, method: str, epochs: float
+) -> Training:
+    settings = {"epochs": epochs, "batch": BATCH, "keep": "last", "optimizer": {"rate": RATE}}
+    fields = {"temperature": TEMPERATURE, "alpha": ALPHA} | ({"beta": BETA} if method == "patient" else {})
+    made = plugins.make("methods", method, fields)
+    places = (Stage(**settings), 0, 0, folder, Accelerator(cpu=True), lambda: {"dev": 0.0})
+    return Training([student], [teacher], [source], made, *places)
+
+
+def seconds_of(work: Callable[[], Any]) -> float:
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
+
+
+def floating_point_operations(model: PreTrainedModel, source: Source) -> tuple[float, float]:
+    """Of one epoch, forward and backward, on real tokens: what is done, and what a full pass would take.
+
+    Six per weight and token (a product and a sum; forward, by the input and by the weight), and for attention 12 × width
+    × length² per layer and text. After the last layer's attention potstill goes on with [CLS] alone, so that the weights
+    from there on count once per text. Embeddings, norms and dropout count nothing.
+    """
+    last = encoder_layers(model)[-1]
+    after = [*last.attention.output.parameters(), *last.intermediate.parameters(), *last.output.parameters()]
+    once = parameters(model)["head"] + sum(weight.numel() for weight in after)
+    full = parameters(model)["layers"] + parameters(model)["head"]
+    lengths = source.lengths.astype(float)
+    attention = 12 * width(model) * len(encoder_layers(model)) * float((lengths**2).sum())
+    tokens = float(lengths.sum())
+    return 6 * ((full - once) * tokens + once * len(lengths)) + attention, 6 * full * tokens + attention
+
+
+def matmul_peak() -> float:
+    """Operations per second of a large float32 product, the best of ten."""
+    left, right = torch.randn(2048, 2048), torch.randn(2048, 2048)
+    return 2 * 2048**3 / min(seconds_of(lambda: left @ right) for _ in range(10))
+
+
+def main() -> int:
+    if not (SHARED / "data" / "sst2_sentence" / "train.tsv").exists():
+        print(json.dumps({"bench": "distill", "skipped": f"there is no {SHARED}/data/sst2_sentence/train.tsv"}))
+        return 0
+    logging.disable_progress_bar()
+    loop.checkpoints.save = loop.checkpoints.rotate = lambda *_, **__: None  # type: ignore[assignment]  # nobody saves
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        os.environ["POTSTILL_CACHE"] = place
+        torch.manual_seed(0)
+        name = SHARED / "models" / "gte-small-sst2"  # stored as float16
+        model = AutoModelForSequenceClassification.from_pretrained(name, dtype=torch.float32)
+        teacher = Student(model.eval(), AutoTokenizer.from_pretrained(name))
+        source = read_rows(folder, teacher)
+        three = plugins.make("students", "keep_layers", {"layers": 3})
+        student = three.build(teacher, Context(teacher, 0, lambda: iter(())))
+        others = competitors(source, teacher, student, place)
+        device, wants = torch.device("cpu"), Wants(logits=True, cls=tuple(theirs for _, theirs in MATCHED))
+        best = dict.fromkeys(["potstill", *others], float("inf"))
+        epoch_seconds, peak = float("inf"), 0.0
+        for turn in range(ROUNDS):
+            asking = Teacher(teacher.model, Memory(folder / f"memory-{turn}"), device)
+            remembering = seconds_of(lambda asking=asking: asking.remember(source, wants))
+            steps = train(set_up(source, asking, copy.deepcopy(student.model), folder / "run", "patient", EPOCHS))
+            epochs = []
+            waiting = list(others.items())
+            for number in range(EPOCHS):  # an epoch of ours, then one of somebody else's
+                epochs.append(seconds_of(lambda steps=steps: [next(steps) for _ in range(ROWS // BATCH)]))
+                for name, epoch in waiting[number::EPOCHS]:
+                    best[name] = min(best[name], EPOCHS * seconds_of(epoch))
+                peak = max(peak, matmul_peak())
+            best["potstill"] = min(best["potstill"], remembering + sum(epochs))
+            epoch_seconds = min(epoch_seconds, *epochs)
+            said = {"remembering": round(remembering, 2), "epochs": [round(seconds, 2) for seconds in epochs]}
+            print(json.dumps({"bench": "distill", "round": turn + 1, "potstill": said}), flush=True)
+
+        missed = []
+        for name, seconds in best.items():
+            ratio = seconds / best["potstill"]
+            told = {"competitor": name, "seconds_for_four_epochs": round(seconds, 1), "times_potstill": round(ratio, 2)}
+            print(json.dumps({"bench": "distill", **told}))
+            if ratio < TARGETS.get(name, 0.0):
+                missed.append(f"{name}: {ratio:.2f} times potstill, the target is {TARGETS[name]}")
+
+        again = Teacher(teacher.model, Memory(folder / "memory-0"), device)
+        asked = again.remember(source, Wants(logits=True))
+        seconds = seconds_of(
+            lambda: list(train(set_up(source, again, student.model, folder / "run", "soft_targets", 1.0)))
+        )
+        told = {"recipe": "soft_targets, after patient", "asked": asked, "teacher_seconds": again.seconds}
+        print(json.dumps({"bench": "distill", **told, "seconds_per_epoch": round(seconds, 2)}))
+        if asked or again.seconds:
+            missed.append("a second recipe asked the teacher again")
+
+        done, full = floating_point_operations(student.model, source)
+        speeds = {"gflops": done / epoch_seconds / 1e9, "matmul_peak": peak / 1e9}
+        speeds |= {
+            "share_of_peak": done / epoch_seconds / peak,
+            "share_if_nothing_was_skipped": full / epoch_seconds / peak,
+        }
+        tokens = {"tokens_per_second": round(float(source.lengths.sum()) / epoch_seconds)}
+        print(json.dumps({"bench": "distill", **tokens, **{name: round(value, 2) for name, value in speeds.items()}}))
+    for line in missed:
+        print(f"missed: {line}", file=sys.stderr)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

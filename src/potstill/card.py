@@ -1,0 +1,238 @@
+"""A model card: the README.md of a student's folder, in the form that Hugging Face reads."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from potstill.wording import (
+    clean,
+    count,
+    data_sets,
+    headline,
+    inside,
+    interval,
+    megabytes,
+    metrics_of,
+    number,
+    parameters,
+    percent,
+    quoted,
+    quoted_splits,
+    score,
+    seeds_of,
+    short,
+    verdicts,
+    within,
+)
+
+# what Hugging Face calls our metrics
+THEIR_METRIC = {
+    "matthews": "matthews_correlation",
+    "pearson": "pearsonr",
+    "spearman": "spearmanr",
+    "f1_micro": "f1",
+    "f1_macro": "f1",
+    "exact": "accuracy",
+}
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+
+def model_card(measurements: dict[str, Any], recipe_toml: str, model: str = "distilled") -> str:
+    """The card of one of a run's models: front matter, use, figures, how it was made, limits."""
+    models = within(measurements, "models")
+    if model not in models:
+        model = "fine-tuned" if "fine-tuned" in models else next(iter(models), model)
+    recipe = parsed(recipe_toml)
+    sections = [
+        front_matter(measurements, recipe, model),
+        what_it_is(measurements, model),
+        how_to_use(measurements),
+        figures(measurements),
+        how_it_was_made(recipe_toml),
+        limits(measurements, model),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def parsed(recipe_toml: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(recipe_toml)
+    except tomllib.TOMLDecodeError:
+        return {}
+
+
+def front_matter(found: dict[str, Any], recipe: dict[str, Any], model: str) -> str:
+    """YAML whose values are all JSON, which is YAML too and cannot be broken out of."""
+    base = base_model(recipe)
+    tags = ["potstill", "knowledge-distillation"] if model.startswith("distilled") else ["potstill"]
+    values: dict[str, Any] = {
+        "library_name": "transformers",
+        "pipeline_tag": "text-classification",
+        "tags": tags,
+        **({"base_model": base} if base else {}),
+        "metrics": list(
+            dict.fromkeys(
+                clean(THEIR_METRIC.get(metric, metric))
+                for data in data_sets(found)
+                for metric in metrics_of(found, data)
+            )
+        ),
+    }
+    if results := model_index(found, model):
+        values["model-index"] = [{"name": clean(found.get("name") or "student"), "results": results}]
+    lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in values.items() if value]
+    return "\n".join(["---", *lines, "---"])
+
+
+def base_model(recipe: Mapping[str, Any]) -> str | None:
+    """Where the weights came from, if that is a name on the hub. Where its owner is also a folder here, it is a path."""
+    name = recipe.get("start") or recipe.get("teacher")
+    if not isinstance(name, str) or not HUB_NAME.fullmatch(name) or Path(name).parent.exists():
+        return None
+    return name
+
+
+def model_index(found: dict[str, Any], model: str) -> list[dict[str, Any]]:
+    """Every score on what is quoted, as fractions."""
+    results = []
+    for data in data_sets(found):
+        for split in quoted_splits(found, data):
+            scores = [
+                {"type": clean(THEIR_METRIC.get(metric, metric)), "name": clean(metric), "value": value}
+                for metric in metrics_of(found, data)
+                if (value := number(inside(found, "models", model, "quality", data, split, metric))) is not None
+            ]
+            if scores:
+                name = clean(data)
+                results.append(
+                    {
+                        "task": {"type": "text-classification"},
+                        "dataset": {"name": name, "type": name, "split": clean(split)},
+                        "metrics": scores,
+                    }
+                )
+    return results
+
+
+def what_it_is(found: dict[str, Any], model: str) -> str:
+    sentences = [*headline(found, model), *(verdicts(found) if model == "distilled" else [])]
+    seeds = len(seeds_of(found))
+    if seeds > 1:
+        sentences.append(
+            f"Scores are means of {seeds} seeds, ± one standard deviation; these weights are of one of them."
+        )
+    kind = "A student, distilled" if model.startswith("distilled") else "A model, fine-tuned"
+    labels = [f"{safe(data)}: {listed}" for data in data_sets(found) if (listed := label_list(found, data))]
+    told = [f"# {safe(found.get('name') or 'student')}", f"{kind} with potstill."]
+    told += [" ".join(safe(sentence) for sentence in sentences)] if sentences else []
+    told += ["Classes: " + "; ".join(labels) + "."] if labels else []
+    return "\n\n".join(told)
+
+
+def label_list(found: dict[str, Any], data: str) -> str:
+    labels = inside(found, "labels", data)
+    return ", ".join(safe(label) for label in labels) if isinstance(labels, list) and len(labels) > 1 else ""
+
+
+def how_to_use(found: dict[str, Any]) -> str:
+    """The call that gives what was measured: values need no softmax, and label sets need all labels."""
+    outcomes = set(map(str, within(found, "outcomes").values()))
+    more = ', function_to_apply="none"' if "value" in outcomes else ", top_k=None" if "classes" in outcomes else ""
+    note = '\n\nA pair of texts is given as `{"text": …, "text_pair": …}`.'
+    return f"""## Use
+
+```python
+from transformers import pipeline
+
+classify = pipeline("text-classification", model="path/to/this/folder"{more})
+classify("a text")
+```{note}"""
+
+
+def figures(found: dict[str, Any]) -> str:
+    """A row per model, the teacher's and the baseline's too: a score alone says little."""
+    places = [
+        (data, split, metric)
+        for data in data_sets(found)
+        for split in quoted_splits(found, data)
+        for metric in metrics_of(found, data)[:2]
+    ]
+    several = len(data_sets(found)) > 1
+    head = [
+        "",
+        *(f"{safe(data) + ' ' if several else ''}{safe(split)} {safe(metric)}" for data, split, metric in places),
+    ]
+    head += ["same as teacher", "parameters", "MB", "ms for one", "times faster"]
+    rows = []
+    for name, model in within(found, "models").items():
+        agreed = inside(model, "quality", *quoted(found)[0][:2], "agreement") if quoted(found) else None
+        times = (inside(model, "speed", runtime, "latency_ms") for runtime in ("pytorch", "onnx"))
+        rows.append(
+            [
+                safe(name),
+                *(_with_interval(model, *place) for place in places),
+                percent(agreed),
+                parameters(inside(model, "parameters")),
+                megabytes(inside(model, "bytes")),
+                short(next((time for time in times if number(time) is not None), None)),
+                short(inside(model, "times_faster")),
+            ]
+        )
+    lines = ["| " + " | ".join(row) + " |" for row in [head, ["---"] + ["---:"] * (len(head) - 1), *rows]]
+    return "\n".join(
+        [
+            "## Figures",
+            "",
+            "Scores in percent, with the 95 % interval in brackets where there is one. `fine-tuned` is the same student on labels alone.",
+            "",
+            *lines,
+        ]
+    )
+
+
+def _with_interval(model: Any, data: str, split: str, metric: str) -> str:
+    ends = interval(model, data, split, metric)
+    told = score(model, data, split, metric)
+    return f"{told} ({percent(ends[0])} to {percent(ends[1])})" if ends else told
+
+
+def how_it_was_made(recipe_toml: str) -> str:
+    """The whole recipe, fenced by more backticks than it holds."""
+    lines = "\n".join(clean(line) for line in recipe_toml.strip().splitlines())
+    longest = max((len(ticks) for ticks in re.findall(r"`+", lines)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"## How it was made\n\n{fence}toml\n{lines}\n{fence}"
+
+
+def limits(found: dict[str, Any], model: str) -> str:
+    """What the figures do not say."""
+    told = [
+        "It was trained and measured on the data of the recipe. On other texts it may be worse; nothing here measures that."
+    ]
+    for data, split, metric in quoted(found):
+        rows = number(inside(found, "models", model, "quality", data, split, "rows"))
+        if rows:
+            told.append(f"{safe(data)}: {safe(metric)} on {safe(split)} rests on {count(rows)} labelled rows.")
+        error = number(inside(found, "models", model, "quality", data, split, "calibration_error"))
+        if error is not None:
+            told.append(
+                f"{safe(data)}: its probabilities are off by {percent(error)} points on average (calibration error)."
+            )
+    if len(seeds_of(found)) < 2:
+        told.append("It is one seed: another seed gives other weights and other scores.")
+    if model.startswith("distilled"):
+        told.append("What the teacher gets wrong or is unfair about, the student may have learned from it.")
+    if (device := found.get("device")) is not None:
+        told.append(f"Times are of one machine ({safe(device)}); on another they differ.")
+    return "\n".join(["## Limits", "", *(f"- {line}" for line in told)])
+
+
+def safe(text: Any) -> str:
+    """A name or sentence as markdown shows it: no markup, no HTML, no new cell or line comes of it."""
+    kept = clean(text, 400).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"[`|\[\]*_~\\!#{}$]", lambda found: f"&#{ord(found[0])};", kept)

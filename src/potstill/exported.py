@@ -1,0 +1,71 @@
+"""Models as ONNX files for the time they are measured in."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import xxhash
+
+from potstill import paths
+from potstill.files import locked
+from potstill.progress import Display
+from potstill.students import Student
+from potstill.teacher import add_weights
+
+Files = dict[str, tuple[Path, Path]]
+"""By model: the float32 file and the one of eight bits."""
+
+
+@contextmanager
+def onnx_files(models: Mapping[str, Student], kept: str, show: Display) -> Iterator[Files]:
+    """Files of each model, gone at the end; those of the model named `kept`, the teacher, stay in the cache for later runs.
+
+    What cannot be exported is left out, and said: the figures are worth less than the run that they would end.
+    """
+    needed = ("onnx", "onnxscript", "onnxruntime")
+    if models and not all(map(find_spec, needed)):
+        show.say("no figures of ONNX and int8; write pip install 'potstill[onnx]' for them")
+        models = {}
+    with tempfile.TemporaryDirectory(prefix="potstill-") as place:
+        found: Files = {}
+        for name, student in models.items():
+            try:
+                with show.bar(f"{name} as ONNX and int8", 2) as bar:
+                    found[name] = (
+                        _kept(student, bar.advance) if name == kept else _made(student, Path(place) / name, bar.advance)
+                    )
+            except Exception as error:  # exporters fail in as many ways as there are architectures
+                show.say(f"no figures of ONNX for the {name} model: {str(error).splitlines()[0]}")
+        yield found
+
+
+def _kept(student: Student, advance: Callable[[int], None]) -> tuple[Path, Path]:
+    digest = xxhash.xxh3_128()
+    add_weights(digest, student.model)
+    folder = paths.exports() / digest.hexdigest()
+    with locked(folder):
+        if not (folder / "whole").exists():
+            _made(student, folder, advance)
+            (folder / "whole").touch()  # last: where it exists, both files are whole
+    return folder / "model.onnx", folder / "int8.onnx"
+
+
+def _made(student: Student, folder: Path, advance: Callable[[int], None]) -> tuple[Path, Path]:
+    from potstill.exports.int8 import quantize
+    from potstill.exports.onnx import write
+
+    on_cpu = (
+        student
+        if student.model.device.type == "cpu"
+        else Student(copy.deepcopy(student.model).cpu(), student.tokenizer)
+    )
+    plain, small = write(on_cpu, folder), folder / "int8.onnx"
+    advance(1)
+    quantize(plain, small)
+    advance(1)
+    return plain, small

@@ -1,0 +1,265 @@
+"""Everything that is measured at the end of a run: teacher, baseline and student, also as ONNX and int8, side by side."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+import xxhash
+from transformers import PreTrainedTokenizerBase
+
+import potstill
+from potstill import measure, plugins
+from potstill.anatomy import layer_count
+from potstill.examples import Examples
+from potstill.exported import onnx_files
+from potstill.networks import Run, onnx_run, torch_run
+from potstill.paths import RunFolder
+from potstill.prepare import DataSet, can_teach, teacher_answers
+from potstill.progress import Display
+from potstill.recipe import Recipe
+from potstill.results import GOLD, TEACHER, write_answers
+from potstill.stages import Trained, metric_of
+from potstill.students import Student
+from potstill.tasks import Task
+from potstill.teacher import add_weights
+from potstill.timing import speeds
+
+SHOWN_DISAGREEMENTS, SHOWN_LETTERS = 12, 400
+
+Answers = dict[tuple[str, str, str], np.ndarray]
+"""Logits by model, data set and split."""
+
+
+@dataclass
+class Line:
+    """A model of the table: what it weighs, how it reads, how it answers each data set, and what of it is timed."""
+
+    size: dict[str, Any]
+    tokenizer: PreTrainedTokenizerBase | None  # None: a file of answers
+    heads: dict[str, Run]  # by data set; empty where the answers are remembered
+    engines: dict[str, Run]  # by "pytorch" and "onnx", on the first data set
+
+
+def measured(
+    recipe: Recipe,
+    data: list[DataSet],
+    students: Mapping[str, Trained | None],
+    folder: RunFolder,
+    timed: bool,
+    show: Display,
+) -> dict[str, Any]:
+    """The measurements of one run; the answers they come from are kept beside them. `timed`: also speeds and ONNX."""
+    made = {name: trained for name, trained in students.items() if trained is not None}
+    ours = list(made)[-1]
+    lines = table_lines(recipe, data, made, folder)
+    remembered = teachers_answers(data, made[ours]) if TEACHER in lines else {}
+    exportable = {ours: Student(made[ours].models[0], made[ours].tokenizer)}
+    if data[0].taught_by is not None:
+        exportable[TEACHER] = data[0].taught_by
+    speed: dict[tuple[str, str], dict[str, float]] = {}
+    with onnx_files(exportable if timed and recipe.timing == "all" else {}, kept=TEACHER, show=show) as files:
+        for name, (plain, small) in files.items():
+            run, whole = onnx_run(small), lines[name]
+            whole.engines["onnx"] = onnx_run(plain)
+            weight = {**whole.size, "bytes": small.stat().st_size}
+            lines[f"{name} int8"] = Line(weight, whole.tokenizer, {data[0].name: run}, {"onnx": run})
+        said = {**remembered, **all_answers(data, lines)}
+        if timed and recipe.timing != "none":
+            show.say("timing all models in turns")
+            speed = speeds(
+                {
+                    (name, engine): (run, data[0].source(timed_rows(data[0]), line.tokenizer, "timed"))
+                    for name, line in lines.items()
+                    if line.tokenizer is not None
+                    for engine, run in line.engines.items()
+                }
+            )
+    gold = {(GOLD, one.name, split): targets_of(rows) for one in data for split, rows in splits(one).items()}
+    write_answers(folder.answers, {**said, **gold})
+    order = [TEACHER, f"{TEACHER} int8", *made, f"{ours} int8"]
+    return {
+        "name": recipe.name,
+        "seeds": [recipe.seed],
+        "metrics": {one.name: list(dict.fromkeys([metric_of(recipe, one), *one.task.metrics])) for one in data},
+        "labels": {one.name: list(one.task.labels) for one in data},
+        "outcomes": {one.name: one.task.outcome for one in data},
+        "models": {
+            name: {**lines[name].size, **qualities(recipe, data, name, said), **speed_of(name, speed)}
+            for name in order
+            if name in lines
+        },
+        "disagreements": {one.name: disagreements(one, said, ours) for one in data if TEACHER in lines},
+        "layer_map": layer_maps(recipe, data[0], layer_count(made[ours].models[0])),
+        "teacher_seconds": sum(one.teacher.seconds for one in data),
+        "versions": {
+            "potstill": potstill.__version__,
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "python": platform.python_version(),
+        },
+        "hashes": {name: weights_hash(student) for name, student in exportable.items()},
+        "device": f"{data[0].teacher.device}, {torch.get_num_threads()} threads, {platform.machine()}",
+    }
+
+
+def table_lines(recipe: Recipe, data: list[DataSet], made: Mapping[str, Trained], folder: RunFolder) -> dict[str, Line]:
+    lines: dict[str, Line] = {}
+    if any(can_teach(one) for one in data):
+        lines[TEACHER] = Line({"parameters": None, "parts": {}, "bytes": None}, None, {}, {})
+    if (taught_by := data[0].taught_by) is not None:
+        weight = measure.size(taught_by.model, recipe.data[0].teacher or recipe.teacher)
+        lines[TEACHER] = Line(weight, taught_by.tokenizer, {}, {"pytorch": torch_run(taught_by.model)})
+    for name, trained in made.items():
+        place = folder.student if name == list(made)[-1] else folder.baseline
+        runs = {one.name: torch_run(model) for one, model in zip(data, trained.models, strict=True)}
+        engines = {"pytorch": torch_run(trained.models[0])}
+        lines[name] = Line(measure.size(trained.models[0], place), trained.tokenizer, runs, engines)
+    return lines
+
+
+def splits(data: DataSet) -> dict[str, Examples]:
+    return {"dev": data.dev, **data.tests}
+
+
+def timed_rows(data: DataSet) -> Examples:
+    """The first test set, or dev where there is none."""
+    return next(iter(data.tests.values()), data.dev)
+
+
+def targets_of(examples: Examples) -> np.ndarray:
+    """As in the examples, NaN for rows without a label."""
+    targets = np.array(examples.targets[examples.index], np.float32)
+    targets[~np.asarray(examples.labelled[examples.index])] = np.nan
+    return targets
+
+
+def teachers_answers(data: list[DataSet], reader: Trained) -> Answers:
+    """Out of memory. A teacher that is a file may lack answers for some splits."""
+    found: Answers = {}
+    for one in data:
+        tokenizer = one.taught_by.tokenizer if one.taught_by else reader.tokenizer
+        for split, examples in splits(one).items():
+            if one.taught_by is not None or (split in one.answered and one.answered[split][examples.index].all()):
+                found[TEACHER, one.name, split] = teacher_answers(one, one.source(examples, tokenizer, split))
+    return found
+
+
+def all_answers(data: list[DataSet], lines: Mapping[str, Line]) -> Answers:
+    found: Answers = {}
+    for name, line in lines.items():
+        for one in data:
+            if one.name in line.heads and line.tokenizer is not None:
+                for split, examples in splits(one).items():
+                    source = one.source(examples, line.tokenizer, split)
+                    found[name, one.name, split] = measure.answers(line.heads[one.name], source)
+    return found
+
+
+def qualities(recipe: Recipe, data: list[DataSet], name: str, said: Answers) -> dict[str, Any]:
+    """Quality and details of one model: {"quality": {data set: {split: …}}, "intervals": …, "confusion": …, …}."""
+    found: dict[str, dict[str, dict[str, Any]]] = {"quality": {}}
+    for one in data:
+        for split, examples in splits(one).items():
+            logits = said.get((name, one.name, split))
+            if logits is None:
+                continue
+            teacher = said.get((TEACHER, one.name, split)) if name != TEACHER else None
+            scores = measure.quality(one.task, examples, logits, teacher)
+            more = measure.details(one.task, metric_of(recipe, one), examples, logits)
+            for kind, value in {"quality": scores, **more}.items():
+                found.setdefault(kind, {}).setdefault(one.name, {})[split] = value
+    return found
+
+
+def speed_of(name: str, speed: Mapping[tuple[str, str], dict[str, float]]) -> dict[str, Any]:
+    """By engine; and how many times the teacher in PyTorch, at batch 32."""
+    mine = {engine: told for (owner, engine), told in speed.items() if owner == name}
+    if not mine:
+        return {}
+    found: dict[str, Any] = {"speed": mine}
+    if (teacher := speed.get((TEACHER, "pytorch"))) is not None:
+        found["times_faster"] = next(iter(mine.values()))["examples_per_second"] / teacher["examples_per_second"]
+    return found
+
+
+def disagreements(data: DataSet, said: Answers, student: str) -> list[dict[str, Any]]:
+    """Rows of the first test on which student and teacher differ, those first of which the teacher is surest."""
+    split = next(iter(data.tests), "dev")
+    examples = splits(data)[split]
+    theirs, ours = said.get((TEACHER, data.name, split)), said.get((student, data.name, split))
+    if theirs is None or ours is None:
+        return []
+    task = data.task
+    if task.outcome == "value":
+        rank = np.abs(theirs[:, 0] - ours[:, 0])
+    else:
+        same = task.decode(theirs) == task.decode(ours)
+        surest = task.probabilities(theirs)
+        surest = surest.max(-1) if task.outcome == "class" else np.abs(surest - 0.5).max(-1)
+        rank = np.where(same if same.ndim == 1 else same.all(1), -1.0, surest)
+    found = []
+    for place in np.argsort(-rank, kind="stable")[:SHOWN_DISAGREEMENTS]:
+        if rank[place] <= 0:
+            break
+        row = examples.index[place]
+        text, pair = examples.text(row)
+        teacher, their_probability = in_words(task, theirs[place])
+        answer, our_probability = in_words(task, ours[place])
+        found.append(
+            {
+                "split": split,
+                "text": text[:SHOWN_LETTERS],
+                "pair": None if pair is None else pair[:SHOWN_LETTERS],
+                "label": gold_in_words(task, examples.targets[row]) if examples.labelled[row] else None,
+                "teacher": teacher,
+                "student": answer,
+                "teacher_probability": their_probability,
+                "student_probability": our_probability,
+            }
+        )
+    return found
+
+
+def in_words(task: Task, logits: np.ndarray) -> tuple[str, float | None]:
+    """An answer and its probability."""
+    if task.outcome == "value":
+        return f"{logits[0]:.2f}", None
+    if task.outcome == "classes":
+        return gold_in_words(task, logits > 0), None
+    return task.labels[int(logits.argmax())], float(task.probabilities(logits[None]).max())
+
+
+def gold_in_words(task: Task, target: np.ndarray) -> str:
+    if task.outcome == "value":
+        return f"{float(target):.2f}"
+    if task.outcome == "class":
+        return task.labels[int(target)]
+    return ", ".join(label for label, held in zip(task.labels, target, strict=True) if held) or "none"
+
+
+def layer_maps(recipe: Recipe, data: DataSet, student_layers: int) -> list[dict[str, Any]]:
+    """Which layer of the teacher teaches which of the student, stage by stage; no pairs where logits alone are compared."""
+    if data.taught_by is None:
+        return []
+    layers = layer_count(data.taught_by.model)
+    found = []
+    for number, stage in enumerate(recipe.stage):
+        method = plugins.make("methods", stage.method["name"], {k: v for k, v in stage.method.items() if k != "name"})
+        ours, theirs = method.wants(student_layers, layers)
+        left, right = ours.cls + ours.hidden, theirs.cls + theirs.hidden
+        pairs = [list(pair) for pair in zip(left, right, strict=False)] if len(left) == len(right) else []
+        name = {"stage": number, "method": stage.method["name"]}
+        found.append({**name, "student_layers": student_layers, "teacher_layers": layers, "pairs": pairs})
+    return found
+
+
+def weights_hash(student: Student) -> str:
+    digest = xxhash.xxh3_128()
+    add_weights(digest, student.model)
+    return digest.hexdigest()

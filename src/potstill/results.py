@@ -1,0 +1,179 @@
+"""What runs say, read back from their folders: every model's answers, means over seeds, and differences in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load, save
+
+from potstill.files import write_atomically
+from potstill.finished import measurements_of, run_names
+from potstill.paths import RunFolder
+from potstill.significance import Score, bootstrap_interval, mcnemar, paired
+from potstill.tasks import Task
+
+GOLD = "targets"
+STUDENT, BASELINE, TEACHER = "distilled", "fine-tuned", "teacher"
+AVERAGED = ("quality", "per_class", "mean_probabilities")
+
+
+@dataclass(frozen=True)
+class Said:
+    """One model's answers on the labelled rows of one split, one array per seed."""
+
+    task: Task
+    metric: str
+    targets: np.ndarray
+    logits: list[np.ndarray]
+
+    def scores(self) -> list[Score]:
+        return [self.task.scorer(self.metric, self.targets, one) for one in self.logits]
+
+
+Spoken = dict[tuple[str, str, str], Said]
+"""By model, data set and split."""
+
+
+def write_answers(file: Path, answers: Mapping[tuple[str, str, str], np.ndarray]) -> None:
+    """(rows, classes) logits by model, data set and split; the targets stand under the model's name "targets", NaN = no label."""
+    write_atomically(file, save({"/".join(key): np.ascontiguousarray(value) for key, value in answers.items()}))
+
+
+def spoken(run: Path, told: Mapping[str, Any]) -> Spoken:
+    """Everything that was said in a run of one or several seeds, on the splits that are quoted. `told`: its measurements."""
+    files = [load(one.answers.read_bytes()) for one in seed_runs(run) if one.answers.exists()]
+    found: Spoken = {}
+    for key in files[0] if files else ():
+        model, data, split = key.split("/")
+        if model == GOLD or split not in quoted(told, data):
+            continue
+        task = Task(told["outcomes"][data], tuple(told["labels"][data]))
+        gold = files[0][f"{GOLD}/{data}/{split}"]
+        there = ~np.isnan(gold.reshape(len(gold), -1)).any(1)
+        same = [file for file in files if key in file and np.array_equal(file[f"{GOLD}/{data}/{split}"], gold, True)]
+        if there.any():
+            logits = [file[key][there] for file in same]
+            found[model, data, split] = Said(task, told["metrics"][data][0], gold[there], logits)
+    return found
+
+
+def seed_runs(run: Path) -> list[RunFolder]:
+    """The folders of its seeds in their order; of a run of one seed, itself."""
+    seeds = sorted(run.glob("seed-*"), key=lambda folder: int(folder.name.removeprefix("seed-")))
+    return [RunFolder(folder) for folder in seeds if (folder / "measurements.json").exists()] or [RunFolder(run)]
+
+
+def student_of(told: Mapping[str, Any]) -> str:
+    """The name of the run's student in the table: a fine-tuning run makes what is elsewhere the baseline."""
+    return STUDENT if STUDENT in told["models"] else BASELINE
+
+
+def dev_score(run: Path) -> float:
+    """The student's, by what dev is judged by, mean over data sets."""
+    told = measurements_of(run)
+    student = told["models"][student_of(told)]
+    return float(np.mean([by["dev"][told["metrics"][data][0]] for data, by in student["quality"].items()]))
+
+
+def quoted(told: Mapping[str, Any], data: str) -> list[str]:
+    """The tests of a data set, or dev where there are none."""
+    splits = list(dict.fromkeys(split for one in told["models"].values() for split in one["quality"].get(data, {})))
+    return [split for split in splits if split != "dev"] or splits
+
+
+def difference(ours: Said, theirs: Said) -> dict[str, Any]:
+    """Of two models on the same rows, by bootstrap over rows and seeds, and McNemar's exact p for each seed."""
+    found = paired(ours.scores(), theirs.scores(), len(ours.targets))
+    told = {"mean": found.mean, "low": found.low, "high": found.high, "p": found.p, "words": found.words}
+    if ours.task.outcome == "value":
+        return told
+    left, right = ([one.task.right(one.targets, logits) for logits in one.logits] for one in (ours, theirs))
+    return {**told, "mcnemar": [mcnemar(a, b) for a, b in zip(left, right, strict=False)]}
+
+
+def differences(said: Spoken, asked: Iterable[tuple[str, str]]) -> list[dict[str, Any]]:
+    """Each asked pair of models on every split where both answered the same rows."""
+    found = []
+    places = list(dict.fromkeys((data, split) for _, data, split in said))
+    for model, against in asked:
+        for data, split in places:
+            ours, theirs = said.get((model, data, split)), said.get((against, data, split))
+            if ours and theirs and np.array_equal(ours.targets, theirs.targets):
+                named = {"model": model, "against": against, "data": data, "split": split, "metric": ours.metric}
+                found.append({**named, **difference(ours, theirs)})
+    return found
+
+
+def own_differences(run: Path, told: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The student against its baseline and against its teacher."""
+    return differences(spoken(run, told), [(STUDENT, BASELINE), (STUDENT, TEACHER)])
+
+
+def comparisons(runs: Sequence[Path]) -> list[dict[str, Any]]:
+    """Runs side by side: each student against its own baseline, then each two students against each other.
+
+    Baselines that answered alike are one and stand once; others are told apart by the run's name.
+    """
+    together: Spoken = {}
+    pairs: list[tuple[str, str]] = []
+    found = [measurements_of(run) for run in runs]
+    called = run_names(runs, found)
+    for name, run, told in zip(called, runs, found, strict=True):
+        said = spoken(run, told)
+        own = {key[1:]: one for key, one in said.items() if key[0] == BASELINE}
+        known = {key[1:]: one for key, one in together.items() if key[0] == BASELINE}
+        baseline = BASELINE if not known or _alike(own, known) else f"{BASELINE} ({name})"
+        together |= {(baseline, *place): one for place, one in own.items()}
+        together |= {(name, *key[1:]): one for key, one in said.items() if key[0] == STUDENT}
+        pairs.append((name, baseline))
+    return differences(together, [*pairs, *((b, a) for a, b in combinations(called, 2))])
+
+
+def _alike(ours: Mapping[Any, Said], theirs: Mapping[Any, Said]) -> bool:
+    return ours.keys() == theirs.keys() and all(
+        len(one.logits) == len(theirs[key].logits)
+        and all(np.array_equal(a, b) for a, b in zip(one.logits, theirs[key].logits, strict=True))
+        for key, one in ours.items()
+    )
+
+
+def over_seeds(run: Path) -> dict[str, Any]:
+    """One table of several: means, deviations, and intervals of the means over rows. Sizes and speeds are the first seed's."""
+    every = [measurements_of(one.root) for one in seed_runs(run)]
+    found = {**every[0], "seeds": [seed for one in every for seed in one["seeds"]]}
+    found["models"] = {}
+    for name, first in every[0]["models"].items():
+        alike = [one["models"][name] for one in every if name in one["models"]]
+        means = {kind: _mean([one[kind] for one in alike]) for kind in AVERAGED if kind in first}
+        found["models"][name] = {**first, **means}
+        if len(alike) > 1:
+            found["models"][name]["deviation"] = _deviation([one["quality"] for one in alike])
+    for (name, data, split), said in spoken(run, found).items():
+        if len(said.logits) > 1:
+            scores = said.scores()
+            mean = bootstrap_interval(
+                lambda rows, scores=scores: float(np.mean([one(rows) for one in scores])), len(said.targets)
+            )
+            found["models"][name]["intervals"][data][split] = {said.metric: mean}
+    found["differences"] = own_differences(run, found)
+    found["teacher_seconds"] = sum(one["teacher_seconds"] for one in every)
+    return found
+
+
+def _mean(trees: Sequence[Any]) -> Any:
+    """Of trees of one shape, leaf by leaf."""
+    if isinstance(trees[0], dict):
+        return {key: _mean([tree[key] for tree in trees if key in tree]) for key in trees[0]}
+    return np.mean(np.asarray(trees), axis=0).tolist()
+
+
+def _deviation(trees: Sequence[Any]) -> Any:
+    """Sample deviation of each leaf."""
+    if isinstance(trees[0], dict):
+        return {key: _deviation([tree[key] for tree in trees if key in tree]) for key in trees[0]}
+    return float(np.std(trees, ddof=1)) if len(set(trees)) > 1 else 0.0

@@ -1,0 +1,67 @@
+"""Questions that several runs answer together. One file is one study; its name is the word that users type.
+
+A study is a frozen dataclass with `runs(recipe)`, the recipes it needs by name, and `answer(found)`, what they say
+together: a table, a figure, and sentences that claim no more than was shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from potstill.recipe import Recipe
+from potstill.results import STUDENT, Said, quoted, spoken
+from potstill.significance import Difference, paired
+
+
+@dataclass(frozen=True)
+class Found:
+    """One finished run of a study."""
+
+    folder: Path
+    told: Mapping[str, Any]  # its measurements
+
+    def said(self, model: str = STUDENT) -> Said | None:
+        """A model's answers on the first split that is quoted of the first data set."""
+        data = next(iter(self.told["metrics"]))
+        return spoken(self.folder, self.told).get((model, data, quoted(self.told, data)[0]))
+
+    def score(self, model: str = STUDENT) -> tuple[float, float] | None:
+        """Mean and deviation over seeds of the metric that is chosen by, on the same split; in percent."""
+        data = next(iter(self.told["metrics"]))
+        metric, split = self.told["metrics"][data][0], quoted(self.told, data)[0]
+        one = self.told["models"].get(model, {})
+        quality = one.get("quality", {}).get(data, {}).get(split, {}).get(metric)
+        deviation = one.get("deviation", {}).get(data, {}).get(split, {}).get(metric, 0.0)
+        return None if quality is None else (100 * quality, 100 * deviation)
+
+
+@dataclass(frozen=True)
+class Answer:
+    title: str
+    sentences: list[str]
+    header: list[str]
+    rows: list[list[str]]
+    figure: str  # SVG
+
+
+class Study(Protocol):
+    def runs(self, recipe: Recipe) -> dict[str, Recipe]: ...
+
+    def answer(self, found: Mapping[str, Found]) -> Answer: ...
+
+
+def compared(ours: Sequence[Said | None], theirs: Sequence[Said | None]) -> Difference | None:
+    """All seeds of some runs against all seeds of others, on the same rows; None where one side said nothing."""
+    left, right = ([one for one in side if one is not None] for side in (ours, theirs))
+    if not left or not right:
+        return None
+    pooled = [[score for one in side for score in one.scores()] for side in (left, right)]
+    return paired(pooled[0], pooled[1], len(left[0].targets))
+
+
+def shown(score: tuple[float, float] | None) -> str:
+    """86.2 ± 0.8"""
+    return "–" if score is None else f"{score[0]:.1f}" + (f" ± {score[1]:.1f}" if score[1] else "")

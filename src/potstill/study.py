@@ -1,0 +1,49 @@
+"""Run a study: its runs one after the other, each in its folder, then the page with their answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from potstill.errors import InputError
+from potstill.files import write_atomically
+from potstill.progress import Display
+from potstill.recipe import Recipe
+from potstill.run import distill
+from potstill.studies import Answer, Found, Study
+
+
+def run_study(study: Study, recipe: Recipe, out: Path, overwrite: bool = False, show: Display | None = None) -> Answer:
+    """Runs that are complete are read, not run again. Writes OUT/study.md and OUT/study.svg."""
+    show = show or Display(quiet=True)
+    if recipe.grid:
+        raise InputError("a study makes its own runs; leave the grid out of its recipe")
+    wanted = study.runs(recipe)
+    found: dict[str, Found] = {}
+    for number, (name, one) in enumerate(wanted.items()):
+        show.say(f"{name}, run {number + 1} of {len(wanted)}")
+        found[name] = Found(out / name, distill(one, out / name, overwrite=overwrite, show=show))
+    answer = study.answer(found)
+    write_atomically(out / "study.svg", standalone(answer.figure).encode())
+    write_atomically(out / "study.md", markdown(answer).encode())
+    return answer
+
+
+def markdown(answer: Answer) -> str:
+    def line(cells: list[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+    ruler = "|" + "---|" * len(answer.header)
+    table = "\n".join([line(answer.header), ruler, *map(line, answer.rows)])
+    told = "\n".join(f"- {sentence}" for sentence in answer.sentences)
+    return f"# {answer.title}\n\n{told}\n\n{table}\n\n![{answer.title}](study.svg)\n"
+
+
+def standalone(svg: str) -> str:
+    """An inline picture as a file of its own: dark on white, whatever the page around it."""
+    spaces = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
+    head, _, body = svg.partition(">")
+    paper = '<rect width="100%" height="100%" fill="white"/>'
+    fonts = '<g font-family="sans-serif">'
+    return f"{head.replace('<svg', f'<svg {spaces}', 1)}>{paper}{fonts}{body.replace('</svg>', '</g></svg>')}".replace(
+        "currentColor", "#222"
+    )

@@ -1,0 +1,256 @@
+"""Measurements in words and numbers for people, shared by the report and the model card.
+
+A run's folder may be old, cut short or from a stranger: what is missing or no number reads as a dash and never fails.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Found = Mapping[str, Any]
+NOTHING = "–"
+LONGEST_NAME = 60  # characters of a name that are shown
+
+
+def inside(found: Any, *keys: str) -> Any:
+    """What lies under the keys, or None where any of them is missing."""
+    for key in keys:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found
+
+
+def within(found: Any, *keys: str) -> Mapping[str, Any]:
+    """The named things under the keys, or none."""
+    held = inside(found, *keys)
+    return held if isinstance(held, Mapping) else {}
+
+
+def number(value: Any) -> float | None:
+    """A finite number, or None: JSON of Python may hold null and NaN."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if abs(value) < 1e300 else None
+
+
+def clean(text: Any, longest: int | None = None) -> str:
+    """One line without control characters and half characters, which neither XML nor YAML takes."""
+    kept = "".join(
+        " "
+        if one.isspace()
+        else "\ufffd"
+        if unicodedata.category(one) in ("Cc", "Cs") or ord(one) & 0xFFFE == 0xFFFE
+        else one
+        for one in str(text)
+    )
+    return kept if longest is None or len(kept) <= longest else kept[: longest - 1] + "…"
+
+
+def named(text: Any) -> str:
+    """A name as it is shown: huge ones are cut."""
+    return clean(text, LONGEST_NAME)
+
+
+def percent(value: Any, digits: int = 1) -> str:
+    return NOTHING if (known := number(value)) is None else _minus(f"{100 * known:.{digits}f}")
+
+
+def points(value: Any) -> str:
+    """A difference of scores, with its sign."""
+    return NOTHING if (known := number(value)) is None else _minus(f"{100 * known:+.1f}")
+
+
+def short(value: Any) -> str:
+    """A quantity with about three digits."""
+    known = number(value)
+    if known is None:
+        return NOTHING
+    return f"{known:,.0f}" if abs(known) >= 100 else f"{known:.1f}" if abs(known) >= 10 else f"{known:.2f}"
+
+
+def count(value: Any) -> str:
+    return NOTHING if (known := number(value)) is None else f"{known:,.0f}"
+
+
+def parameters(value: Any) -> str:
+    known = number(value)
+    if known is None:
+        return NOTHING
+    return f"{known / 1e6:,.1f} M" if known >= 1e6 else f"{known / 1e3:,.1f} k" if known >= 1e3 else f"{known:.0f}"
+
+
+def megabytes(value: Any) -> str:
+    known = number(value)
+    return NOTHING if known is None else f"{known / 1e6:,.1f}" if known >= 1e6 else f"{known / 1e6:.2g}"
+
+
+def _minus(text: str) -> str:
+    return text.replace("-", "−")
+
+
+def data_sets(found: Found) -> list[str]:
+    """Names of the data sets, in the order of the recipe."""
+    metrics = inside(found, "metrics")
+    return [str(data) for data in metrics] if isinstance(metrics, Mapping) else []
+
+
+def metrics_of(found: Found, data: str) -> list[str]:
+    names = inside(found, "metrics", data)
+    return [str(name) for name in names] if isinstance(names, Sequence) and not isinstance(names, str) else []
+
+
+def quoted_splits(found: Found, data: str) -> list[str]:
+    """The test sets, or dev where there are none."""
+    models = within(found, "models")
+    splits = list(dict.fromkeys(str(split) for model in models.values() for split in within(model, "quality", data)))
+    return [split for split in splits if split != "dev"] or splits
+
+
+def quoted(found: Found) -> list[tuple[str, str, str]]:
+    """Data set, split and metric that stand for each data set: its first test set, and what dev was chosen by."""
+    return [
+        (data, splits[0], metrics[0])
+        for data in data_sets(found)
+        if (splits := quoted_splits(found, data)) and (metrics := metrics_of(found, data))
+    ]
+
+
+def score(model: Any, data: str, split: str, metric: str) -> str:
+    """A score in percent, ± its deviation over seeds where there is one."""
+    value = percent(inside(model, "quality", data, split, metric))
+    deviation = number(inside(model, "deviation", data, split, metric))
+    return f"{value} ± {percent(deviation)}" if deviation and value != NOTHING else value
+
+
+def interval(model: Any, data: str, split: str, metric: str) -> tuple[float, float] | None:
+    """The 95 % interval, where it was measured."""
+    ends = inside(model, "intervals", data, split, metric)
+    if not isinstance(ends, Sequence) or isinstance(ends, str) or len(ends) != 2:
+        return None
+    low, high = number(ends[0]), number(ends[1])
+    return None if low is None or high is None else (low, high)
+
+
+def seeds_of(found: Found) -> list[Any]:
+    seeds = found.get("seeds", [found["seed"]] if "seed" in found else [])
+    return list(seeds) if isinstance(seeds, list) else [seeds]
+
+
+def per_second(model: Any, runtime: str = "pytorch") -> Any:
+    """Examples a second at batch 32. Old folders have it beside the model's size."""
+    speed = inside(model, "speed", runtime, "examples_per_second")
+    return inside(model, "examples_per_second") if speed is None and runtime == "pytorch" else speed
+
+
+def main_student(found: Found) -> str:
+    """The model that the run was made for: in a fine-tuning run it is the fine-tuned one itself."""
+    return "distilled" if "distilled" in within(found, "models") else "fine-tuned"
+
+
+def headline(found: Found, student: str | None = None) -> list[str]:
+    """What came out, in sentences: nothing is claimed that was not measured."""
+    student = student or main_student(found)
+    model, teacher = inside(found, "models", student), inside(found, "models", "teacher")
+    if not model:
+        return []
+    places = quoted(found)
+    several = len(places) > 1
+    sentences = [_quality(model, teacher, place, several) for place in places]
+    if cost := _cost(model, teacher):
+        if len(sentences) == 1:
+            sentences[0] += f" {cost}"
+        else:
+            sentences.append(f"The student comes {cost}")
+    return [f"{sentence}." for sentence in sentences if sentence]
+
+
+def _quality(model: Any, teacher: Any, place: tuple[str, str, str], several: bool) -> str:
+    data, split, metric = place
+    ours, theirs = (number(inside(one, "quality", data, split, metric)) for one in (model, teacher))
+    rows = number(inside(model, "quality", data, split, "rows"))
+    where = f"on {named(data)} {named(split)}" if several else f"on {named(split)}"
+    where += f" ({count(rows)} rows)" if rows else ""
+    if ours is None:
+        return f"No {named(metric)} was measured {where}"
+    mine = score(model, data, split, metric)
+    if theirs is None:
+        ends = interval(model, data, split, metric)
+        likely = f" (95 % interval {percent(ends[0])} to {percent(ends[1])})" if ends else ""
+        return f"The model reaches {mine} {named(metric)}{likely} {where}"
+    if 0 < ours <= theirs:
+        share = f"keeps {percent(ours / theirs)} % of the teacher’s {named(metric)}"
+        return f"The student {share} ({mine} of {percent(theirs)}) {where}"
+    return f"The student scores {mine} in {named(metric)}, the teacher {percent(theirs)}, {where}"
+
+
+def _cost(model: Any, teacher: Any) -> str:
+    """Size and speed, as far as they are known."""
+    ours, theirs = (number(inside(one, "parameters")) for one in (model, teacher))
+    words = []
+    if ours is not None:
+        words.append(f"with {parameters(ours)}" + (f" of {parameters(theirs)}" if theirs else "") + " parameters")
+    faster = number(inside(model, "times_faster"))
+    if teacher and faster is not None:
+        words.append(
+            f"{faster:.1f} times faster"
+            if faster >= 1.05
+            else "as fast as the teacher"
+            if faster > 0.95
+            else f"slower than the teacher ({faster:.2f} times its speed)"
+        )
+    return ", ".join(words)
+
+
+def verdicts(found: Found) -> list[str]:
+    """Whether what the student has over or under its baseline and its teacher is more than chance."""
+    models = within(found, "models")
+    if "distilled" not in models:
+        return []
+    against = {
+        "fine-tuned": "Against fine-tuning the same student on labels alone",
+        "teacher": "Against the teacher",
+    }
+    places = quoted(found)
+    said = []
+    for other, words in against.items():
+        for place in places:
+            for one in differences(found):
+                compared = (one.get("model"), one.get("against"), one.get("data"), one.get("split"), one.get("metric"))
+                if compared == ("distilled", other, *place):
+                    where = f" on {named(place[0])}" if len(places) > 1 else ""
+                    said.append(f"{words}{where}: {clean(one.get('words', ''))}.")
+    if not said and "fine-tuned" in models and places:
+        reached = score(models["fine-tuned"], *places[0])
+        said.append(
+            f"The same student, fine-tuned on labels alone, reaches {reached}; whether they differ was not tested."
+        )
+    if "fine-tuned" not in models:
+        said.append("No baseline was trained, so nothing here says what the teacher added.")
+    return said
+
+
+def differences(found: Found) -> list[dict[str, Any]]:
+    listed = found.get("differences")
+    return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+
+
+def nearest_classes(probabilities: Sequence[Sequence[Any]], labels: Sequence[Any], most: int = 3) -> str:
+    """Which classes the teacher holds for most alike, by what it gives to one where the other is right."""
+    mutual = []
+    for i in range(len(labels)):
+        for j in range(i):
+            there, back = number(probabilities[i][j]), number(probabilities[j][i])
+            if there is not None and back is not None:
+                mutual.append(((there + back) / 2, j, i))
+    mutual.sort(key=lambda one: (-one[0], one[1:]))
+    pairs = [
+        f"{named(labels[first])} and {named(labels[second])} ({percent(mean)} %)"
+        for mean, first, second in mutual[:most]
+        if mean >= 0.0005
+    ]
+    if not pairs:
+        return ""
+    if len(labels) == 2:
+        return f"It gives {percent(mutual[0][0])} % to the other class, on average."
+    return f"Nearest each other: {'; '.join(pairs)}. In brackets: what it gives to one where the other is right."

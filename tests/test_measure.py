@@ -1,0 +1,116 @@
+"""What is said of a model's answers is what scikit-learn says of them; times are those of the clock."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
+from small import sentences, write_csv
+from torch import Tensor
+from world import make_world
+
+from potstill import measure, timing
+from potstill.examples import store
+from potstill.metrics import calibration_error
+from potstill.rows import open_table
+from potstill.significance import wilson
+from potstill.tasks import Task
+
+THREE = Task("class", ("a", "b", "c"), {"a": 0, "b": 1, "c": 2})
+MANY = Task("classes", ("a", "b", "c"), {"a": 0, "b": 1, "c": 2})
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=60))
+def test_calibration_error_is_the_mean_gap_of_its_bins(answers: list[tuple[float, bool]]) -> None:
+    total = 0.0
+    for low in np.arange(15) / 15:
+        inside = [(p, right) for p, right in answers if low < p <= low + 1 / 15 or (low == 0 and p == 0)]
+        if inside:
+            stated, held = np.mean(inside, axis=0)
+            total += len(inside) / len(answers) * abs(stated - held)
+    found = calibration_error([p for p, _ in answers], [right for _, right in answers])
+    edges = [p for p, _ in answers if abs(p * 15 - round(p * 15)) < 1e-9 and p > 0]
+    if not edges:  # on an edge, rounding decides the bin
+        assert found == pytest.approx(total, abs=1e-9)
+    assert 0 <= found <= 1
+
+
+def test_a_model_that_says_90_and_is_right_in_60_of_100_is_off_by_30_points() -> None:
+    assert calibration_error([0.9] * 100, [True] * 60 + [False] * 40) == pytest.approx(0.3)
+
+
+def test_details_are_scikit_learns(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    gold = random.integers(0, 3, 200)
+    write_csv(tmp_path / "rows.csv", [(f"text {place}", "abc"[label]) for place, label in enumerate(gold)])
+    examples = store(open_table(tmp_path / "rows.csv"), THREE)
+    logits = random.normal(size=(200, 3)).astype(np.float32) + 1.5 * np.eye(3)[gold]
+    said = logits.argmax(1)
+    found = measure.details(THREE, "accuracy", examples, logits)
+    assert found["confusion"] == confusion_matrix(gold, said).tolist()
+    for kind, expected in zip(
+        ("precision", "recall", "f1", "rows"), precision_recall_fscore_support(gold, said), strict=True
+    ):
+        assert [one[kind] for one in found["per_class"].values()] == pytest.approx(list(expected))
+    assert found["intervals"]["accuracy"] == wilson(int((gold == said).sum()), 200)
+    exact = np.exp(logits - logits.max(1, keepdims=True))
+    exact /= exact.sum(1, keepdims=True)
+    assert np.allclose(found["mean_probabilities"][1], exact[gold == 1].mean(0), atol=1e-5)
+    low, high = measure.details(THREE, "f1_macro", examples, logits)["intervals"]["f1_macro"]
+    assert low < THREE.score(gold, logits)["f1_macro"] < high
+
+
+def test_label_sets_are_counted_label_by_label(tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    gold = random.integers(0, 2, (120, 3))
+    write_csv(
+        tmp_path / "rows.csv", [(f"text {n}", *row) for n, row in enumerate(gold.tolist())], ("text", "a", "b", "c")
+    )
+    from potstill.rows import Columns
+
+    examples = store(open_table(tmp_path / "rows.csv", Columns(label=("a", "b", "c"))), MANY)
+    logits = (random.normal(size=(120, 3)) + 2 * gold - 1).astype(np.float32)
+    found = measure.details(MANY, "f1_micro", examples, logits)
+    expected = precision_recall_fscore_support(gold, logits > 0)
+    for kind, values in zip(("precision", "recall", "f1", "rows"), expected, strict=True):
+        assert [one[kind] for one in found["per_class"].values()] == pytest.approx(list(values))
+    assert "confusion" not in found
+    assert 0 < measure.quality(MANY, examples, logits)["calibration_error"] < 0.5
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 100))
+def test_a_scorer_over_all_rows_is_the_score(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    targets, logits = random.integers(0, 3, 50), random.normal(size=(50, 3))
+    for metric, expected in THREE.score(targets, logits).items():
+        assert THREE.scorer(metric, targets, logits)(np.arange(50)) == pytest.approx(expected)
+
+
+def test_speeds_are_those_of_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One waits 1 ms a call, the other 4 ms, whatever the batch: so the largest batch is the best."""
+    monkeypatch.setattr(timing, "SECONDS", 0.0)
+    world = make_world(tmp_path, rows=64)
+    write_csv(tmp_path / "rows.csv", sentences(64, 5))
+
+    def waits(seconds: float) -> timing.Run:
+        def run(inputs: dict[str, Tensor]) -> np.ndarray:
+            end = time.perf_counter() + seconds
+            while time.perf_counter() < end:
+                pass
+            return np.zeros((len(inputs["input_ids"]), 2), np.float32)
+
+        return run
+
+    found = timing.speeds({"quick": (waits(0.001), world.source()), "slow": (waits(0.004), world.source())})
+    assert found["quick"]["latency_ms"] == pytest.approx(1, abs=0.2)
+    assert found["slow"]["latency_ms"] == pytest.approx(4, abs=0.5)
+    assert found["slow"]["latency_p95_ms"] >= found["slow"]["latency_ms"]
+    assert found["slow"]["examples_per_second"] == pytest.approx(64 / 0.008, rel=0.2)  # two batches of 32
+    assert found["slow"]["best_batch"] == 128
+    assert found["slow"]["best_examples_per_second"] == pytest.approx(64 / 0.004, rel=0.2)

@@ -1,0 +1,159 @@
+"""Seeds, comparisons and studies: what several runs say together, by the commands, small."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from small import sentences, small_model, write_csv
+from test_run import FAST, files, measurements, potstill
+
+from potstill import plugins, results, students
+from potstill.results import Said, differences, write_answers
+from potstill.tasks import Task
+
+TWO = Task("class", ("no", "yes"))
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("several")
+    for name, rows, seed in (("train", 120, 1), ("dev", 60, 2), ("test", 60, 3)):
+        write_csv(home / f"{name}.csv", sentences(rows, seed))
+    students.save_student(small_model("bert"), home / "encoder")
+    assert potstill("finetune", home / "encoder", *files(home), "--epochs", "6", "--out", home / "teacher", *FAST) == 0
+    return home
+
+
+def distilled(home: Path, out: Path, *more: str, method: str = "soft_targets") -> int:
+    shape = ["--student", "keep_layers:2", "--method", method, "--epochs", "1"]
+    return potstill("distill", "--teacher", home / "teacher/student", *files(home), *shape, "--out", out, *FAST, *more)
+
+
+def test_seeds_give_mean_deviation_words_and_the_student_that_is_best_on_dev(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    assert distilled(home, out, "--seeds", "2") == 0
+    each = [measurements(out / f"seed-{seed}") for seed in (0, 1)]
+    found = measurements(out)
+    assert found["seeds"] == [0, 1]
+    for split in ("dev", "test"):
+        for name in ("fine-tuned", "distilled"):
+            both = [one["models"][name]["quality"]["task"][split]["accuracy"] for one in each]
+            assert found["models"][name]["quality"]["task"][split]["accuracy"] == pytest.approx(np.mean(both))
+            assert found["models"][name]["deviation"]["task"][split]["accuracy"] == pytest.approx(np.std(both, ddof=1))
+    against = {one["against"]: one for one in found["differences"]}
+    assert len(against["fine-tuned"]["mcnemar"]) == 2
+    assert against["fine-tuned"]["words"] in capsys.readouterr().out
+    best = max((0, 1), key=lambda seed: each[seed]["models"]["distilled"]["quality"]["task"]["dev"]["accuracy"])
+    assert (out / "student/model.safetensors").read_bytes() == (
+        out / f"seed-{best}/student/model.safetensors"
+    ).read_bytes()
+    assert (out / "report.html").exists() and (out / "student/README.md").exists()
+
+    before = (out / "seed-0/measurements.json").stat().st_mtime_ns
+    assert distilled(home, out, "--seeds", "3") == 0  # one more seed: the others are not run again
+    assert measurements(out)["seeds"] == [0, 1, 2]
+    assert (out / "seed-0/measurements.json").stat().st_mtime_ns == before
+    assert "0, 1, 2" in (out / "report.html").read_text()
+    assert distilled(home, out) == 2  # a run of one seed is another run
+    assert "--overwrite" in capsys.readouterr().err
+
+
+def test_answers_are_kept_with_their_targets(home: Path, tmp_path: Path) -> None:
+    assert distilled(home, tmp_path / "run") == 0
+    kept = load_file(tmp_path / "run/answers.safetensors")
+    right = kept["distilled/task/test"].argmax(1) == kept["targets/task/test"]
+    accuracy = measurements(tmp_path / "run")["models"]["distilled"]["quality"]["task"]["test"]["accuracy"]
+    assert right.mean() == pytest.approx(accuracy)
+    epochs = (tmp_path / "run/stages/0/epochs.csv").read_text().splitlines()
+    assert epochs[0].startswith("epoch,step,dev,train,")
+
+
+def test_runs_stand_side_by_side(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, method in (("kd", "soft_targets"), ("pkd", "patient")):
+        assert distilled(home, tmp_path / name, "--set", f"name={name}", method=method) == 0
+    capsys.readouterr()
+    page = tmp_path / "both.html"
+    assert potstill("report", tmp_path / "kd", tmp_path / "pkd", "--out", page) == 0
+    told = capsys.readouterr().out
+    assert "pkd against kd" in told and "kd against fine-tuned" in told
+    assert "pkd" in page.read_text()
+    assert potstill("report", tmp_path / "kd", home) == 2
+    assert "is not a run of potstill" in capsys.readouterr().err
+
+
+def made_run(folder: Path, name: str, right: Iterable[np.ndarray], seeds: int = 1) -> Path:
+    """Answers and measurements of a run in which the student is right on given rows."""
+    for seed, rows in enumerate(right):
+        place = folder / f"seed-{seed}" if seeds > 1 else folder
+        place.mkdir(parents=True)
+        gold = np.zeros(len(rows), np.float32)
+        logits = np.stack([rows * 2.0 - 1, 1 - rows * 2.0], 1).astype(np.float32)
+        quality = {"task": {"test": {"accuracy": float(rows.mean())}}}
+        told = {"name": name, "seeds": [seed], "metrics": {"task": ["accuracy"]}, "labels": {"task": ["no", "yes"]}}
+        told |= {"outcomes": {"task": "class"}, "models": {"distilled": {"quality": quality}}}
+        write_answers(
+            place / "answers.safetensors", {("distilled", "task", "test"): logits, ("targets", "task", "test"): gold}
+        )
+        (place / "measurements.json").write_text(json.dumps(told))
+        (place / "recipe.toml").write_text("")
+        (folder / "recipe.toml").write_text("")
+        (folder / "measurements.json").write_text(json.dumps({**told, "seeds": list(range(seeds))}))
+    return folder
+
+
+def test_a_difference_between_runs_is_said_where_it_is_there(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    hard = random.random(1000)
+    good = made_run(tmp_path / "good", "good", [(hard + 0.02 * random.normal(size=1000) < 0.92) for _ in range(3)], 3)
+    bad = made_run(tmp_path / "bad", "bad", [(hard + 0.02 * random.normal(size=1000) < 0.85) for _ in range(3)], 3)
+    same = made_run(tmp_path / "same", "same", [(hard + 0.02 * random.normal(size=1000) < 0.85) for _ in range(3)], 3)
+    told = {(one["model"], one["against"]): one for one in results.comparisons([good, bad, same])}
+    assert told["bad", "good"]["words"].startswith("worse, p = ")
+    assert told["same", "bad"]["words"].startswith("no difference shown")
+    assert len(told["bad", "good"]["mcnemar"]) == 3 and max(told["bad", "good"]["mcnemar"]) < 0.001
+
+
+def test_other_rows_are_not_compared() -> None:
+    said = {
+        ("a", "task", "test"): Said(TWO, "accuracy", np.zeros(5), [np.zeros((5, 2))]),
+        ("b", "task", "test"): Said(TWO, "accuracy", np.ones(5), [np.zeros((5, 2))]),
+    }
+    assert differences(said, [("a", "b")]) == []
+
+
+@pytest.mark.parametrize("name", plugins.names("studies"))
+def test_every_study_answers(name: str, home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Small, by its command; the second call reads what the first one ran."""
+    fields: dict[str, list[str]] = {
+        "size_curve": ["layers=[1, 2]", "tiny=[1, 16]", "rate=0.004"],
+        "better_teacher": [
+            f'teachers={{first="{home}/teacher/student", second="{home}/encoder"}}',
+            f"one={home}/encoder",
+            "layers=2",
+        ],
+    }
+    recipe: dict[str, Any] = {"teacher": f"{home}/teacher/student", "dropout": 0.0, "length": 32, "timing": "none"}
+    recipe |= {"baseline": name == "size_curve", "force": True, "seeds": 1}
+    recipe["data"] = {split: f"{home}/{split}.csv" for split in ("train", "dev", "test")}
+    recipe["stage"] = [{"method": "patient" if name == "better_teacher" else "soft_targets", "epochs": 1, "batch": 16}]
+    import tomli_w
+
+    (tmp_path / "small.toml").write_text(tomli_w.dumps(recipe))
+    words = ["study", name.replace("_", "-"), tmp_path / "small.toml", "--out", tmp_path / "out", "--quiet"]
+    for one in fields[name]:
+        words += ["--with", one]
+    assert potstill(*words) == 0
+    first = capsys.readouterr().out
+    page = (tmp_path / "out/study.md").read_text()
+    assert page.count("\n| ") >= 3 and page.count("\n- ") >= 2
+    assert (tmp_path / "out/study.svg").read_text().startswith("<svg xmlns")
+    assert potstill(*words) == 0
+    assert capsys.readouterr().out == first
