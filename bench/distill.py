@@ -1,7 +1,7 @@
 """What four epochs of Patient KD cost: potstill, TextBrewer, and the loop that people write by hand, in turns in one run.
 
 640 sentences of SST-2, batches of 32; a teacher of 12 layers and 384 units, a student of its first 3; layers 4 and 8 are
-matched; float32; as many threads for all. Every competitor trains by AdamW with clipping on the same three losses:
+matched; float32; as many threads for all. All train by AdamW with clipping on the same three losses (TextBrewer's has no T²):
 
 - potstill: the teacher is asked once, into a fresh memory, and that time counts in full; then four epochs, all run.
 - textbrewer: as its examples do it, with a live teacher and every text padded to 128 tokens.
@@ -18,11 +18,12 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +41,13 @@ from potstill.anatomy import encoder_layers, parameters, width
 from potstill.batches import Source, epoch_order, view
 from potstill.examples import store, tokenise
 from potstill.memory import Memory
-from potstill.recipe import Stage
+from potstill.recipe import Optimizer, Stage
 from potstill.rows import open_table
 from potstill.signals import Wants
 from potstill.students import Context, Student
 from potstill.tasks import make_task
 from potstill.teacher import Teacher
-from potstill.training import Training, train
+from potstill.training import Step, Training, train
 
 SHARED = Path(__file__).parents[2] / "shared"
 ROWS, BATCH, EPOCHS, LENGTH, ROUNDS = 640, 32, 4, 128, 2
@@ -147,20 +148,18 @@ def competitors(source: Source, teacher: Student, student: Student, out: str) ->
         for name, length in (("textbrewer", LENGTH), ("textbrewer, dynamic", None)):
             found[name] = textbrewer_epoch(teacher.model, mine(), shuffled(source, length), out)
     except ImportError:
-        print(json.dumps({"bench": "distill", "skipped": "textbrewer: pip install --no-deps textbrewer"}))
+        tell(skipped="textbrewer is not installed: pip install --no-deps textbrewer")
     found["by hand"] = plain_epoch(teacher.model, mine(), lambda: shuffled(source))
     found["by hand, grouped"] = plain_epoch(teacher.model, mine(), grouped)
     return found
 
 
-def set_up(
-    source: Source, teacher: Teacher, student: PreTrainedModel, folder: Path, method: str, epochs: float
-) -> Training:
-    settings = {"epochs": epochs, "batch": BATCH, "keep": "last", "optimizer": {"rate": RATE}}
+def potstill(source: Source, teacher: Teacher, student: PreTrainedModel, method: str, epochs: float) -> Iterator[Step]:
+    """The steps of the real loop."""
     fields = {"temperature": TEMPERATURE, "alpha": ALPHA} | ({"beta": BETA} if method == "patient" else {})
-    made = plugins.make("methods", method, fields)
-    places = (Stage(**settings), 0, 0, folder, Accelerator(cpu=True), lambda: {"dev": 0.0})
-    return Training([student], [teacher], [source], made, *places)
+    stage = Stage(epochs=epochs, batch=BATCH, keep="last", optimizer=Optimizer(rate=RATE))
+    rest = (0, 0, Path(), Accelerator(cpu=True), lambda: {"dev": 0.0})
+    return train(Training([student], [teacher], [source], plugins.make("methods", method, fields), stage, *rest))
 
 
 def seconds_of(work: Callable[[], Any]) -> float:
@@ -192,68 +191,62 @@ def matmul_peak() -> float:
     return 2 * 2048**3 / min(seconds_of(lambda: left @ right) for _ in range(10))
 
 
+def tell(**what: Any) -> None:
+    rounded = {name: round(value, 2) if isinstance(value, float) else value for name, value in what.items()}
+    print(json.dumps({"bench": "distill", **rounded}), flush=True)
+
+
+def compare(folder: Path, teacher: Student, student: Student, source: Source) -> list[str]:
+    """Run and print everything; returns the targets that were missed."""
+    others = list(competitors(source, teacher, student, str(folder)).items())
+    device, wants = torch.device("cpu"), Wants(logits=True, cls=tuple(theirs for _, theirs in MATCHED))
+    best = dict.fromkeys(["potstill", *dict(others)], math.inf)
+    quickest, peak = math.inf, 0.0
+    for turn in range(ROUNDS):
+        asking = Teacher(teacher.model, Memory(folder / f"memory-{turn}"), device)
+        spent = [seconds_of(lambda asking=asking: asking.remember(source, wants))]
+        steps = potstill(source, asking, copy.deepcopy(student.model), "patient", EPOCHS)
+        for number in range(EPOCHS):  # an epoch of ours, then one of somebody else's
+            spent.append(seconds_of(lambda steps=steps: [next(steps) for _ in range(ROWS // BATCH)]))
+            for name, epoch in others[number::EPOCHS]:
+                best[name] = min(best[name], EPOCHS * seconds_of(epoch))
+            peak = max(peak, matmul_peak())
+        best["potstill"], quickest = min(best["potstill"], sum(spent)), min(quickest, *spent[1:])
+        tell(round=turn + 1, remembering=spent[0], epochs=[round(seconds, 2) for seconds in spent[1:]])
+
+    ratios = {name: seconds / best["potstill"] for name, seconds in best.items()}
+    for name, seconds in best.items():
+        tell(competitor=name, seconds_for_four_epochs=seconds, times_potstill=ratios[name])
+    again = Teacher(teacher.model, Memory(folder / "memory-0"), device)
+    asked = again.remember(source, Wants(logits=True))
+    seconds = seconds_of(lambda: list(potstill(source, again, student.model, "soft_targets", 1.0)))
+    tell(recipe="soft_targets after patient", asked=asked, teacher_seconds=again.seconds, seconds_per_epoch=seconds)
+    done, full = (work / quickest for work in floating_point_operations(student.model, source))
+    speed = {"tokens_per_second": round(float(source.lengths.sum()) / quickest), "gflops": done / 1e9}
+    tell(**speed, matmul_peak=peak / 1e9, share_of_peak=done / peak, share_if_nothing_was_skipped=full / peak)
+    missed = [
+        f"{name} costs {ratios[name]:.2f} times potstill; the target is {target}"
+        for name, target in TARGETS.items()
+        if ratios.get(name, target) < target
+    ]
+    return [*missed, *(["a second recipe asked the teacher again"] if asked or again.seconds else [])]
+
+
 def main() -> int:
     if not (SHARED / "data" / "sst2_sentence" / "train.tsv").exists():
-        print(json.dumps({"bench": "distill", "skipped": f"there is no {SHARED}/data/sst2_sentence/train.tsv"}))
+        tell(skipped="there is no ../shared/data/sst2_sentence/train.tsv")
         return 0
     logging.disable_progress_bar()
     loop.checkpoints.save = loop.checkpoints.rotate = lambda *_, **__: None  # type: ignore[assignment]  # nobody saves
     with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
         os.environ["POTSTILL_CACHE"] = place
         torch.manual_seed(0)
-        name = SHARED / "models" / "gte-small-sst2"  # stored as float16
-        model = AutoModelForSequenceClassification.from_pretrained(name, dtype=torch.float32)
-        teacher = Student(model.eval(), AutoTokenizer.from_pretrained(name))
-        source = read_rows(folder, teacher)
+        weights = SHARED / "models" / "gte-small-sst2"
+        model = AutoModelForSequenceClassification.from_pretrained(weights, dtype=torch.float32)  # stored as float16
+        teacher = Student(model.eval(), AutoTokenizer.from_pretrained(weights))
         three = plugins.make("students", "keep_layers", {"layers": 3})
         student = three.build(teacher, Context(teacher, 0, lambda: iter(())))
-        others = competitors(source, teacher, student, place)
-        device, wants = torch.device("cpu"), Wants(logits=True, cls=tuple(theirs for _, theirs in MATCHED))
-        best = dict.fromkeys(["potstill", *others], float("inf"))
-        epoch_seconds, peak = float("inf"), 0.0
-        for turn in range(ROUNDS):
-            asking = Teacher(teacher.model, Memory(folder / f"memory-{turn}"), device)
-            remembering = seconds_of(lambda asking=asking: asking.remember(source, wants))
-            steps = train(set_up(source, asking, copy.deepcopy(student.model), folder / "run", "patient", EPOCHS))
-            epochs = []
-            waiting = list(others.items())
-            for number in range(EPOCHS):  # an epoch of ours, then one of somebody else's
-                epochs.append(seconds_of(lambda steps=steps: [next(steps) for _ in range(ROWS // BATCH)]))
-                for name, epoch in waiting[number::EPOCHS]:
-                    best[name] = min(best[name], EPOCHS * seconds_of(epoch))
-                peak = max(peak, matmul_peak())
-            best["potstill"] = min(best["potstill"], remembering + sum(epochs))
-            epoch_seconds = min(epoch_seconds, *epochs)
-            said = {"remembering": round(remembering, 2), "epochs": [round(seconds, 2) for seconds in epochs]}
-            print(json.dumps({"bench": "distill", "round": turn + 1, "potstill": said}), flush=True)
-
-        missed = []
-        for name, seconds in best.items():
-            ratio = seconds / best["potstill"]
-            told = {"competitor": name, "seconds_for_four_epochs": round(seconds, 1), "times_potstill": round(ratio, 2)}
-            print(json.dumps({"bench": "distill", **told}))
-            if ratio < TARGETS.get(name, 0.0):
-                missed.append(f"{name}: {ratio:.2f} times potstill, the target is {TARGETS[name]}")
-
-        again = Teacher(teacher.model, Memory(folder / "memory-0"), device)
-        asked = again.remember(source, Wants(logits=True))
-        seconds = seconds_of(
-            lambda: list(train(set_up(source, again, student.model, folder / "run", "soft_targets", 1.0)))
-        )
-        told = {"recipe": "soft_targets, after patient", "asked": asked, "teacher_seconds": again.seconds}
-        print(json.dumps({"bench": "distill", **told, "seconds_per_epoch": round(seconds, 2)}))
-        if asked or again.seconds:
-            missed.append("a second recipe asked the teacher again")
-
-        done, full = floating_point_operations(student.model, source)
-        speeds = {"gflops": done / epoch_seconds / 1e9, "matmul_peak": peak / 1e9}
-        speeds |= {
-            "share_of_peak": done / epoch_seconds / peak,
-            "share_if_nothing_was_skipped": full / epoch_seconds / peak,
-        }
-        tokens = {"tokens_per_second": round(float(source.lengths.sum()) / epoch_seconds)}
-        print(json.dumps({"bench": "distill", **tokens, **{name: round(value, 2) for name, value in speeds.items()}}))
+        missed = compare(Path(place), teacher, student, read_rows(Path(place), teacher))
     for line in missed:
         print(f"missed: {line}", file=sys.stderr)
     return 1 if missed else 0

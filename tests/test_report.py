@@ -18,6 +18,7 @@ import yaml
 from huggingface_hub import ModelCard
 from made_runs import difference, measurements, write_run
 
+from potstill import plots
 from potstill.card import base_model, model_card
 from potstill.errors import InputError
 from potstill.report import write_report
@@ -198,6 +199,15 @@ def test_any_label_and_text_can_be_shown(tmp_path: Path, name: str) -> None:
     if name.isprintable() and len(name) < 60:
         assert name in page.text
     assert yaml.safe_load(model_card(found, made_runs.RECIPE).split("---\n")[1])["library_name"] == "transformers"
+
+
+@pytest.mark.parametrize("name", [r"$\alpha$ \frac", r"$\broken{$", "<b>&amp;]]>", 'a" onload="b'])
+def test_text_in_a_figure_stays_text(name: str) -> None:
+    places = [plots.Point(name, 1.0, 2.0, None, None, plots.GREY), plots.Point("b", 2.0, 3.0, 1.0, 4.0, plots.GREY)]
+    curve = plots.Curve([1, 2], [3, 4], plots.GREY)
+    for svg in (plots.scatter("key", name, name, name, places), plots.loss_panel("key", name, [curve])):
+        shown = Reader(svg)
+        assert name in shown.text and set(shown.tags) <= {"svg", "g", "path", "defs", "use", "text", "clippath", "rect"}
 
 
 def test_what_is_no_number_is_a_dash(tmp_path: Path) -> None:

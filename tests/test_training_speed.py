@@ -1,4 +1,4 @@
-"""What makes a step cheaper changes no result: fewer rows of the word table, quicker dropout, a shorter last layer."""
+"""What makes a step cheaper changes no result: fewer rows of the word table, a shorter last layer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from world import World, make_world
 from potstill import checkpoints, listening, training
 from potstill.anatomy import word_embeddings
 from potstill.batches import occurring, view
-from potstill.dropout import QuickDropout
 from potstill.listening import listen
 from potstill.optimizers import UsedRows, used_rows
 from potstill.recipe import Optimizer
@@ -209,35 +208,6 @@ def test_rows_become_tensors_as_one_by_one(tmp_path: Path) -> None:
         assert (made.inputs["input_ids"][place, len(ids) :] == tokens.padding).all()
         assert made.real[place].tolist() == [True] * len(ids) + [False] * (made.real.shape[1] - len(ids))
         assert made.inputs["attention_mask"][place].tolist() == made.real[place].int().tolist()
-
-
-@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
-def test_quick_dropout_drops_its_share_and_keeps_the_mean(p: float) -> None:
-    states = torch.ones(1001, 1003, requires_grad=True)
-    layer = nn.Dropout(p)
-    with QuickDropout():
-        torch.manual_seed(1)
-        first = layer(states)
-        second = layer(states)
-        torch.manual_seed(1)
-        assert torch.equal(layer(states), first) and not torch.equal(second, first)
-        assert layer.eval()(states) is states
-    error = 5 * (p * (1 - p) / states.numel()) ** 0.5  # five standard deviations
-    for drawn in (first, second):
-        dropped = drawn == 0
-        assert float(dropped.float().mean()) == pytest.approx(p, abs=error)
-        assert float(drawn.detach().double().mean()) == pytest.approx(1.0, abs=error / (1 - p))
-        assert drawn.unique().tolist() == pytest.approx([0.0, 1 / (1 - p)], rel=1e-4)
-        neighbours = float(
-            (dropped[:, 1:] & dropped[:, :-1]).float().mean()
-        )  # four share a word, and know nothing of it
-        assert neighbours == pytest.approx(p * p, abs=3 * error)
-    (gradient,) = torch.autograd.grad(first.sum(), states)
-    assert torch.equal(gradient, first.detach())
-    with QuickDropout():
-        assert layer.train()(torch.empty(0, 3)).shape == (0, 3)
-        assert nn.functional.dropout(states, 0.0) is states
-        assert not nn.functional.dropout(states, 1.0).any()
 
 
 def heard_with_gradient(model: Any, inputs: View) -> tuple[Signals, dict[str, Tensor]]:

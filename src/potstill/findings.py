@@ -255,8 +255,18 @@ def layer_maps(recipe: Recipe, data: DataSet, student_layers: int) -> list[dict[
         left, right = ours.cls + ours.hidden, theirs.cls + theirs.hidden
         pairs = [list(pair) for pair in zip(left, right, strict=False)] if len(left) == len(right) else []
         name = {"stage": number, "method": stage.method["name"]}
-        found.append({**name, "student_layers": student_layers, "teacher_layers": layers, "pairs": pairs})
+        shape = {"student_layers": student_layers, "teacher_layers": layers, "pairs": pairs}
+        found.append({**name, **shape, "kept": kept_layers(recipe, layers)})
     return found
+
+
+def kept_layers(recipe: Recipe, layers: int) -> list[int] | None:
+    """Which layers of the teacher the student began as; None where it began as something else."""
+    if recipe.start is not None or len(recipe.student) != 1 or any(stage.reshape for stage in recipe.stage):
+        return None
+    fields = recipe.student[0]
+    builder = plugins.make("students", fields["build"], {k: v for k, v in fields.items() if k != "build"})
+    return builder.kept(layers) if hasattr(builder, "kept") else None
 
 
 def weights_hash(student: Student) -> str:

@@ -167,6 +167,7 @@ def _label(figure: Figure, axes: Axes, places: Sequence[Point]) -> None:
         return float(across), float(up)
 
     taken: list[Box] = []
+    labels: list[Box] = []
     for one in places:
         x, y = pixel(one.x, one.y)
         taken.append((x - 6, y - 6, x + 6, y + 6))
@@ -184,15 +185,28 @@ def _label(figure: Figure, axes: Axes, places: Sequence[Point]) -> None:
             left = x + right - (wide if right < 0 else wide / 2 if right == 0 else 0)
             box = (left, y + up - 6, left + wide, y + up + 6)
             covered = 3 * sum(_shared(box, other) for other in taken) + 20 * (12 * wide - _shared(box, inner))
+            covered += sum(400 for other in labels if _crosses((x, y), _nearest(box, x, y), other))
             offers.append((covered + abs(right) / 2 + abs(up) + (4 if right < 0 else 0), box))
         box = min(offers)[1]
         taken.append(box)
-        near = (min(max(x, box[0]), box[2]), min(max(y, box[1]), box[3]))
+        labels.append(box)
+        near = _nearest(box, x, y)
         if (near[0] - x) ** 2 + (near[1] - y) ** 2 > 15**2:
             ends = axes.transData.inverted().transform([(x, y), near])
             axes.plot(ends[:, 0], ends[:, 1], color=one.colour, linewidth=0.7, alpha=0.7, scalex=False, scaley=False)
         edge, side = (box[2], "right") if box[2] < x else (box[0], "left")
         figure.text(edge / 72, (box[1] + 2.5) / 72, text, ha=side, transform=figure.dpi_scale_trans, fontsize=10)
+
+
+def _nearest(box: Box, x: float, y: float) -> tuple[float, float]:
+    """The point of a box that is nearest to another."""
+    return min(max(x, box[0]), box[2]), min(max(y, box[1]), box[3])
+
+
+def _crosses(begin: tuple[float, float], end: tuple[float, float], box: Box) -> bool:
+    """Whether a line runs through a box, looked at in ten places."""
+    at = [(begin[0] + k / 10 * (end[0] - begin[0]), begin[1] + k / 10 * (end[1] - begin[1])) for k in range(11)]
+    return any(box[0] <= x <= box[2] and box[1] <= y <= box[3] for x, y in at)
 
 
 def _shared(one: Box, other: Box) -> float:

@@ -19,7 +19,7 @@ from potstill.tasks import Task
 
 GOLD = "targets"
 STUDENT, BASELINE, TEACHER = "distilled", "fine-tuned", "teacher"
-AVERAGED = ("quality", "per_class", "mean_probabilities")
+AVERAGED = ("quality", "per_class", "confusion", "mean_probabilities")
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,11 @@ class Said:
 
     def scores(self) -> list[Score]:
         return [self.task.scorer(self.metric, self.targets, one) for one in self.logits]
+
+    def mean_score(self) -> Score:
+        """Over seeds."""
+        scores = self.scores()
+        return lambda rows: float(np.mean([score(rows) for score in scores]))
 
 
 Spoken = dict[tuple[str, str, str], Said]
@@ -155,11 +160,8 @@ def over_seeds(run: Path) -> dict[str, Any]:
             found["models"][name]["deviation"] = _deviation([one["quality"] for one in alike])
     for (name, data, split), said in spoken(run, found).items():
         if len(said.logits) > 1:
-            scores = said.scores()
-            mean = bootstrap_interval(
-                lambda rows, scores=scores: float(np.mean([one(rows) for one in scores])), len(said.targets)
-            )
-            found["models"][name]["intervals"][data][split] = {said.metric: mean}
+            interval = bootstrap_interval(said.mean_score(), len(said.targets))
+            found["models"][name]["intervals"][data][split] = {said.metric: interval}
     found["differences"] = own_differences(run, found)
     found["teacher_seconds"] = sum(one["teacher_seconds"] for one in every)
     return found

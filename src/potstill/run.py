@@ -89,8 +89,8 @@ def several_seeds(recipe: Recipe, folder: RunFolder, resume: str, overwrite: boo
         one_seed(one, inside, None, False, place == 0, show)
     found = results.over_seeds(folder.root)
     best = max(results.seed_runs(folder.root), key=lambda run: results.dev_score(run.root))
-    for place in best.root.glob("student*"):
-        shutil.copytree(place, folder.root / place.name, dirs_exist_ok=True)
+    for student in best.root.glob("student*"):
+        shutil.copytree(student, folder.root / student.name, dirs_exist_ok=True)
     write_atomically(folder.measurements, json.dumps(found, indent=1).encode())
     return found
 

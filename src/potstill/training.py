@@ -22,7 +22,6 @@ from potstill import checkpoints, interrupts
 from potstill.anatomy import layer_count, width
 from potstill.batches import Source, epoch_order, mix, step_batches
 from potstill.checkpoints import Checkpoint
-from potstill.dropout import QuickDropout
 from potstill.errors import TrainingError
 from potstill.listening import Bridges, listen
 from potstill.methods import Method
@@ -194,7 +193,7 @@ def gradients(training: Training, bridges: Bridges, batches: list[tuple[int, Bat
         ours, theirs = training.method.wants(layer_count(model), teacher_layers(teacher, model))
         batch = batch.to(accelerator.device)
         answers = teacher.signals(batch, theirs)
-        with accelerator.autocast(), QuickDropout():
+        with accelerator.autocast():
             heard = listen(model, batch.student, ours, bridges)
             terms = {
                 name: term.mean(batch.counts) for name, term in training.method.losses(heard, answers, batch).items()

@@ -19,9 +19,13 @@ class KeepLayers:
 
     layers: int | str | list[int] | tuple[int, ...] = 3
 
+    def kept(self, layers: int) -> list[int]:
+        """Which of a network's layers they are, counted from 1: the report draws it."""
+        return chosen_layers(self.layers, layers)
+
     def build(self, current: Student, context: Context) -> Student:
         model = current.model
-        chosen = chosen_layers(self.layers, layer_count(model))
+        chosen = self.kept(layer_count(model))
         config = copy.deepcopy(model.config)
         config.num_hidden_layers = len(chosen)
         if getattr(config, "layer_types", None) is not None:
