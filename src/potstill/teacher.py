@@ -22,7 +22,7 @@ from potstill.memory import Memory
 from potstill.signals import Batch, Signals, Wants, nothing
 
 BLOCK = 2048  # examples per shard of memory: what is lost at most when the machine goes down
-ASKED_AT_ONCE = 4096  # padded tokens
+ASKED_AT_ONCE = 1024  # padded tokens: 1.3 times faster than 4096 on two cores, since a layer's states stay in the cache
 
 
 class Teacher:
