@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from potstill import __version__
-from potstill.console import print_differences, print_grid, print_rows, print_table
+from potstill.console import print_differences, print_grid, print_list, print_rows, print_table
 from potstill.errors import InputError, TrainingError
 from potstill.interrupts import Interrupted
 from potstill.options import (
@@ -41,6 +41,7 @@ from potstill.options import (
     Train,
     columns_of,
     data_flags,
+    fields_of,
     number,
     training_flags,
 )
@@ -309,15 +310,8 @@ def study(
     """
     from potstill import plugins
     from potstill.recipe import resolve
-    from potstill.short_forms import parse_value
 
-    fields = {}
-    for one in with_ or ():
-        field, equals, value = one.partition("=")
-        if not equals:
-            raise InputError(f"--with {one}: has no value; write --with {one}=VALUE")
-        fields[field.strip()] = parse_value(value.strip())
-    asked = plugins.make("studies", name.replace("-", "_"), fields)
+    asked = plugins.make("studies", name.replace("-", "_"), fields_of(with_ or []))
     resolved = resolve(recipe, {"seeds": ("--seeds", seeds)}, set_ or ()).recipe
     from potstill.progress import Display
     from potstill.study import run_study
@@ -337,28 +331,7 @@ def list_(
     ] = None,
 ) -> None:
     """What can be named: methods, students, data makers, exports and studies; and the recipes that are shipped."""
-    from potstill import plugins
-    from potstill.recipe import RECIPES, shipped
-
-    kinds = ("methods", "students", "data", "exports", "studies", "recipes")
-    if kind is not None and kind not in kinds:
-        raise InputError(f"there is no list of '{kind}'; write one of {', '.join(kinds)}")
-    for one in [kind] if kind else kinds:
-        if kind is None:
-            print(f"{one}:")
-        indent = "  " if kind is None else ""
-        if one == "recipes":
-            for name in shipped():
-                first = (RECIPES / f"{name}.toml").read_text().splitlines()[0].lstrip("# ")
-                print(f"{indent}{name:<18} {first}")
-        else:
-            if not plugins.names(one):  # type: ignore[arg-type]
-                print(f"{indent}(none yet)")
-            for name in plugins.names(one):  # type: ignore[arg-type]
-                words, fields = plugins.describe(one, name)  # type: ignore[arg-type]
-                print(f"{indent}{name:<18} {words}")
-                for field, kind_of, default in fields:
-                    print(f"{indent}{'':<18}   {field} = {default}  ({kind_of})")
+    print_list(kind)
 
 
 @app.command()

@@ -1,9 +1,11 @@
-"""Tables on standard output."""
+"""Tables and lists on standard output."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from potstill.errors import InputError
 
 
 def print_table(found: dict[str, Any]) -> None:
@@ -111,3 +113,29 @@ def print_rows(header: list[str], rows: list[list[str]]) -> None:
         drawn.add_row(*row)
     wide = Console()
     Console(width=max(wide.width, 112)).print(drawn)
+
+
+def print_list(kind: str | None) -> None:
+    """What can be named of one kind, or of all, with its fields."""
+    from potstill import plugins
+    from potstill.recipe import RECIPES, shipped
+
+    kinds = ("methods", "students", "data", "exports", "studies", "recipes")
+    if kind is not None and kind not in kinds:
+        raise InputError(f"there is no list of '{kind}'; write one of {', '.join(kinds)}")
+    for one in [kind] if kind else kinds:
+        if kind is None:
+            print(f"{one}:")
+        indent = "  " if kind is None else ""
+        if one == "recipes":
+            for name in shipped():
+                first = (RECIPES / f"{name}.toml").read_text().splitlines()[0].lstrip("# ")
+                print(f"{indent}{name:<18} {first}")
+        else:
+            if not plugins.names(one):  # type: ignore[arg-type]
+                print(f"{indent}(none yet)")
+            for name in plugins.names(one):  # type: ignore[arg-type]
+                words, fields = plugins.describe(one, name)  # type: ignore[arg-type]
+                print(f"{indent}{name:<18} {words}")
+                for field, kind_of, default in fields:
+                    print(f"{indent}{'':<18}   {field} = {default}  ({kind_of})")

@@ -124,3 +124,16 @@ def number(text: str, flag: str) -> float:
         return float(text)
     except ValueError:
         raise InputError(f"{flag} {text}: is not a number; write for example {flag} 5e-5,2e-5") from None
+
+
+def fields_of(given: list[str]) -> dict[str, Any]:
+    """--with layers=[1,2] --with rate=0.001"""
+    from potstill.short_forms import parse_value
+
+    fields = {}
+    for one in given:
+        field, equals, value = one.partition("=")
+        if not equals:
+            raise InputError(f"--with {one}: has no value; write --with {one}=VALUE")
+        fields[field.strip()] = parse_value(value.strip())
+    return fields
