@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 from small import sentences, small_model, write_csv
 from test_run import FAST, files, measurements, potstill
 
-from potstill import plugins, results, students
+from potstill import exported, paths, plugins, results, students, timing
 from potstill.results import Said, differences, write_answers
 from potstill.tasks import Task
 
@@ -157,3 +157,36 @@ def test_every_study_answers(name: str, home: Path, tmp_path: Path, capsys: pyte
     assert (tmp_path / "out/study.svg").read_text().startswith("<svg xmlns")
     assert potstill(*words) == 0
     assert capsys.readouterr().out == first
+
+
+def test_a_run_is_measured_in_onnx_and_in_eight_bits_too(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timing, "SECONDS", 0.0)
+    quiet_no_more = [word for word in FAST if word != "--quiet"]
+    shape = ["--student", "keep_layers:2", "--method", "patient", "--epochs", "1", "--set", "timing=all"]
+    words = ["distill", "--teacher", home / "teacher/student", *files(home), *quiet_no_more, *shape]
+    assert potstill(*words, "--out", tmp_path / "run") == 0
+    models = measurements(tmp_path / "run")["models"]
+    assert list(models) == ["teacher", "teacher int8", "fine-tuned", "distilled", "distilled int8"]
+    assert {name: list(model["speed"]) for name, model in models.items()} == {
+        "teacher": ["pytorch", "onnx"],
+        "teacher int8": ["onnx"],
+        "fine-tuned": ["pytorch"],
+        "distilled": ["pytorch", "onnx"],
+        "distilled int8": ["onnx"],
+    }
+    for name, model in models.items():
+        assert model["quality"]["task"]["test"]["agreement"] > 0.8 if name != "teacher" else model["times_faster"] == 1
+        assert sum(model["parts"].values()) == model["parameters"]
+    whole, small = (tmp_path / "run/student/model.safetensors", models["distilled"])
+    assert small["bytes"] == whole.stat().st_size
+    assert measurements(tmp_path / "run")["layer_map"][0]["kept"] == [1, 2]
+    kept = list(paths.exports().glob("*/whole"))
+    assert len(kept) == 1  # the teacher's, for the next run
+
+    monkeypatch.setattr(exported, "find_spec", lambda name: None)
+    capsys.readouterr()
+    assert potstill(*words, "--out", tmp_path / "plain") == 0
+    assert list(measurements(tmp_path / "plain")["models"]) == ["teacher", "fine-tuned", "distilled"]
+    assert "potstill[onnx]" in capsys.readouterr().err
