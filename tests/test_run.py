@@ -443,6 +443,7 @@ def test_help_is_quick_and_without_torch() -> None:
 def test_killed_and_asked_to_stop_runs_go_on_to_the_same_student(home: Path, tmp_path: Path) -> None:
     words = patient(home)
     words += ["--epochs", "12", "--set", "save_every=3", "--set", "optimizer.rate=0.003", "--length", "32", "--quiet"]
+    words += ["--set", "timing=none"]
     alone = {**os.environ, "OMP_NUM_THREADS": "1"}  # bits are promised for one number of threads
     with command(*words, "--out", tmp_path / "whole", env=alone) as running:
         assert running.wait() == 0

@@ -25,7 +25,7 @@ def private():
 
 folder, rows, out = sys.argv[1:]
 flags = {"teacher": f"{folder}/teacher", "data.train": f"{folder}/{rows}.csv", "data.dev": f"{folder}/dev.csv", "force": True, "baseline": False,
-    "student": "keep_layers:2", "method": "patient", "epochs": 1.0, "length": 32, "dropout": 0.0, "save_every": 100000}
+    "student": "keep_layers:2", "method": "patient", "epochs": 1.0, "length": 32, "dropout": 0.0, "save_every": 100000, "timing": "none"}
 recipe = resolve(None, {path: ("test", value) for path, value in flags.items()}).recipe
 peak, done = [0.0], threading.Event()
 def watch():

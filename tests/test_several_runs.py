@@ -163,6 +163,7 @@ def test_a_run_is_measured_in_onnx_and_in_eight_bits_too(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(timing, "SECONDS", 0.0)
+    monkeypatch.setenv("POTSTILL_CACHE", str(tmp_path / "cache"))
     quiet_no_more = [word for word in FAST if word != "--quiet"]
     shape = ["--student", "keep_layers:2", "--method", "patient", "--epochs", "1", "--set", "timing=all"]
     words = ["distill", "--teacher", home / "teacher/student", *files(home), *quiet_no_more, *shape]
