@@ -60,7 +60,9 @@ def main() -> None:
     shape = ["--student", "keep_layers:3", "--method", "patient", "--set", "method.scale=mean"]
     run = home / "distilled"
     potstill("distill", "--teacher", home / "teacher/student", *rows, *shape, *same, "--rate", "2e-4", "--out", run)
-    potstill("export", run / "student", "--to", "int8", "--data", home / "test.csv", "--out", run / "int8", "--overwrite")
+    potstill(
+        "export", run / "student", "--to", "int8", "--data", home / "test.csv", "--out", run / "int8", "--overwrite"
+    )
     print(f"\nthe page: {run}/report.html\nthe student: {run}/student\nthe same in eight bits: {run}/int8/model.onnx")
     print(f"try it: echo 'a warm and funny film' | {sys.executable} -m potstill predict {run}/int8")
 
