@@ -11,6 +11,7 @@ import csv
 import random
 import subprocess
 import sys
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -49,6 +50,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--full", action="store_true", help="all rows: better figures, more time")
     size = "full" if parser.parse_args().full else "quick"
+    begun = time.monotonic()
     home = Path("runs") / f"demo-{size}"
     home.mkdir(parents=True, exist_ok=True)
     write_rows(home, ROWS[size])
@@ -57,13 +59,23 @@ def main() -> None:
     same = ["--length", "64", "--epochs", "3"]
     quick = ["--set", "timing=none"]  # the teacher is timed beside its student
     potstill("finetune", encoder, *rows, *same, "--rate", "1e-4", *quick, "--out", home / "teacher")
-    shape = ["--student", "keep_layers:3", "--method", "patient", "--set", "method.scale=mean"]
+    shape = [
+        "--student",
+        "keep_layers:3",
+        "--method",
+        "patient",
+        "--set",
+        "method.scale=mean",
+        "--set",
+        "method.beta=100",
+    ]
     run = home / "distilled"
     potstill("distill", "--teacher", home / "teacher/student", *rows, *shape, *same, "--rate", "2e-4", "--out", run)
     potstill(
         "export", run / "student", "--to", "int8", "--data", home / "test.csv", "--out", run / "int8", "--overwrite"
     )
     print(f"\nthe page: {run}/report.html\nthe student: {run}/student\nthe same in eight bits: {run}/int8/model.onnx")
+    print(f"this took {(time.monotonic() - begun) / 60:.1f} minutes")
     print(f"try it: echo 'a warm and funny film' | {sys.executable} -m potstill predict {run}/int8")
 
 

@@ -356,13 +356,15 @@ def _run(
     quiet: bool,
     encoder: str | None = None,
 ) -> None:
-    from potstill.recipe import resolve
+    from potstill.recipe import Recipe, resolve
 
     resolved = resolve(recipe, flags, sets or ()).recipe  # before torch: a wrong word is told at once
     from potstill import run
     from potstill.progress import Display
 
     folder = out or f"runs/{resolved.name if recipe else 'fine-tuned' if encoder else 'distilled'}"
+    if resolved.name == Recipe.model_fields["name"].default:  # on the page a run without a name has its folder's
+        resolved = resolved.model_copy(update={"name": Path(folder).name})
     how = (folder, resume, overwrite, Display(quiet))
     found = run.finetune(encoder, resolved, *how) if encoder else run.distill(resolved, *how)
     print_grid(found.get("grid", []))
