@@ -198,7 +198,7 @@ def test_label_sets_run_the_same_way(home: Path, tmp_path: Path) -> None:
     ]
     (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
     data = ["--train", tmp_path / "train.jsonl", "--test", tmp_path / "train.jsonl"]
-    assert potstill("finetune", home / "encoder", *data, "--epochs", "4", "--out", tmp_path / "teacher", *FAST) == 0
+    assert potstill("finetune", home / "encoder", *data, "--epochs", "8", "--out", tmp_path / "teacher", *FAST) == 0
     words = [
         "distill",
         "--teacher",
