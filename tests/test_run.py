@@ -43,9 +43,12 @@ def measurements(folder: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_home(tmp_path_factory.mktemp("home"), 240, 80)
+
+
+def make_home(home: Path, train: int, held: int) -> Path:
     """Rows, an encoder, and a teacher that the finetune command made of it."""
-    home = tmp_path_factory.mktemp("home")
-    for name, rows, seed in (("train", 240, 1), ("dev", 80, 2), ("test", 80, 3)):
+    for name, rows, seed in (("train", train, 1), ("dev", held, 2), ("test", held, 3)):
         write_csv(home / f"{name}.csv", sentences(rows, seed))
     students.save_student(small_model("bert"), home / "encoder")
     code = potstill("finetune", home / "encoder", *files(home), "--epochs", "6", "--out", home / "teacher", *FAST)

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tomli_w
 from safetensors.numpy import load_file
-from small import sentences, small_model, write_csv
-from test_run import FAST, files, measurements, potstill
+from test_run import FAST, files, make_home, measurements, potstill
 
-from potstill import exported, paths, plugins, results, students, timing
+from potstill import exported, paths, plugins, results, stages, timing
 from potstill.results import Said, differences, write_answers
 from potstill.tasks import Task
 
@@ -22,12 +22,7 @@ TWO = Task("class", ("no", "yes"))
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    home = tmp_path_factory.mktemp("several")
-    for name, rows, seed in (("train", 120, 1), ("dev", 60, 2), ("test", 60, 3)):
-        write_csv(home / f"{name}.csv", sentences(rows, seed))
-    students.save_student(small_model("bert"), home / "encoder")
-    assert potstill("finetune", home / "encoder", *files(home), "--epochs", "6", "--out", home / "teacher", *FAST) == 0
-    return home
+    return make_home(tmp_path_factory.mktemp("several"), 120, 60)
 
 
 def distilled(home: Path, out: Path, *more: str, method: str = "soft_targets") -> int:
@@ -74,6 +69,16 @@ def test_answers_are_kept_with_their_targets(home: Path, tmp_path: Path) -> None
     assert right.mean() == pytest.approx(accuracy)
     epochs = (tmp_path / "run/stages/0/epochs.csv").read_text().splitlines()
     assert epochs[0].startswith("epoch,step,dev,train,")
+
+
+def test_the_curve_of_train_is_of_rows_that_were_learned_from(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = []
+    sampled = stages.sampled
+    monkeypatch.setattr(stages, "sampled", lambda rows: watched.append(len(rows)) or sampled(rows))
+    assert distilled(home, tmp_path / "run", "--no-baseline", "--set", 'stage.0.data=["sample:40"]') == 0
+    assert watched == [40]  # of 120
 
 
 def test_runs_stand_side_by_side(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -144,8 +149,6 @@ def test_every_study_answers(name: str, home: Path, tmp_path: Path, capsys: pyte
     recipe |= {"baseline": name == "size_curve", "force": True, "seeds": 1}
     recipe["data"] = {split: f"{home}/{split}.csv" for split in ("train", "dev", "test")}
     recipe["stage"] = [{"method": "patient" if name == "better_teacher" else "soft_targets", "epochs": 1, "batch": 16}]
-    import tomli_w
-
     (tmp_path / "small.toml").write_text(tomli_w.dumps(recipe))
     words = ["study", name.replace("_", "-"), tmp_path / "small.toml", "--out", tmp_path / "out", "--quiet"]
     for one in fields[name]:

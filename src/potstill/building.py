@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from potstill import plugins
+from potstill import short_forms
 from potstill.anatomy import set_dropout
 from potstill.batches import mix
 from potstill.errors import InputError
@@ -41,8 +41,7 @@ def shape(current: Student, builders: list[dict[str, Any]], seed: int, start: St
 
     context = Context(start=start, seed=seed, texts=texts)
     for fields in builders:
-        builder = plugins.make("students", fields["build"], {k: v for k, v in fields.items() if k != "build"})
-        current = builder.build(current, context)
+        current = short_forms.made("students", fields).build(current, context)
     return current
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from potstill.errors import InputError
+from potstill.wording import NOTHING, interval, megabytes, parameters, percent, points, score
 
 
 def print_table(found: dict[str, Any]) -> None:
@@ -17,7 +18,7 @@ def print_differences(found: dict[str, Any]) -> None:
     """One sentence for each comparison, on what is quoted: tests, or dev where there are none."""
     for one in found.get("differences", []):
         where = f"{one['split']} {one['metric']}"
-        print(f"{one['model']} against {one['against']}, {where}: {100 * one['mean']:+.1f}, {one['words']}")
+        print(f"{one['model']} against {one['against']}, {where}: {points(one['mean'])}, {one['words']}")
 
 
 def table(measurements: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
@@ -47,33 +48,23 @@ def table(measurements: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
         rows.append(
             [
                 name,
-                *(_score(model, data, split, metric) for (data, split), metric in names),
-                _percent(agreed),
-                _in_millions(model["parameters"], " M"),
-                _in_millions(model["bytes"]),
-                "–" if latency is None else f"{latency:.1f}",
-                f"{faster:.1f}×" if faster else "–",
+                *(_score(model, place, metric) for place, metric in names),
+                percent(agreed),
+                parameters(model["parameters"]),
+                megabytes(model["bytes"]),
+                NOTHING if latency is None else f"{latency:.1f}",
+                f"{faster:.1f}×" if faster else NOTHING,
             ]
         )
     return header, rows
 
 
-def _score(model: Mapping[str, Any], data: str, split: str, metric: str) -> str:
+def _score(model: Mapping[str, Any], place: tuple[str, str], metric: str) -> str:
     """A score with its deviation over seeds, or with its interval on what is not dev."""
-    value = _percent(_inside(model, "quality", data, split, metric))
-    deviation, interval = (_inside(model, kind, data, split, metric) for kind in ("deviation", "intervals"))
-    if deviation:
-        return f"{value} ± {100 * deviation:.1f}"
-    if interval and split != "dev":
-        return f"{value} ({_percent(interval[0])}–{_percent(interval[1])})"
-    return value
-
-
-def _inside(model: Mapping[str, Any], *keys: str) -> Any:
-    found: Any = model
-    for key in keys:
-        found = (found or {}).get(key)
-    return found
+    told, ends = score(model, *place, metric), interval(model, *place, metric)
+    if "±" in told or ends is None or place[1] == "dev":
+        return told
+    return f"{told} ({percent(ends[0])}–{percent(ends[1])})"
 
 
 def _shown(metrics: Sequence[str]) -> list[str]:
@@ -82,14 +73,6 @@ def _shown(metrics: Sequence[str]) -> list[str]:
         metric for metric in metrics[1:] if metric in ("accuracy", "f1", "f1_micro", "f1_macro", "pearson", "spearman")
     ]
     return [metrics[0], *usual[:1]]
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f}"
-
-
-def _in_millions(count: int | None, unit: str = "") -> str:
-    return "–" if count is None else f"{count / 1e6:.1f}{unit}"
 
 
 def print_grid(cells: list[dict[str, Any]]) -> None:

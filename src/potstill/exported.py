@@ -9,13 +9,11 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-import xxhash
-
 from potstill import paths
 from potstill.files import locked
 from potstill.progress import Display
 from potstill.students import Student
-from potstill.teacher import add_weights
+from potstill.teacher import weights_hash
 
 Files = dict[str, tuple[Path, Path]]
 """By model: the float32 file and the one of eight bits."""
@@ -45,9 +43,7 @@ def onnx_files(models: Mapping[str, Student], kept: str, show: Display) -> Itera
 
 
 def _kept(student: Student, advance: Callable[[int], None]) -> tuple[Path, Path]:
-    digest = xxhash.xxh3_128()
-    add_weights(digest, student.model)
-    folder = paths.exports() / digest.hexdigest()
+    folder = paths.exports() / weights_hash(student.model)
     with locked(folder):
         if not (folder / "whole").exists():
             _made(student, folder, advance)

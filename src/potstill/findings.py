@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-import xxhash
 from transformers import PreTrainedTokenizerBase
 
 import potstill
-from potstill import measure, plugins
+from potstill import measure, short_forms
 from potstill.anatomy import layer_count
 from potstill.examples import Examples
 from potstill.exported import onnx_files
 from potstill.networks import Run, onnx_run, torch_run
 from potstill.paths import RunFolder
+from potstill.predict import answer
 from potstill.prepare import DataSet, can_teach, teacher_answers
 from potstill.progress import Display
 from potstill.recipe import Recipe
@@ -27,7 +27,7 @@ from potstill.results import GOLD, TEACHER, write_answers
 from potstill.stages import Trained, metric_of
 from potstill.students import Student
 from potstill.tasks import Task
-from potstill.teacher import add_weights
+from potstill.teacher import weights_hash
 from potstill.timing import speeds
 
 SHOWN_DISAGREEMENTS, SHOWN_LETTERS = 12, 400
@@ -103,7 +103,7 @@ def measured(
             "transformers": transformers.__version__,
             "python": platform.python_version(),
         },
-        "hashes": {name: weights_hash(student) for name, student in exportable.items()},
+        "hashes": {name: weights_hash(student.model) for name, student in exportable.items()},
         "device": f"{data[0].teacher.device}, {torch.get_num_threads()} threads, {platform.machine()}",
     }
 
@@ -113,7 +113,7 @@ def table_lines(recipe: Recipe, data: list[DataSet], made: Mapping[str, Trained]
     if any(can_teach(one) for one in data):
         lines[TEACHER] = Line({"parameters": None, "parts": {}, "bytes": None}, None, {}, {})
     if (taught_by := data[0].taught_by) is not None:
-        weight = measure.size(taught_by.model, recipe.data[0].teacher or recipe.teacher)
+        weight = measure.size(taught_by.model, str(recipe.data[0].teacher or recipe.teacher))
         lines[TEACHER] = Line(weight, taught_by.tokenizer, {}, {"pytorch": torch_run(taught_by.model)})
     for name, trained in made.items():
         place = folder.student if name == list(made)[-1] else folder.baseline
@@ -209,16 +209,16 @@ def disagreements(data: DataSet, said: Answers, student: str) -> list[dict[str, 
             break
         row = examples.index[place]
         text, pair = examples.text(row)
-        teacher, their_probability = in_words(task, theirs[place])
-        answer, our_probability = in_words(task, ours[place])
+        teacher_said, their_probability = in_words(task, theirs[place])
+        student_said, our_probability = in_words(task, ours[place])
         found.append(
             {
                 "split": split,
                 "text": text[:SHOWN_LETTERS],
                 "pair": None if pair is None else pair[:SHOWN_LETTERS],
                 "label": gold_in_words(task, examples.targets[row]) if examples.labelled[row] else None,
-                "teacher": teacher,
-                "student": answer,
+                "teacher": teacher_said,
+                "student": student_said,
                 "teacher_probability": their_probability,
                 "student_probability": our_probability,
             }
@@ -228,11 +228,10 @@ def disagreements(data: DataSet, said: Answers, student: str) -> list[dict[str, 
 
 def in_words(task: Task, logits: np.ndarray) -> tuple[str, float | None]:
     """An answer and its probability."""
-    if task.outcome == "value":
-        return f"{logits[0]:.2f}", None
-    if task.outcome == "classes":
-        return gold_in_words(task, logits > 0), None
-    return task.labels[int(logits.argmax())], float(task.probabilities(logits[None]).max())
+    said = answer(task, logits)
+    if task.outcome == "class":
+        return said["label"], said["probability"]
+    return f"{said['value']:.2f}" if task.outcome == "value" else ", ".join(said["labels"]) or "none", None
 
 
 def gold_in_words(task: Task, target: np.ndarray) -> str:
@@ -250,8 +249,7 @@ def layer_maps(recipe: Recipe, data: DataSet, student_layers: int) -> list[dict[
     layers = layer_count(data.taught_by.model)
     found = []
     for number, stage in enumerate(recipe.stage):
-        method = plugins.make("methods", stage.method["name"], {k: v for k, v in stage.method.items() if k != "name"})
-        ours, theirs = method.wants(student_layers, layers)
+        ours, theirs = short_forms.made("methods", stage.method).wants(student_layers, layers)
         left, right = ours.cls + ours.hidden, theirs.cls + theirs.hidden
         pairs = [list(pair) for pair in zip(left, right, strict=False)] if len(left) == len(right) else []
         name = {"stage": number, "method": stage.method["name"]}
@@ -264,12 +262,5 @@ def kept_layers(recipe: Recipe, layers: int) -> list[int] | None:
     """Which layers of the teacher the student began as; None where it began as something else."""
     if recipe.start is not None or len(recipe.student) != 1 or any(stage.reshape for stage in recipe.stage):
         return None
-    fields = recipe.student[0]
-    builder = plugins.make("students", fields["build"], {k: v for k, v in fields.items() if k != "build"})
+    builder = short_forms.made("students", recipe.student[0])
     return builder.kept(layers) if hasattr(builder, "kept") else None
-
-
-def weights_hash(student: Student) -> str:
-    digest = xxhash.xxh3_128()
-    add_weights(digest, student.model)
-    return digest.hexdigest()

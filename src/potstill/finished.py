@@ -32,7 +32,7 @@ def finished_runs(folders: Sequence[Path]) -> list[FinishedRun]:
     found = [measurements_of(folder) for folder in folders]
     names = run_names(folders, found)
     return [
-        FinishedRun(name, one, clean_lines(RunFolder(folder).recipe), seed_folders(folder, one))
+        FinishedRun(name, one, clean_lines(RunFolder(folder).recipe), seed_folders(folder))
         for folder, one, name in zip(folders, found, names, strict=True)
     ]
 
@@ -79,12 +79,12 @@ def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace")
 
 
-def seed_folders(folder: Path, found: dict[str, Any]) -> list[tuple[str, Path]]:
-    """A folder per seed; the run's own where it has one seed."""
+def seed_folders(folder: Path) -> list[tuple[str, Path]]:
+    """A name and a folder per finished seed, in their order; the run's own where it has one seed."""
     several = sorted(
         (int(one.name.removeprefix("seed-")), one)
         for one in folder.glob("seed-*")
-        if one.is_dir() and one.name.removeprefix("seed-").isdecimal()
+        if RunFolder(one).measurements.is_file() and one.name.removeprefix("seed-").isdecimal()
     )
     return [(f"seed {seed}", one) for seed, one in several] or [("", folder)]
 

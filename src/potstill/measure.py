@@ -12,7 +12,7 @@ from potstill import anatomy
 from potstill.batches import Source
 from potstill.examples import Examples
 from potstill.metrics import pearson
-from potstill.networks import Run
+from potstill.networks import Run, bytes_of
 from potstill.significance import bootstrap_interval, wilson
 from potstill.tasks import Task
 
@@ -105,9 +105,8 @@ def agreement(task: Task, ours: np.ndarray, theirs: np.ndarray) -> float:
     return float(same.mean() if same.ndim == 1 else same.all(1).mean())
 
 
-def size(model: PreTrainedModel, folder: str | Path | None) -> dict[str, Any]:
-    """Parameters, also by part, and the bytes of the weights in the folder; of a hub's model, of their float32 file."""
+def size(model: PreTrainedModel, folder: str | Path) -> dict[str, Any]:
+    """Parameters, also by part, and the bytes of the weights in its folder."""
     parts = anatomy.parameters(model)
-    weights = list(Path(folder).glob("*.safetensors")) if folder is not None else []
-    on_disk = sum(one.stat().st_size for one in weights) or 4 * sum(parts.values())
-    return {"parameters": sum(parts.values()), "parts": parts, "bytes": on_disk}
+    total = sum(parts.values())
+    return {"parameters": total, "parts": parts, "bytes": bytes_of(folder, total)}

@@ -75,17 +75,28 @@ def onnx_run(file: Path) -> Run:
     return run
 
 
+def bytes_of(folder: str | Path, parameters: int) -> int:
+    """Of the weights' files; of a hub's model, as many as a float32 file would have."""
+    return sum(one.stat().st_size for one in Path(folder).glob("*.safetensors")) or 4 * parameters
+
+
 def load_network(path: str | Path) -> Network:
     """A folder with safetensors or with model.onnx, an .onnx file with config and tokenizer beside it, or a hub name."""
     file = Path(path) / "model.onnx" if Path(path).is_dir() else Path(path)
     if file.suffix != ".onnx" or not file.is_file():
         student = load_student(path)
         model = student.model.to(Accelerator().device)
-        weights = list(Path(path).glob("*.safetensors"))
         parameters = sum(parameter.numel() for parameter in model.parameters())
-        on_disk = sum(one.stat().st_size for one in weights) or 4 * parameters
         longest = longest_input(model, student.tokenizer)
-        return Network(torch_run(model), "pytorch", model.config, student.tokenizer, longest, parameters, on_disk)
+        return Network(
+            torch_run(model),
+            "pytorch",
+            model.config,
+            student.tokenizer,
+            longest,
+            parameters,
+            bytes_of(path, parameters),
+        )
     try:
         config = AutoConfig.from_pretrained(file.parent, local_files_only=True)
         tokenizer = AutoTokenizer.from_pretrained(file.parent, local_files_only=True)

@@ -12,10 +12,11 @@ import numpy as np
 from safetensors.numpy import load, save
 
 from potstill.files import write_atomically
-from potstill.finished import measurements_of, run_names
+from potstill.finished import measurements_of, run_names, seed_folders
 from potstill.paths import RunFolder
 from potstill.significance import Score, bootstrap_interval, mcnemar, paired
 from potstill.tasks import Task
+from potstill.wording import main_student, quoted_splits
 
 GOLD = "targets"
 STUDENT, BASELINE, TEACHER = "distilled", "fine-tuned", "teacher"
@@ -51,11 +52,12 @@ def write_answers(file: Path, answers: Mapping[tuple[str, str, str], np.ndarray]
 
 def spoken(run: Path, told: Mapping[str, Any]) -> Spoken:
     """Everything that was said in a run of one or several seeds, on the splits that are quoted. `told`: its measurements."""
-    files = [load(one.answers.read_bytes()) for one in seed_runs(run) if one.answers.exists()]
+    kept = [RunFolder(folder).answers for _, folder in seed_folders(run)]
+    files = [load(file.read_bytes()) for file in kept if file.exists()]
     found: Spoken = {}
     for key in files[0] if files else ():
         model, data, split = key.split("/")
-        if model == GOLD or split not in quoted(told, data):
+        if model == GOLD or split not in quoted_splits(told, data):
             continue
         task = Task(told["outcomes"][data], tuple(told["labels"][data]))
         gold = files[0][f"{GOLD}/{data}/{split}"]
@@ -67,28 +69,11 @@ def spoken(run: Path, told: Mapping[str, Any]) -> Spoken:
     return found
 
 
-def seed_runs(run: Path) -> list[RunFolder]:
-    """The folders of its seeds in their order; of a run of one seed, itself."""
-    seeds = sorted(run.glob("seed-*"), key=lambda folder: int(folder.name.removeprefix("seed-")))
-    return [RunFolder(folder) for folder in seeds if (folder / "measurements.json").exists()] or [RunFolder(run)]
-
-
-def student_of(told: Mapping[str, Any]) -> str:
-    """The name of the run's student in the table: a fine-tuning run makes what is elsewhere the baseline."""
-    return STUDENT if STUDENT in told["models"] else BASELINE
-
-
 def dev_score(run: Path) -> float:
     """The student's, by what dev is judged by, mean over data sets."""
     told = measurements_of(run)
-    student = told["models"][student_of(told)]
+    student = told["models"][main_student(told)]
     return float(np.mean([by["dev"][told["metrics"][data][0]] for data, by in student["quality"].items()]))
-
-
-def quoted(told: Mapping[str, Any], data: str) -> list[str]:
-    """The tests of a data set, or dev where there are none."""
-    splits = list(dict.fromkeys(split for one in told["models"].values() for split in one["quality"].get(data, {})))
-    return [split for split in splits if split != "dev"] or splits
 
 
 def difference(ours: Said, theirs: Said) -> dict[str, Any]:
@@ -114,9 +99,9 @@ def differences(said: Spoken, asked: Iterable[tuple[str, str]]) -> list[dict[str
     return found
 
 
-def own_differences(run: Path, told: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The student against its baseline and against its teacher."""
-    return differences(spoken(run, told), [(STUDENT, BASELINE), (STUDENT, TEACHER)])
+def own_differences(said: Spoken) -> list[dict[str, Any]]:
+    """A run's student against its baseline and against its teacher."""
+    return differences(said, [(STUDENT, BASELINE), (STUDENT, TEACHER)])
 
 
 def comparisons(runs: Sequence[Path]) -> list[dict[str, Any]]:
@@ -149,7 +134,7 @@ def _alike(ours: Mapping[Any, Said], theirs: Mapping[Any, Said]) -> bool:
 
 def over_seeds(run: Path) -> dict[str, Any]:
     """One table of several: means, deviations, and intervals of the means over rows. Sizes and speeds are the first seed's."""
-    every = [measurements_of(one.root) for one in seed_runs(run)]
+    every = [measurements_of(folder) for _, folder in seed_folders(run)]
     found = {**every[0], "seeds": [seed for one in every for seed in one["seeds"]]}
     found["models"] = {}
     for name, first in every[0]["models"].items():
@@ -158,11 +143,12 @@ def over_seeds(run: Path) -> dict[str, Any]:
         found["models"][name] = {**first, **means}
         if len(alike) > 1:
             found["models"][name]["deviation"] = _deviation([one["quality"] for one in alike])
-    for (name, data, split), said in spoken(run, found).items():
-        if len(said.logits) > 1:
-            interval = bootstrap_interval(said.mean_score(), len(said.targets))
-            found["models"][name]["intervals"][data][split] = {said.metric: interval}
-    found["differences"] = own_differences(run, found)
+    said = spoken(run, found)
+    for (name, data, split), one in said.items():
+        if len(one.logits) > 1:
+            interval = bootstrap_interval(one.mean_score(), len(one.targets))
+            found["models"][name]["intervals"][data][split] = {one.metric: interval}
+    found["differences"] = own_differences(said)
     found["teacher_seconds"] = sum(one["teacher_seconds"] for one in every)
     return found
 

@@ -18,6 +18,7 @@ from potstill.card import model_card
 from potstill.errors import InputError
 from potstill.files import locked, write_atomically
 from potstill.findings import measured
+from potstill.finished import measurements_of, seed_folders
 from potstill.paths import RunFolder
 from potstill.prepare import DataSet, can_teach, prepare
 from potstill.progress import Display
@@ -26,8 +27,9 @@ from potstill.report import write_report
 from potstill.stages import Trained, train_student
 from potstill.students import Student, save_student
 from potstill.teacher import add_weights
+from potstill.wording import main_student
 
-PREPARED_ONCE = {"teacher", "data", "length", "device", "precision", "memory", "metric"}
+PREPARED_ONCE = {"teacher", "data", "length", "device", "precision", "memory", "metric", "seeds", "timing"}
 
 
 def distill(
@@ -49,8 +51,7 @@ def one_seed(
 ) -> dict[str, Any]:
     """Train, save, measure. `timed`: also speeds."""
     if folder.measurements.exists() and not overwrite:
-        show.say(f"{folder.root} is complete already; --overwrite makes it anew")
-        return dict(json.loads(folder.measurements.read_text()))
+        return complete(folder, show)
     accelerator = make_accelerator(recipe)
     data = prepare(recipe, accelerator.device, show)
     open_folder(recipe, folder, overwrite)
@@ -63,10 +64,16 @@ def one_seed(
     students = {results.BASELINE: baseline, results.STUDENT: trained} if taught else {results.BASELINE: trained}
     found = measured(chosen, data, students, folder, timed, show)
     found |= {"grid": tried} if tried else {}
-    found["differences"] = results.own_differences(folder.root, found)
+    found["differences"] = results.own_differences(results.spoken(folder.root, found))
     write_atomically(folder.measurements, json.dumps(found, indent=1).encode())
     shutil.rmtree(folder.root / "finished", ignore_errors=True)  # the same weights lie in the student's folder now
     return found
+
+
+def complete(folder: RunFolder, show: Display) -> dict[str, Any]:
+    """What an earlier call measured."""
+    show.say(f"{folder.root} is complete already; --overwrite makes it anew")
+    return measurements_of(folder.root)
 
 
 def several_seeds(recipe: Recipe, folder: RunFolder, resume: str, overwrite: bool, show: Display) -> dict[str, Any]:
@@ -74,13 +81,9 @@ def several_seeds(recipe: Recipe, folder: RunFolder, resume: str, overwrite: boo
     if resume not in ("auto", "never"):
         raise InputError("several seeds go on by themselves where they stopped; write --resume auto")
     seeds = range(recipe.seed, recipe.seed + recipe.seeds)
-    if (
-        not overwrite
-        and all((folder.seed(seed) / "measurements.json").exists() for seed in seeds)
-        and folder.measurements.exists()
-    ):
-        show.say(f"{folder.root} is complete already; --overwrite makes it anew")
-        return dict(json.loads(folder.measurements.read_text()))
+    wanted = [folder, *(RunFolder(folder.seed(seed)) for seed in seeds)]
+    if not overwrite and all(one.measurements.exists() for one in wanted):
+        return complete(folder, show)
     open_folder(recipe, folder, overwrite)
     for place, seed in enumerate(seeds):
         show.say(f"seed {seed}, {place + 1} of {recipe.seeds}")
@@ -88,8 +91,8 @@ def several_seeds(recipe: Recipe, folder: RunFolder, resume: str, overwrite: boo
         inside, _ = choose_folder(one, folder.seed(seed), "auto", False)
         one_seed(one, inside, None, False, place == 0, show)
     found = results.over_seeds(folder.root)
-    best = max(results.seed_runs(folder.root), key=lambda run: results.dev_score(run.root))
-    for student in best.root.glob("student*"):
+    best = max((place for _, place in seed_folders(folder.root)), key=results.dev_score)
+    for student in best.glob("student*"):
         shutil.copytree(student, folder.root / student.name, dirs_exist_ok=True)
     write_atomically(folder.measurements, json.dumps(found, indent=1).encode())
     return found
@@ -99,7 +102,7 @@ def tell(folder: RunFolder, found: dict[str, Any]) -> None:
     """The page of the run, and the student's model card."""
     made = folder.report.stat().st_mtime_ns if folder.report.exists() else 0
     if made < folder.measurements.stat().st_mtime_ns:
-        card = model_card(found, folder.recipe.read_text(), results.student_of(found))
+        card = model_card(found, folder.recipe.read_text(), main_student(found))
         write_atomically(folder.student / "README.md", card.encode())
         write_report([folder.root], folder.report)
 

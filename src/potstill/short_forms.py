@@ -12,6 +12,11 @@ PLAIN_METHOD = "soft_targets"
 KEY: dict[plugins.Kind, str] = {"methods": "name", "students": "build", "data": "make"}  # what names a thing in a table
 
 
+def made(kind: plugins.Kind, fields: dict[str, Any]) -> Any:
+    """The method, student or data maker that a recipe's table stands for."""
+    return plugins.make(kind, fields[KEY[kind]], {key: value for key, value in fields.items() if key != KEY[kind]})
+
+
 def parse_value(text: str) -> Any:
     """A TOML value (5e-5, true, [1, 2], "text"); anything else is a bare word."""
     try:

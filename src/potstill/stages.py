@@ -10,11 +10,12 @@ import numpy as np
 from accelerate import Accelerator
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from potstill import checkpoints, measure, plugins
+from potstill import checkpoints, measure, short_forms
 from potstill.anatomy import layer_count, width
 from potstill.building import build, reshape
 from potstill.checkpoints import Checkpoint
 from potstill.data import Context
+from potstill.data.sample import Sample
 from potstill.errors import InputError
 from potstill.examples import Examples
 from potstill.networks import torch_run
@@ -81,7 +82,7 @@ def train_stage(
     start_at: Path | None,
 ) -> float:
     """Train the models in place by one stage; returns the score on dev of the weights that were kept."""
-    method = plugins.make("methods", stage.method["name"], {k: v for k, v in stage.method.items() if k != "name"})
+    method = short_forms.made("methods", stage.method)
     asks = [
         method.wants(layer_count(model), teacher_layers(one.teacher, model))[1]
         for model, one in zip(models, data, strict=True)
@@ -115,8 +116,11 @@ def train_stage(
 
     scored_by = [metric_of(recipe, one) for one in data]
     watched = {"dev": [one.source(one.dev.scored, tokenizer, "dev") for one in data]}
-    if all(len(one.train.scored) for one in data):  # beside dev, so that over-fitting can be seen
-        watched["train"] = [one.source(sampled(one.train.scored), tokenizer, "train") for one in data]
+    learned = [source.examples.scored for source in sources]
+    if all(map(len, learned)):  # beside dev, so that over-fitting can be seen
+        watched["train"] = [
+            one.source(sampled(rows), tokenizer, "train") for one, rows in zip(data, learned, strict=True)
+        ]
 
     def score() -> dict[str, float]:
         means: dict[str, float] = {}
@@ -166,8 +170,7 @@ def made(stage: Stage, data: DataSet, asked: Wants, seed: int) -> Examples:
     """The stage's examples. Where the teacher is not asked, only labelled rows can teach."""
     examples = data.train
     for fields in stage.data:
-        maker = plugins.make("data", fields["make"], {k: v for k, v in fields.items() if k != "make"})
-        examples = maker.make(examples, Context(seed))
+        examples = short_forms.made("data", fields).make(examples, Context(seed))
     if asked == Wants():
         examples = examples.scored
     if not len(examples):
@@ -178,9 +181,8 @@ def made(stage: Stage, data: DataSet, asked: Wants, seed: int) -> Examples:
 
 
 def sampled(examples: Examples) -> Examples:
-    """A tenth of the training rows, 200 to 1000: enough for a curve, cheap beside the epoch."""
-    rows = min(len(examples), max(200, min(1000, len(examples) // 10)))
-    return examples.take(np.sort(np.random.default_rng(0).permutation(len(examples))[:rows]))
+    """A tenth of the rows that are learned from, 200 to 1000: enough for a curve, cheap beside the epoch."""
+    return Sample(rows=max(200, min(1000, len(examples) // 10))).make(examples, Context(0))
 
 
 def metric_of(recipe: Recipe, data: DataSet) -> str:

@@ -120,3 +120,9 @@ def add_weights(digest: xxhash.xxh3_128, model: PreTrainedModel) -> None:
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())
+
+
+def weights_hash(model: PreTrainedModel) -> str:
+    digest = xxhash.xxh3_128()
+    add_weights(digest, model)
+    return digest.hexdigest()

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 from potstill.recipe import Recipe
-from potstill.results import STUDENT, Said, quoted, spoken
+from potstill.results import STUDENT, Said, Spoken, spoken
 from potstill.significance import Difference, paired
+from potstill.wording import inside, quoted
 
 
 @dataclass(frozen=True)
@@ -25,17 +27,18 @@ class Found:
 
     def said(self, model: str = STUDENT) -> Said | None:
         """A model's answers on the first split that is quoted of the first data set."""
-        data = next(iter(self.told["metrics"]))
-        return spoken(self.folder, self.told).get((model, data, quoted(self.told, data)[0]))
+        data, split, _ = quoted(self.told)[0]
+        return self._spoken.get((model, data, split))
 
     def score(self, model: str = STUDENT) -> tuple[float, float] | None:
         """Mean and deviation over seeds of the metric that is chosen by, on the same split; in percent."""
-        data = next(iter(self.told["metrics"]))
-        metric, split = self.told["metrics"][data][0], quoted(self.told, data)[0]
-        one = self.told["models"].get(model, {})
-        quality = one.get("quality", {}).get(data, {}).get(split, {}).get(metric)
-        deviation = one.get("deviation", {}).get(data, {}).get(split, {}).get(metric, 0.0)
-        return None if quality is None else (100 * quality, 100 * deviation)
+        place = quoted(self.told)[0]
+        quality, deviation = (inside(self.told, "models", model, kind, *place) for kind in ("quality", "deviation"))
+        return None if quality is None else (100 * quality, 100 * (deviation or 0.0))
+
+    @cached_property
+    def _spoken(self) -> Spoken:
+        return spoken(self.folder, self.told)
 
 
 @dataclass(frozen=True)
