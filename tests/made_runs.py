@@ -164,7 +164,9 @@ def write_run(folder: Path, found: dict[str, Any], recipe: str | None = None, lo
     (folder / "measurements.json").write_text(json.dumps(found), encoding="utf-8")
     seeds = found.get("seeds", [0])
     for seed in seeds if logs else []:
-        write_logs((folder / f"seed-{seed}" if len(seeds) > 1 else folder) / "stages" / "0", seed)
+        part = folder / f"seed-{seed}" if len(seeds) > 1 else folder
+        write_logs(part / "stages" / "0", seed)
+        (part / "measurements.json").write_text(json.dumps(found), encoding="utf-8")
     return folder
 
 
