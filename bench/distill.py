@@ -39,7 +39,7 @@ from potstill import plugins
 from potstill import training as loop
 from potstill.anatomy import encoder_layers, parameters, width
 from potstill.batches import Source, epoch_order, view
-from potstill.examples import store, tokenise
+from potstill.examples import store
 from potstill.memory import Memory
 from potstill.recipe import Optimizer, Stage
 from potstill.rows import open_table
@@ -47,6 +47,7 @@ from potstill.signals import Wants
 from potstill.students import Context, Student
 from potstill.tasks import make_task
 from potstill.teacher import Teacher
+from potstill.tokens import tokenise
 from potstill.training import Step, Training, train
 
 SHARED = Path(__file__).parents[2] / "shared"
@@ -64,13 +65,13 @@ def read_rows(folder: Path, teacher: Student) -> Source:
     (folder / "rows.tsv").write_text("\n".join(lines[: ROWS + 1]) + "\n")
     task, _ = make_task(None, teacher.model.config, ["0", "1"], None, "rows.tsv")
     examples = store(open_table(folder / "rows.tsv"), task)
-    tokens = tokenise(examples, teacher.tokenizer, LENGTH)
+    tokens = tokenise(task, examples, teacher.tokenizer, LENGTH)
     return Source(task, examples, tokens, tokens)
 
 
 def padded(source: Source, rows: Iterable[int], length: int | None = None) -> dict[str, Tensor]:
     """A batch as a collator makes it: to `length`, or to the longest text."""
-    made = view(source.student, rows := np.array(rows)).inputs
+    made = view(source.task, source.student, rows := np.array(rows)).inputs
     room = (0, (length or 0) - made["input_ids"].shape[1])
     made = {name: pad(tensor, room) for name, tensor in made.items()} if length else dict(made)  # padding's id is 0
     return made | {"labels": torch.from_numpy(source.examples.targets[rows]).long()}

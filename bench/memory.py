@@ -20,7 +20,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrai
 
 from potstill import plugins
 from potstill.batches import Source
-from potstill.examples import store, tokenise
+from potstill.examples import store
 from potstill.memory import Memory
 from potstill.recipe import Stage
 from potstill.rows import open_table
@@ -28,6 +28,7 @@ from potstill.signals import Wants
 from potstill.students import Context, Student
 from potstill.tasks import make_task
 from potstill.teacher import Teacher
+from potstill.tokens import tokenise
 from potstill.training import Training, train
 
 ROWS, WORDS, ROUNDS = 320, 3000, 3
@@ -62,7 +63,7 @@ def main() -> None:
         teacher = made_up_teacher()
         task, _ = make_task(None, teacher.model.config, ["0", "1"], None, "rows.csv")
         examples = store(open_table(folder / "rows.csv"), task)
-        tokens = tokenise(examples, teacher.tokenizer, 64)
+        tokens = tokenise(task, examples, teacher.tokenizer, 64)
         source = Source(task, examples, tokens, tokens)
         student = plugins.make("students", "keep_layers", {"layers": 3}).build(
             teacher, Context(teacher, 0, lambda: iter(()))

@@ -114,7 +114,7 @@ def measurements(
         "seeds": list(range(seeds)),
         "metrics": {"task": list(metrics)},
         "labels": {"task": list(labels)},
-        "outcomes": {"task": "class"},
+        "tasks": {"task": "classify"},
         "models": {
             kind: model(kind, {one: value + 0.003 * at for at, one in enumerate(metrics)}, labels, seeds)
             for kind, value in quality.items()

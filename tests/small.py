@@ -14,7 +14,6 @@ import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import (
     AutoConfig,
-    AutoModelForSequenceClassification,
     BertTokenizer,
     DistilBertTokenizer,
     MPNetTokenizer,
@@ -23,7 +22,7 @@ from transformers import (
     RobertaTokenizer,
 )
 
-from potstill.students import Student
+from potstill.students import HEADS, Student
 
 torch.set_num_threads(1)  # for models as small as these, threads cost more than they bring
 
@@ -64,12 +63,74 @@ def write_csv(path: Path, rows: Iterable[Sequence[Any]], header: Sequence[str] =
         writer.writerows(rows)
 
 
+TAGS = ("B-BAD", "B-GOOD", "I-BAD", "I-GOOD", "O")
+LABELS = {"classify": ("negative", "positive"), "tag": TAGS, "answer": ("start", "end"), "choose": ("A", "B", "C")}
+
+
+def tagged(n: int, seed: int) -> list[dict[str, Any]]:
+    """Words with tags: good and bad ones are entities, of two words where they stand side by side."""
+    rows = []
+    for text, _ in sentences(n, seed):
+        words = text.split()
+        kinds = ["GOOD" if word in POSITIVE else "BAD" if word in NEGATIVE else "" for word in words]
+        tags = [
+            "O" if not kind else f"{'I' if place and kinds[place - 1] == kind else 'B'}-{kind}"
+            for place, kind in enumerate(kinds)
+        ]
+        rows.append({"tokens": words, "tags": tags})
+    return rows
+
+
+def questions(n: int, seed: int, longest: int = 70) -> list[dict[str, Any]]:
+    """Contexts of up to `longest` words with one good and one bad word; asked is where one of the two stands."""
+    chance = random.Random(seed)
+    rows = []
+    for place in range(n):
+        words = chance.choices(NEUTRAL, k=chance.randint(5, longest))
+        good, bad = chance.choice(POSITIVE), chance.choice(NEGATIVE)
+        for word in (good, bad):
+            words.insert(chance.randint(0, len(words)), word)
+        context, (kind, answer) = " ".join(words), (("good", good), ("bad", bad))[place % 2]
+        start = len(" ".join(words[: words.index(answer)])) + (words.index(answer) > 0)
+        answers = [{"text": answer, "answer_start": start}]
+        rows.append({"question": f"what was {kind} ?", "context": context, "answers": answers})
+    return rows
+
+
+def choices(n: int, seed: int) -> list[dict[str, Any]]:
+    """A text, and three words of which one is as good or as bad as the text."""
+    chance = random.Random(seed)
+    rows = []
+    for text, label in sentences(n, seed):
+        candidates = [
+            chance.choice(POSITIVE if label else NEGATIVE),
+            *chance.sample(NEGATIVE if label else POSITIVE, 2),
+        ]
+        right = candidates[0]
+        chance.shuffle(candidates)
+        answer = "ABC"[candidates.index(right)]
+        rows.append({"article": text, "question": "it was _ .", "options": candidates, "answer": answer})
+    return rows
+
+
+def write_task(path: Path, task: str, n: int, seed: int) -> Path:
+    """Rows of a task as JSON lines; of classification as CSV."""
+    if task == "classify":
+        write_csv(path.with_suffix(".csv"), sentences(n, seed))
+        return path.with_suffix(".csv")
+    rows = {"tag": tagged, "answer": questions, "choose": choices}[task](n, seed)
+    path = path.with_suffix(".jsonl")
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    return path
+
+
 def small_model(
     architecture: str,
     layers: int = 4,
     width: int = 32,
     labels: Sequence[str] = ("negative", "positive"),
     seed: int = 0,
+    head: str = "SequenceClassification",
 ) -> Student:
     """A random classifier with a trained tokenizer, its special tokens where the real ones have them."""
     tokenizer = small_tokenizer(architecture)
@@ -95,7 +156,8 @@ def small_model(
     config.problem_type = "single_label_classification" if len(labels) > 1 else "regression"
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = AutoModelForSequenceClassification.from_config(config)
+        model = HEADS[head].from_config(config)
+    model.config.architectures = [type(model).__name__]
     return Student(model.eval(), tokenizer)
 
 

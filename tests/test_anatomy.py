@@ -73,7 +73,7 @@ def test_dropout_is_in_the_config_as_well(architecture):
     """A model made anew from the config draws the same masks as the one that was changed."""
     student = small_model(architecture)
     anatomy.set_dropout(student.model, 0.3)
-    again = stock_model(student.model.config, student.model.state_dict())
+    again = stock_model(student.model, student.model.config, student.model.state_dict())
     drawn = []
     for model in (student.model, again):
         torch.manual_seed(5)

@@ -11,31 +11,33 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedModel
-from world import METHODS, World, loss_and_norm, make_world
+from world import CASES, World, loss_and_norm, make_world
 
 from potstill.anatomy import set_dropout
 from potstill.training import train
 
 SHAPES = {"same width": {}, "other width": {"width": 16}}
 
+each_case = pytest.mark.parametrize(("method", "task"), CASES)
+
 
 @pytest.fixture(params=SHAPES.values(), ids=SHAPES.keys())
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
-    made = make_world(tmp_path, **request.param)
+def world(request: pytest.FixtureRequest, task: str, tmp_path: Path) -> World:
+    made = make_world(tmp_path, task=task, **request.param)
     set_dropout(made.student.model, 0.0)
     return made
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_memory_says_what_the_live_teacher_says(method: str, world: World) -> None:
+@each_case
+def test_memory_says_what_the_live_teacher_says(method: str, task: str, world: World) -> None:
     live = loss_and_norm(world.training(method, world.live()))
     remembered = loss_and_norm(world.training(method, world.remembering()))
     assert remembered == pytest.approx(live, rel=1e-6, abs=1e-6)
     assert live[1] > 0
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_cutting_a_step_into_micro_batches_changes_nothing(method: str, world: World) -> None:
+@each_case
+def test_cutting_a_step_into_micro_batches_changes_nothing(method: str, task: str, world: World) -> None:
     """One of eight, two of four, eight of one: the same loss and gradient, though lengths differ."""
     teacher = world.remembering()
     step = np.arange(8)
@@ -48,8 +50,8 @@ def test_cutting_a_step_into_micro_batches_changes_nothing(method: str, world: W
     assert ones == pytest.approx(whole, rel=1e-5)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_padding_changes_nothing(method: str, world: World) -> None:
+@each_case
+def test_padding_changes_nothing(method: str, task: str, world: World) -> None:
     """A short text beside a long one gives what both give alone."""
     lengths = world.source().lengths
     pair = np.array([int(lengths.argmin()), int(lengths.argmax())])
@@ -59,29 +61,31 @@ def test_padding_changes_nothing(method: str, world: World) -> None:
     assert padded == pytest.approx(alone, rel=1e-5)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@each_case
 @settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(order=st.permutations(range(8)))
-def test_each_example_keeps_its_own_answers_however_shuffled(method: str, order: list[int], world: World) -> None:
+def test_each_example_keeps_its_own_answers_however_shuffled(
+    method: str, task: str, order: list[int], world: World
+) -> None:
     teacher = world.remembering()
     plain = loss_and_norm(world.training(method, teacher), np.arange(8))
     shuffled = loss_and_norm(world.training(method, teacher), np.array(order))
     assert shuffled == pytest.approx(plain, rel=1e-5)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_training_lowers_the_loss(method: str, tmp_path: Path) -> None:
-    world = make_world(tmp_path)
+@each_case
+def test_training_lowers_the_loss(method: str, task: str, tmp_path: Path) -> None:
+    world = make_world(tmp_path, task=task)
     steps = list(train(world.training(method, world.remembering(), epochs=12.0, optimizer={"rate": 2e-3})))
     first, last = np.mean([s.loss for s in steps[:6]]), np.mean([s.loss for s in steps[-6:]])
     assert last < first
     assert all(math.isfinite(step.gradient_norm) for step in steps)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_second_epoch_has_dropout_as_the_first(method: str, tmp_path: Path) -> None:
+@each_case
+def test_a_second_epoch_has_dropout_as_the_first(method: str, task: str, tmp_path: Path) -> None:
     """Scoring dev leaves evaluation mode behind: the model must be found in training mode at every step."""
-    world = make_world(tmp_path)
+    world = make_world(tmp_path, task=task)
     training = world.training(method, world.remembering(), epochs=2.0)
     seen: list[bool] = []
     model: PreTrainedModel = world.student.model
@@ -96,13 +100,13 @@ def test_a_second_epoch_has_dropout_as_the_first(method: str, tmp_path: Path) ->
     assert len(seen) == 12 and all(seen)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_stopped_run_goes_on_to_the_same_bits(method: str, tmp_path: Path) -> None:
+@each_case
+def test_a_stopped_run_goes_on_to_the_same_bits(method: str, task: str, tmp_path: Path) -> None:
     """Dropout and accumulation on, stopped in mid-epoch, at every third step."""
     from potstill import checkpoints
 
     (tmp_path / "whole").mkdir()
-    world = make_world(tmp_path / "whole", width=16)
+    world = make_world(tmp_path / "whole", width=16, task=task)
     start = {name: tensor.clone() for name, tensor in world.student.model.state_dict().items()}
     options = {"epochs": 2.0, "tokens": 60, "keep": "last"}
     whole = list(train(world.training(method, world.remembering(), **options)))

@@ -344,7 +344,7 @@ def test_padding_keeps_its_id_where_positions_hang_on_it():
     model = small_model("roberta").model
     config = copy.deepcopy(model.config)
     config.pad_token_id, config.max_position_embeddings = 450, 64 + 451
-    start = Student(students.stock_model(config, None), tokenizer)
+    start = Student(students.stock_model(model, config, None), tokenizer)
     trimmed = TrimVocabulary().build(start, context(start))
     assert trimmed.tokenizer.pad_token_id == 450
     assert len(trimmed.tokenizer) < len(tokenizer)

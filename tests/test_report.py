@@ -161,7 +161,7 @@ def test_an_old_folder_is_shown_as_far_as_it_goes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("metrics", [("pearson", "spearman", "mean_of_both"), ("f1_micro", "f1_macro", "exact")])
 def test_values_and_label_sets(tmp_path: Path, metrics: tuple[str, ...]) -> None:
     found = measurements(labels=() if metrics[0] == "pearson" else ("a", "b", "c"), metrics=metrics)
-    found["outcomes"]["task"] = "value" if metrics[0] == "pearson" else "classes"
+    found["tasks"]["task"] = "regress" if metrics[0] == "pearson" else "multilabel"
     if metrics[0] == "f1_micro":
         found["disagreements"]["task"][0] |= {"label": ["a", "b"], "teacher": ["a", "b"], "student": []}
     page = page_of(tmp_path, found)

@@ -103,7 +103,7 @@ def made_run(folder: Path, name: str, right: Iterable[np.ndarray], seeds: int = 
         logits = np.stack([rows * 2.0 - 1, 1 - rows * 2.0], 1).astype(np.float32)
         quality = {"task": {"test": {"accuracy": float(rows.mean())}}}
         told = {"name": name, "seeds": [seed], "metrics": {"task": ["accuracy"]}, "labels": {"task": ["no", "yes"]}}
-        told |= {"outcomes": {"task": "class"}, "models": {"distilled": {"quality": quality}}}
+        told |= {"tasks": {"task": "classify"}, "models": {"distilled": {"quality": quality}}}
         write_answers(
             place / "answers.safetensors", {("distilled", "task", "test"): logits, ("targets", "task", "test"): gold}
         )

@@ -8,25 +8,37 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from small import sentences, small_model, write_csv
+from small import LABELS, small_model, write_task
 from transformers import PreTrainedModel
 
 from potstill import plugins
 from potstill.anatomy import layer_count
 from potstill.batches import Source, epoch_order, step_batches
-from potstill.examples import Examples, store, tokenise
+from potstill.examples import Examples, store
 from potstill.listening import Bridges
 from potstill.memory import Memory
 from potstill.methods import Method
+from potstill.prepare import labels_of
 from potstill.recipe import Stage
 from potstill.rows import open_table
 from potstill.students import Context, Student
 from potstill.tasks import Task, make_task
+from potstill.tasks.matching import KINDS
 from potstill.teacher import Teacher
+from potstill.tokens import tokenise
 from potstill.training import Training, gradients, make_bridges, teacher_layers
 
 CPU = torch.device("cpu")
 METHODS = plugins.names("methods")
+TASKS: dict[str, type[Task]] = {"classify": Task, **KINDS}
+OUTCOMES = {"classify": "class", "tag": "class", "answer": "span", "choose": "class"}
+
+
+def fits(method: str, task: str) -> bool:
+    return OUTCOMES[task] in getattr(plugins.make("methods", method, {}), "outcomes", OUTCOMES.values())
+
+
+CASES = [(method, task) for task in TASKS for method in METHODS if fits(method, task)]
 
 
 @dataclass
@@ -41,8 +53,8 @@ class World:
 
     def source(self, examples: Examples | None = None) -> Source:
         examples = self.examples if examples is None else examples
-        ours = tokenise(examples, self.student.tokenizer, 64)
-        return Source(self.task, examples, ours, tokenise(examples, self.teacher.tokenizer, 64))
+        ours = tokenise(self.task, examples, self.student.tokenizer, 64)
+        return Source(self.task, examples, ours, tokenise(self.task, examples, self.teacher.tokenizer, 64))
 
     def remembering(self, name: str = "memory") -> Teacher:
         return Teacher(self.teacher.model, Memory(self.folder / name), CPU)
@@ -71,17 +83,21 @@ class World:
 
 
 def make_world(
-    folder: Path, layers: int = 2, width: int | None = None, rows: int = 48, architecture: str = "bert"
+    folder: Path,
+    layers: int = 2,
+    width: int | None = None,
+    rows: int = 48,
+    architecture: str = "bert",
+    task: str = "classify",
 ) -> World:
     """`width` other than the teacher's 32 makes bridges necessary."""
-    write_csv(folder / "train.csv", sentences(rows, seed=1))
-    table = open_table(folder / "train.csv")
-    teacher = small_model(architecture, seed=3)
-    task, _ = make_task(None, teacher.model.config, ["0", "1"], None, "train.csv")
+    table = open_table(write_task(folder / "train", task, rows, seed=1))
+    teacher = small_model(architecture, seed=3, labels=LABELS[task], head=TASKS[task].head)
+    made, _ = make_task(None, teacher.model.config, labels_of(table), None, "train", table.form, table.choices)
     context = Context(start=teacher, seed=0, texts=lambda: iter(()))
     fields = {"layers": layers} if width is None else {"layers": layers, "width": width, "heads": 4}
     student = plugins.make("students", "keep_layers" if width is None else "fresh", fields).build(teacher, context)
-    return World(teacher, student, task, store(table, task), folder)
+    return World(teacher, student, made, store(table, made), folder)
 
 
 def loss_and_norm(training: Training, step: Any = None, seed_step: int = 0) -> tuple[float, float]:

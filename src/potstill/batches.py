@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 import xxhash
 from torch import Tensor
 
-from potstill.examples import Examples, Tokens
+from potstill.examples import Examples
 from potstill.signals import Batch, Over, View, nothing
 from potstill.tasks import Task
+from potstill.tokens import Tokens, ranges
 
 WINDOW = (
     64  # batches whose rows are sorted by length together: long enough for little padding, short enough to stay mixed
@@ -51,12 +53,33 @@ def cut(positions: np.ndarray, lengths: np.ndarray, tokens: int) -> list[np.ndar
     return pieces
 
 
-def view(tokens: Tokens, rows: np.ndarray) -> View:
-    """Rows of an examples folder, padded to the longest of them."""
-    lengths = tokens.lengths(rows)
+def window_keys(keys: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Keys of all sequences of examples with these keys; the first sequence has the example's own."""
+    parts = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    return _part_keys(np.repeat(keys, counts), parts, 0x9E3779B97F4A7C15)
+
+
+def place_keys(keys: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Keys of places, given the row of each in order; the first place of a row has the row's own."""
+    firsts = np.searchsorted(rows, rows)  # rows ascend: the first place of the same row
+    return _part_keys(keys[rows], np.arange(len(rows)) - firsts, 0xC2B2AE3D27D4EB4F)
+
+
+def _part_keys(keys: np.ndarray, parts: np.ndarray, salt: int) -> np.ndarray:
+    """The key itself for part 0, else a mix of both (the finisher of SplitMix64)."""
+    mixed = keys.astype(np.uint64) + parts.astype(np.uint64) * np.uint64(salt)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return np.where(parts == 0, keys, (mixed ^ (mixed >> np.uint64(31))).astype(np.int64))
+
+
+def view(task: Task, tokens: Tokens, rows: np.ndarray) -> View:
+    """Rows of an examples folder, their sequences padded to the longest of them."""
+    sequences = tokens.sequences(rows)
+    lengths = tokens.sizes(sequences)
     columns = np.arange(int(lengths.max()))
     real = columns < lengths[:, None]
-    places = (tokens.offsets[rows][:, None] + columns)[real]  # in the flat files
+    places = (tokens.offsets[sequences][:, None] + columns)[real]  # in the flat files
     ids = np.full(real.shape, tokens.padding, np.int64)
     segments = np.zeros(real.shape, np.int64)
     ids[real], segments[real] = tokens.ids[places], tokens.segments[places]
@@ -65,8 +88,9 @@ def view(tokens: Tokens, rows: np.ndarray) -> View:
         "attention_mask": torch.from_numpy(real.astype(np.int64)),
         "token_type_ids": torch.from_numpy(segments),
     }
-    at = torch.stack([torch.arange(len(rows)), torch.zeros(len(rows), dtype=torch.long)], 1)
-    return View({name: made[name] for name in tokens.names}, torch.from_numpy(real), at)
+    at, layout = task.places(tokens, rows)
+    arranged = nothing() if layout is None else torch.from_numpy(layout)
+    return View({name: made[name] for name in tokens.names}, torch.from_numpy(real), torch.from_numpy(at), arranged)
 
 
 @dataclass(frozen=True)
@@ -84,23 +108,35 @@ class Source:
 
     @property
     def lengths(self) -> np.ndarray:
-        """(n,) tokens of each example in the student's reading."""
+        """(n,) padded tokens of each example in the student's reading."""
         return self.student.lengths(self.examples.index)
+
+    @cached_property
+    def readings(self) -> tuple[Tokens, Tokens]:
+        """The student's and the teacher's, with the same predictions in both."""
+        if self.teacher is self.student:
+            return self.student, self.teacher
+        return self.task.aligned(self.student, self.teacher)
 
     def batch(self, positions: np.ndarray, counts: dict[Over, int]) -> Batch:
         """Positions count among the examples; `counts` are the whole step's."""
         rows = self.examples.index[positions]
-        reading = view(self.student, rows)
-        targets = torch.from_numpy(self.examples.targets[rows])
+        ours, theirs = self.readings
+        reading = view(self.task, ours, rows)
+        predictions, sequences = self.task.predictions(ours, rows), ours.counts(rows)
+        # of a row with several predictions each belongs to one sequence, in turn; several candidates make one
+        owners = np.repeat(np.arange(sequences.sum()), np.repeat(predictions // sequences, sequences))
+        firsts = np.cumsum(sequences) - sequences
+        owners = owners if len(owners) == predictions.sum() else firsts
+        taught = np.ones(len(rows), np.bool_) if self.answered is None else np.asarray(self.answered[rows])
         return Batch(
-            keys=torch.from_numpy(self.examples.keys[rows]),
+            keys=torch.from_numpy(window_keys(np.asarray(self.examples.keys[rows]), sequences)),
             student=reading,
-            teacher=reading if self.teacher is self.student else view(self.teacher, rows),
-            targets=targets,
-            labelled=torch.from_numpy(self.examples.labelled[rows]),
-            taught=torch.ones(len(rows), dtype=torch.bool)
-            if self.answered is None
-            else torch.from_numpy(self.answered[rows]),
+            teacher=reading if theirs is ours else view(self.task, theirs, rows),
+            targets=torch.from_numpy(self.task.targets(self.examples, ours, rows)),
+            labelled=torch.from_numpy(np.repeat(np.asarray(self.examples.labelled[rows]), predictions)),
+            owners=torch.from_numpy(owners),
+            taught=torch.from_numpy(np.repeat(taught, sequences)),
             counts=counts,
             outcome=self.task.outcome,
             class_weights=nothing() if self.class_weights is None else self.class_weights,
@@ -108,12 +144,13 @@ class Source:
 
     def count(self, positions: np.ndarray) -> dict[Over, int]:
         rows = self.examples.index[positions]
-        labelled = int(self.examples.labelled[rows].sum())
+        ours, _ = self.readings
+        predictions, sequences = self.task.predictions(ours, rows), ours.sequences(rows)
         return {
-            "examples": len(rows),
-            "predictions": len(rows),
-            "labelled": labelled,
-            "tokens": int(self.student.lengths(rows).sum()),
+            "examples": len(sequences),
+            "predictions": int(predictions.sum()),
+            "labelled": int(predictions[np.asarray(self.examples.labelled[rows])].sum()),
+            "tokens": int(ours.sizes(sequences).sum()),
         }
 
     def in_order(self, tokens: int) -> Iterator[tuple[np.ndarray, Batch]]:
@@ -133,7 +170,9 @@ def occurring(sources: Sequence[Source], vocabulary: int) -> np.ndarray:
     for source in sources:
         found[source.student.padding] = True
         for begin in range(0, len(source.examples), 4096):
-            found[view(source.student, source.examples.index[begin : begin + 4096]).inputs["input_ids"].numpy()] = True
+            sequences = source.student.sequences(source.examples.index[begin : begin + 4096])
+            places = ranges(source.student.offsets[sequences], source.student.offsets[sequences + 1])
+            found[source.student.ids[places]] = True
     return found
 
 

@@ -15,14 +15,14 @@ from potstill.batches import mix
 from potstill.errors import InputError
 from potstill.prepare import DataSet
 from potstill.recipe import Recipe, Stage
-from potstill.students import Context, Student, load_student
+from potstill.students import Context, Student, begin_from
 
 
 def build(recipe: Recipe, data: list[DataSet]) -> tuple[list[PreTrainedModel], PreTrainedTokenizerBase]:
     """The student before its first stage: one model per data set, all with the first one's encoder."""
     first = data[0]
     if recipe.start is not None or first.taught_by is None:
-        begin = load_student(str(recipe.start), first.task.labels, first.task.problem, recipe.seed)
+        begin = begin_from(str(recipe.start), first.task, recipe.seed)
     else:
         begin = Student(copy.deepcopy(first.taught_by.model).requires_grad_(True), first.taught_by.tokenizer)
     name_classes(begin.model, first)
@@ -60,7 +60,8 @@ def reshape(
 def further_head(first: PreTrainedModel, data: DataSet, seed: int) -> PreTrainedModel:
     """A stock model for another data set on the first one's encoder; its head is new."""
     config = copy.deepcopy(first.config)
-    config.num_labels = data.task.classes
+    if data.task.names_outputs:
+        config.num_labels = data.task.classes
     with torch.random.fork_rng():
         torch.manual_seed(mix(seed, data.name, "head"))
         model: PreTrainedModel = type(first)(config)
@@ -71,6 +72,7 @@ def further_head(first: PreTrainedModel, data: DataSet, seed: int) -> PreTrained
 
 def name_classes(model: PreTrainedModel, data: DataSet) -> None:
     """The task's names in the config, so that every reader of the student's folder knows what its outputs mean."""
-    model.config.id2label = dict(enumerate(data.task.labels))
-    model.config.label2id = {label: number for number, label in enumerate(data.task.labels)}
+    if data.task.names_outputs:
+        model.config.id2label = dict(enumerate(data.task.labels))
+        model.config.label2id = {label: number for number, label in enumerate(data.task.labels)}
     model.config.problem_type = data.task.problem

@@ -59,6 +59,32 @@ def model_card(measurements: dict[str, Any], recipe_toml: str, model: str = "dis
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
+HUB_TASKS = {"tag": "token-classification", "answer": "question-answering", "choose": "multiple-choice"}
+USES = {  # task: code, and what to know of it
+    "tag": (
+        """from transformers import pipeline
+
+tag = pipeline("token-classification", model="path/to/this/folder", aggregation_strategy="first")
+tag("A text with names in it .")""",
+        "It was measured on words that were split beforehand, each read at its first piece; `first` does the same.",
+    ),
+    "answer": (
+        """from potstill import predict
+
+for answer in predict("path/to/this/folder", [("a question ?", "A long context with the answer in it .")]):
+    print(answer["answer"], answer["probability"])""",
+        "`AutoModelForQuestionAnswering` loads it too; then windows and the best span are left to you.",
+    ),
+    "choose": (
+        """from potstill import predict
+
+asked = {"text": "A passage .", "question": "it was _ .", "choices": ["wet", "dry"]}
+print(next(predict("path/to/this/folder", [asked]))["candidate"])""",
+        "`AutoModelForMultipleChoice` loads it too: give (question, candidates, tokens).",
+    ),
+}
+
+
 def parsed(recipe_toml: str) -> dict[str, Any]:
     try:
         return tomllib.loads(recipe_toml)
@@ -72,7 +98,7 @@ def front_matter(found: dict[str, Any], recipe: dict[str, Any], model: str) -> s
     tags = ["potstill", "knowledge-distillation"] if model.startswith("distilled") else ["potstill"]
     values: dict[str, Any] = {
         "library_name": "transformers",
-        "pipeline_tag": "text-classification",
+        "pipeline_tag": hub_task(found),
         "tags": tags,
         **({"base_model": base} if base else {}),
         "metrics": list(
@@ -87,6 +113,15 @@ def front_matter(found: dict[str, Any], recipe: dict[str, Any], model: str) -> s
         values["model-index"] = [{"name": clean(found.get("name") or "student"), "results": results}]
     lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in values.items() if value]
     return "\n".join(["---", *lines, "---"])
+
+
+def hub_task(found: Mapping[str, Any]) -> str:
+    """What the hub calls the task; a run's data sets have one and the same."""
+    return next((HUB_TASKS[one] for one in task_names(found) if one in HUB_TASKS), "text-classification")
+
+
+def task_names(found: Mapping[str, Any]) -> set[str]:
+    return set(map(str, within(found, "tasks").values()))
 
 
 def base_model(recipe: Mapping[str, Any]) -> str | None:
@@ -111,7 +146,7 @@ def model_index(found: dict[str, Any], model: str) -> list[dict[str, Any]]:
                 name = clean(data)
                 results.append(
                     {
-                        "task": {"type": "text-classification"},
+                        "task": {"type": hub_task(found)},
                         "dataset": {"name": name, "type": name, "split": clean(split)},
                         "metrics": scores,
                     }
@@ -135,23 +170,21 @@ def what_it_is(found: dict[str, Any], model: str) -> str:
 
 
 def label_list(found: dict[str, Any], data: str) -> str:
-    labels = inside(found, "labels", data)
+    labels = inside(found, "labels", data) if inside(found, "tasks", data) not in ("answer", "choose") else None
     return ", ".join(safe(label) for label in labels) if isinstance(labels, list) and len(labels) > 1 else ""
 
 
 def how_to_use(found: dict[str, Any]) -> str:
-    """The call that gives what was measured: values need no softmax, and label sets need all labels."""
-    outcomes = set(map(str, within(found, "outcomes").values()))
-    more = ', function_to_apply="none"' if "value" in outcomes else ", top_k=None" if "classes" in outcomes else ""
-    note = '\n\nA pair of texts is given as `{"text": …, "text_pair": …}`.'
-    return f"""## Use
-
-```python
-from transformers import pipeline
-
-classify = pipeline("text-classification", model="path/to/this/folder"{more})
-classify("a text")
-```{note}"""
+    """The call that gives what was measured."""
+    names = task_names(found)
+    lines = next((USES[one] for one in USES if one in names), None)
+    if lines is None:  # values need no softmax, and label sets need all labels
+        more = ', function_to_apply="none"' if "regress" in names else ", top_k=None" if "multilabel" in names else ""
+        call = f'classify = pipeline("text-classification", model="path/to/this/folder"{more})'
+        note = 'A pair of texts is given as `{"text": …, "text_pair": …}`.'
+        lines = (f'from transformers import pipeline\n\n{call}\nclassify("a text")', note)
+    code, note = lines
+    return f"## Use\n\n```python\n{code}\n```\n\n{note}"
 
 
 def figures(found: dict[str, Any]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +17,7 @@ from potstill.errors import InputError, TrainingError
 from potstill.interrupts import Interrupted
 from potstill.options import (
     BatchSize,
+    Choices,
     Dev,
     Device,
     Epochs,
@@ -96,6 +96,7 @@ def distill(
     pair: Pair = None,
     label: Label = None,
     labels: Labels = None,
+    choices: Choices = None,
     task: TaskOption = None,
     epochs: Epochs = None,
     batch: BatchSize = None,
@@ -125,7 +126,7 @@ def distill(
         "stage.0.method": ("--method", method),
         "baseline": ("--no-baseline", False if no_baseline else None),
         "force": ("--force", True if force else None),
-        **data_flags(train, dev, test, text, pair, label, labels, task),
+        **data_flags(train, dev, test, text, pair, label, labels, choices, task),
         **training_flags(epochs, batch, rate, length, seed, seeds, device, tracker),
     }
     _run(recipe, flags, set_, out, resume, overwrite, quiet)
@@ -145,6 +146,7 @@ def finetune(
     pair: Pair = None,
     label: Label = None,
     labels: Labels = None,
+    choices: Choices = None,
     task: TaskOption = None,
     epochs: Epochs = None,
     batch: BatchSize = None,
@@ -169,7 +171,7 @@ def finetune(
     flags = {
         "stage.0.method": ("finetune", "hard_labels"),
         "grid": ("--rate", {"optimizer.rate": rates} if len(rates) > 1 else None),
-        **data_flags(train, dev, test, text, pair, label, labels, task),
+        **data_flags(train, dev, test, text, pair, label, labels, choices, task),
         **training_flags(epochs, batch, rates[0] if len(rates) == 1 else None, length, seed, seeds, device, tracker),
     }
     _run(recipe, flags, set_, out, resume, overwrite, quiet, encoder=model)
@@ -177,9 +179,10 @@ def finetune(
 
 @app.command()
 def predict(
-    model: Annotated[str, typer.Argument(help="A student's folder, or any classifier's.")],
+    model: Annotated[str, typer.Argument(help="A student's folder, or any model's of a task that is known here.")],
     file: Annotated[
-        str | None, typer.Argument(help="Rows to answer; without it, one text per line of standard input.")
+        str | None,
+        typer.Argument(help="Rows to answer; without it, a text or a JSON object per line of standard input."),
     ] = None,
     text: Text = None,
     pair: Pair = None,
@@ -189,18 +192,12 @@ def predict(
 
     echo "a stirring , funny film" | potstill predict runs/x/student
     """
+    from potstill.predict import asked_in
     from potstill.predict import predict as answers
-    from potstill.rows import Columns, open_table
+    from potstill.rows import Columns
 
-    def texts() -> Iterator[str | tuple[str, str]]:
-        if file is None:
-            for line in sys.stdin.buffer:
-                yield line.decode("utf-8", "replace").rstrip("\r\n")
-        else:
-            for row in open_table(file, Columns(text, pair)).rows():
-                yield row.text if row.pair is None else (row.text, row.pair)
-
-    for one in answers(model, texts(), length):
+    lines = (line.decode("utf-8", "replace").rstrip("\r\n") for line in sys.stdin.buffer)
+    for one in answers(model, asked_in(file, Columns(text, pair)) if file else lines, length):
         print(json.dumps(one, ensure_ascii=False), flush=file is None)
 
 
@@ -215,6 +212,7 @@ def measure(
     pair: Pair = None,
     label: Label = None,
     labels: Labels = None,
+    choices: Choices = None,
     length: Length = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
@@ -225,9 +223,8 @@ def measure(
     from potstill.predict import measure_models
     from potstill.rows import Columns
 
-    found = measure_models(
-        models, data, Columns(text, pair, columns_of(label)), labels.split(",") if labels else None, length or 128
-    )
+    columns = Columns(text, pair, columns_of(label), choices=columns_of(choices))
+    found = measure_models(models, data, columns, labels.split(",") if labels else None, length or 128)
     if as_json:
         print(json.dumps(found, indent=1, ensure_ascii=False))
     else:
@@ -260,9 +257,9 @@ def export(
     from potstill.rows import Columns, open_table
     from potstill.students import load_student
 
-    texts = [row.text for row in islice(open_table(data, Columns(text)).rows(), 2000)] if data else []
-    checked = form.export(load_student(model), folder, texts)
-    where = f"{len(texts)} rows of {data}" if texts else "random rows"
+    rows = [(row.text, row.pair) for row in islice(open_table(data, Columns(text)).rows(), 2000)] if data else []
+    checked = form.export(load_student(model), folder, rows)
+    where = f"{len(rows)} rows of {data}" if rows else "random rows"
     size = checked.file.stat().st_size / 1e6
     found = f"same answer {100 * checked.agreement:.1f} %, largest difference of a logit {checked.difference:.1e}"
     print(f"{checked.file}: {size:.1f} MB; on {where}: {found}")

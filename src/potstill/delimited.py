@@ -42,6 +42,7 @@ INSIDE = re.compile(r'[^"]*(?:""[^"]*)*')  # what may stand between an opening a
 
 Lines = Iterator[tuple[int, str]]  # 1-based number, the line with its line break
 Records = Iterator[tuple[int, dict[str, object]]]  # line on which the record begins, values by column
+PLACE = "\x00place"  # key of a record whose file and line are others than those of its source
 
 
 class Record(NamedTuple):
@@ -55,7 +56,7 @@ class QuoteError(InputError):
     """A quote that is not closed, or is closed in the middle of a cell."""
 
 
-def text_lines(path: Path, source: str) -> Lines:
+def text_lines(path: Path, source: str, longest: int = LONGEST) -> Lines:
     """The lines of a UTF-8 file, gzipped or not, without its byte order mark; anything else is refused at its line."""
     number = expanded = 0
     try:
@@ -63,7 +64,7 @@ def text_lines(path: Path, source: str) -> Lines:
             compressed = file.read(2) == b"\x1f\x8b"
         allowed = min(EXPANDED, max(HARMLESS, EXPANSION * path.stat().st_size)) if compressed else None
         with gzip.open(path, "rb") if compressed else path.open("rb") as file:
-            while raw := file.readline(LONGEST + 1):
+            while raw := file.readline(longest + 1):
                 number += 1
                 expanded += len(raw)
                 if number == 1:
@@ -72,9 +73,9 @@ def text_lines(path: Path, source: str) -> Lines:
                 if allowed is not None and expanded > allowed:
                     reason = f"the compressed file grows to more than {allowed:,} bytes, like a decompression bomb"
                     raise InputError(f"{source}:{number}: {reason}; unpack it yourself if you trust it")
-                if len(raw) > LONGEST:
+                if len(raw) > longest:
                     raise InputError(
-                        f"{source}:{number}: the line is longer than {LONGEST:,} bytes; cut the text into parts"
+                        f"{source}:{number}: the line is longer than {longest:,} bytes; cut the text into parts"
                     )
                 try:
                     line = raw.decode("utf-8")
@@ -105,6 +106,10 @@ def refuse_foreign(head: bytes, source: str) -> None:
     for zeros, letters in ((even, odd), (odd, even)):
         if len(head) >= 8 and b"\x00" not in letters and zeros.count(b"\x00") > 0.8 * len(zeros):
             raise InputError(f"{source}:1: this is in UTF-16, not UTF-8 text; save it as UTF-8")
+
+
+def shown(value: object) -> str:
+    return repr(value) if len(repr(value)) <= 60 else repr(value)[:60] + "..."
 
 
 def speakable(text: str) -> str:

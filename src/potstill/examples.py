@@ -1,4 +1,4 @@
-"""Rows as examples: read and tokenised once, memory-mapped ever after, cut into batches by a function of the seed.
+"""Rows as examples: read once, memory-mapped ever after.
 
 A folder of examples holds one flat binary file per column. Nothing in memory grows with the text; only positions and
 lengths (a few bytes per row) are held while an epoch is laid out.
@@ -7,24 +7,23 @@ lengths (a few bytes per row) are held while an epoch is laid out.
 from __future__ import annotations
 
 import json
-import secrets
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xxhash
-from transformers import PreTrainedTokenizerBase
 
 from potstill import paths
+from potstill.column_files import ColumnFiles, column
 from potstill.errors import InputError
-from potstill.files import TEMPORARY, write_atomically
 from potstill.rows import Row, Table
-from potstill.tasks import Task
+
+if TYPE_CHECKING:
+    from potstill.tasks import Task
 
 CHUNK = 1000  # rows read and tokenised at once
 FORMAT = 1  # of the folders below; a new number makes old ones be made again
@@ -54,28 +53,40 @@ class Examples:
     def meta(self) -> dict[str, Any]:
         return dict(json.loads((self.folder / "meta.json").read_text()))
 
-    def column(self, name: str, dtype: Any, width: int = 1) -> np.ndarray:
-        """(rows of the folder,) or (rows, width), memory-mapped."""
-        path = self.folder / f"{name}.bin"
-        flat = np.memmap(path, dtype=dtype, mode="r") if path.stat().st_size else np.empty(0, dtype)
-        return flat.reshape(-1, width) if width > 1 else flat
-
     @cached_property
     def keys(self) -> np.ndarray:
-        return self.column("keys", np.int64)
+        return column(self.folder, "keys", np.int64)
 
     @cached_property
     def targets(self) -> np.ndarray:
-        return self.column("targets", np.float32, self.meta["target_width"])
+        """(rows of the folder,) or (rows, width); flat where rows have targets of many lengths, see `gold`."""
+        return column(self.folder, "targets", np.float32, self.meta["target_width"] or 1)
+
+    @cached_property
+    def target_offsets(self) -> np.ndarray:
+        return column(self.folder, "target_offsets", np.int64)
+
+    @cached_property
+    def answers(self) -> np.ndarray:
+        """(rows of the folder, classes) logits that the file carries; NaN where it has none."""
+        return column(self.folder, "answers", np.float32).reshape(len(self.keys), -1)
 
     @cached_property
     def labelled(self) -> np.ndarray:
-        return self.column("labelled", np.bool_)
+        return column(self.folder, "labelled", np.bool_)
 
     @property
     def scored(self) -> Examples:
         """Those with a label: only they can be scored."""
         return self.take(np.flatnonzero(self.labelled[self.index]))
+
+    def gold(self, row: int) -> np.ndarray | None:
+        """The targets of a row of the folder; None without a label."""
+        if not self.labelled[row]:
+            return None
+        if self.meta["target_width"]:
+            return np.asarray(self.targets[row])
+        return np.asarray(self.targets[self.target_offsets[row] : self.target_offsets[row + 1]])
 
     def texts(self) -> Iterator[tuple[str, str | None]]:
         for row in self.index:
@@ -90,61 +101,31 @@ class Examples:
 
     @cached_property
     def _text_offsets(self) -> np.ndarray:
-        return self.column("text_offsets", np.int64)
+        return column(self.folder, "text_offsets", np.int64)
 
     @cached_property
     def _text_bytes(self) -> np.ndarray:
-        return self.column("texts", np.uint8)
-
-
-class _Columns:
-    """Files of a folder in the making; the folder takes its name when all are whole."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.making = folder, folder.with_name(f"{TEMPORARY}{secrets.token_hex(4)}-{folder.name}")
-        self.making.mkdir(parents=True)
-        self.files: dict[str, IO[bytes]] = {}
-
-    def add(self, name: str, values: np.ndarray) -> None:
-        if name not in self.files:
-            self.files[name] = (self.making / f"{name}.bin").open("wb")
-        self.files[name].write(np.ascontiguousarray(values).tobytes())
-
-    def finish(self, meta: dict[str, Any]) -> None:
-        for file in self.files.values():
-            file.close()
-        write_atomically(self.making / "meta.json", json.dumps(meta).encode())
-        try:
-            self.making.rename(self.folder)
-        except OSError:  # another process was quicker with the same rows
-            if not (self.folder / "meta.json").exists():
-                raise
-
-    def __enter__(self) -> _Columns:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """A row that was refused, or a quicker process, must not leave half a folder behind."""
-        for file in self.files.values():
-            file.close()
-        shutil.rmtree(self.making, ignore_errors=True)
+        return column(self.folder, "texts", np.uint8)
 
 
 def store(table: Table, task: Task) -> Examples:
     """The table's rows on disk, checked and with targets. A second call with the same bytes reads what the first wrote."""
     what = [FORMAT, table.fingerprint, table.columns.__dict__, task.outcome, task.labels, sorted(task.numbers.items())]
-    folder = paths.examples() / xxhash.xxh3_128_hexdigest(json.dumps(what, default=list).encode())
+    folder = paths.examples() / xxhash.xxh3_128_hexdigest(json.dumps([*what, task.form], default=list).encode())
     if not (folder / "meta.json").exists():
-        with _Columns(folder) as columns:
+        with ColumnFiles(folder) as columns:
             _write(table, task, columns)
     rows = json.loads((folder / "meta.json").read_text())["rows"]
     return Examples(table.source, folder, np.arange(rows))
 
 
-def _write(table: Table, task: Task, columns: _Columns) -> None:
-    width = task.classes if task.outcome == "classes" else 1
+def _write(table: Table, task: Task, columns: ColumnFiles) -> None:
+    width = task.target_width
     columns.add("text_offsets", np.zeros(1, np.int64))
-    rows = end = labelled = 0
+    if not width:
+        columns.add("target_offsets", np.zeros(1, np.int64))
+    rows = end = labelled = targets_end = 0
+    pairs = False
     order = _answer_order(table, task)
     iterator = table.rows()
     while chunk := list(islice(iterator, CHUNK)):
@@ -152,21 +133,26 @@ def _write(table: Table, task: Task, columns: _Columns) -> None:
         ends = np.cumsum([len(piece) for piece in pieces]) + end
         where = [f"{table.source}:{row.line}" for row in chunk]
         known = [row.label is not None for row in chunk]
-        nothing = [0.0] * width
         targets = [
-            nothing if row.label is None else task.encode(row.label, at) for row, at in zip(chunk, where, strict=True)
+            [0.0] * width if row.label is None else task.encode(row.label, at)
+            for row, at in zip(chunk, where, strict=True)
         ]
         columns.add("texts", np.frombuffer(b"".join(pieces), np.uint8))
         columns.add("text_offsets", ends.astype(np.int64))
         columns.add("keys", np.array([key_of(row.text, row.pair) for row in chunk], np.int64))
-        columns.add("targets", np.array(targets, np.float32))
+        columns.add("targets", np.array([number for target in targets for number in target], np.float32))
+        if not width:
+            target_ends = np.cumsum([len(target) for target in targets]) + targets_end
+            columns.add("target_offsets", target_ends.astype(np.int64))
+            targets_end = int(target_ends[-1])
         columns.add("labelled", np.array(known, np.bool_))
         if table.has_answers:
             columns.add(
                 "answers", np.stack([_answer(row, order, task, at) for row, at in zip(chunk, where, strict=True)])
             )
+        pairs = pairs or any(row.pair is not None for row in chunk)
         rows, end, labelled = rows + len(chunk), int(ends[-1]), labelled + sum(known)
-    about = {"rows": rows, "labelled": labelled, "target_width": width, "pairs": table.columns.pair is not None}
+    about = {"rows": rows, "labelled": labelled, "target_width": width, "pairs": pairs}
     columns.finish({**about, "answers": table.has_answers})
 
 
@@ -191,86 +177,3 @@ def _answer(row: Row, order: list[int] | None, task: Task, where: str) -> np.nda
             f"{where}: {len(row.answer)} numbers in the teacher's answer, but there are {task.classes} classes; write one for each"
         )
     return np.array([row.answer[i] for i in order] if order else row.answer, np.float32)
-
-
-@dataclass(frozen=True)
-class Tokens:
-    """Token ids of all rows of an examples folder by one tokenizer, memory-mapped."""
-
-    ids: np.ndarray  # flat int32
-    segments: np.ndarray  # flat uint8: token type
-    offsets: np.ndarray  # (rows + 1,)
-    shortened: int  # texts that were longer than the model reads
-    names: tuple[str, ...]  # arguments of forward that the tokenizer makes
-    padding: int
-
-    def lengths(self, rows: np.ndarray) -> np.ndarray:
-        return np.asarray(self.offsets[rows + 1] - self.offsets[rows])
-
-
-def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
-    described = (
-        tokenizer.backend_tokenizer.to_str()
-        if hasattr(tokenizer, "backend_tokenizer")
-        else json.dumps(tokenizer.get_vocab(), sort_keys=True)
-    )
-    # padding and truncation are settings of the last call, not of the vocabulary
-    described = json.dumps(
-        {k: v for k, v in json.loads(described).items() if k not in ("padding", "truncation")}, sort_keys=True
-    )
-    return xxhash.xxh3_128_hexdigest(described.encode() + repr(sorted(tokenizer.model_input_names)).encode())
-
-
-def tokenise(
-    examples: Examples, tokenizer: PreTrainedTokenizerBase, length: int, progress: Callable[[int], None] | None = None
-) -> Tokens:
-    """All rows of the examples' folder as token ids, cut to `length`; done once per tokenizer and length."""
-    folder = examples.folder / f"tokens-{tokenizer_fingerprint(tokenizer)}-{length}"
-    if not (folder / "meta.json").exists():
-        with _Columns(folder) as columns:
-            _tokenise(examples, tokenizer, length, columns, progress)
-    whole = replace(examples, folder=folder)
-    meta = json.loads((folder / "meta.json").read_text())
-    names = tuple(
-        name for name in tokenizer.model_input_names if name in ("input_ids", "attention_mask", "token_type_ids")
-    )
-    padding = int(tokenizer.pad_token_id or 0)
-    return Tokens(
-        whole.column("ids", np.int32),
-        whole.column("segments", np.uint8),
-        whole.column("offsets", np.int64),
-        meta["shortened"],
-        names,
-        padding,
-    )
-
-
-def _tokenise(
-    examples: Examples,
-    tokenizer: PreTrainedTokenizerBase,
-    length: int,
-    columns: _Columns,
-    progress: Callable[[int], None] | None,
-) -> None:
-    columns.add("offsets", np.zeros(1, np.int64))
-    total, shortened, end = examples.meta["rows"], 0, 0
-    for begin in range(0, total, CHUNK):
-        texts, pairs = zip(*(examples.text(row) for row in range(begin, min(begin + CHUNK, total))), strict=True)
-        second = list(pairs) if examples.meta["pairs"] else None
-        encoded = tokenizer(
-            list(texts),
-            second,
-            truncation=True,
-            max_length=length,
-            return_token_type_ids=True,
-            return_attention_mask=False,
-        )
-        sizes = [len(ids) for ids in encoded["input_ids"]]
-        columns.add("ids", np.concatenate([np.array(ids, np.int32) for ids in encoded["input_ids"]]))
-        columns.add("segments", np.concatenate([np.array(types, np.uint8) for types in encoded["token_type_ids"]]))
-        columns.add("offsets", np.cumsum(sizes) + end)
-        shortened += sum(bool(one.overflowing) for one in encoded.encodings or ())
-        end += sum(sizes)
-        if progress:
-            progress(len(sizes))
-    columns.finish({"shortened": shortened})

@@ -19,21 +19,20 @@ from potstill.examples import Examples
 from potstill.exported import onnx_files
 from potstill.networks import Run, onnx_run, torch_run
 from potstill.paths import RunFolder
-from potstill.predict import answer
 from potstill.prepare import DataSet, can_teach, teacher_answers
 from potstill.progress import Display
 from potstill.recipe import Recipe
 from potstill.results import GOLD, TEACHER, write_answers
+from potstill.rows import BETWEEN
 from potstill.stages import Trained, metric_of
 from potstill.students import Student
-from potstill.tasks import Task
 from potstill.teacher import weights_hash
 from potstill.timing import speeds
 
 SHOWN_DISAGREEMENTS, SHOWN_LETTERS = 12, 400
 
 Answers = dict[tuple[str, str, str], np.ndarray]
-"""Logits by model, data set and split."""
+"""What was said, as the task reads it, by model, data set and split."""
 
 
 @dataclass
@@ -74,13 +73,13 @@ def measured(
             show.say("timing all models in turns")
             speed = speeds(
                 {
-                    (name, engine): (run, data[0].source(timed_rows(data[0]), line.tokenizer, "timed"))
+                    (name, engine): (run, data[0].reading(timed_rows(data[0]), line.tokenizer))
                     for name, line in lines.items()
                     if line.tokenizer is not None
                     for engine, run in line.engines.items()
                 }
             )
-    gold = {(GOLD, one.name, split): targets_of(rows) for one in data for split, rows in splits(one).items()}
+    gold = {(GOLD, one.name, split): one.task.golds(rows) for one in data for split, rows in splits(one).items()}
     write_answers(folder.answers, {**said, **gold})
     order = [TEACHER, f"{TEACHER} int8", *made, f"{ours} int8"]
     return {
@@ -88,7 +87,7 @@ def measured(
         "seeds": [recipe.seed],
         "metrics": {one.name: list(dict.fromkeys([metric_of(recipe, one), *one.task.metrics])) for one in data},
         "labels": {one.name: list(one.task.labels) for one in data},
-        "outcomes": {one.name: one.task.outcome for one in data},
+        "tasks": {one.name: one.task.name for one in data},
         "models": {
             name: {**lines[name].size, **qualities(recipe, data, name, said), **speed_of(name, speed)}
             for name in order
@@ -132,13 +131,6 @@ def timed_rows(data: DataSet) -> Examples:
     return next(iter(data.tests.values()), data.dev)
 
 
-def targets_of(examples: Examples) -> np.ndarray:
-    """As in the examples, NaN for rows without a label."""
-    targets = np.array(examples.targets[examples.index], np.float32)
-    targets[~np.asarray(examples.labelled[examples.index])] = np.nan
-    return targets
-
-
 def teachers_answers(data: list[DataSet], reader: Trained) -> Answers:
     """Out of memory. A teacher that is a file may lack answers for some splits."""
     found: Answers = {}
@@ -156,8 +148,8 @@ def all_answers(data: list[DataSet], lines: Mapping[str, Line]) -> Answers:
         for one in data:
             if one.name in line.heads and line.tokenizer is not None:
                 for split, examples in splits(one).items():
-                    source = one.source(examples, line.tokenizer, split)
-                    found[name, one.name, split] = measure.answers(line.heads[one.name], source)
+                    source = one.reading(examples, line.tokenizer)
+                    found[name, one.name, split] = measure.answers(measure.network(line.heads[one.name]), source)
     return found
 
 
@@ -195,28 +187,22 @@ def disagreements(data: DataSet, said: Answers, student: str) -> list[dict[str, 
     theirs, ours = said.get((TEACHER, data.name, split)), said.get((student, data.name, split))
     if theirs is None or ours is None:
         return []
-    task = data.task
-    if task.outcome == "value":
-        rank = np.abs(theirs[:, 0] - ours[:, 0])
-    else:
-        same = task.decode(theirs) == task.decode(ours)
-        surest = task.probabilities(theirs)
-        surest = surest.max(-1) if task.outcome == "class" else np.abs(surest - 0.5).max(-1)
-        rank = np.where(same if same.ndim == 1 else same.all(1), -1.0, surest)
+    task, rank = data.task, data.task.dissent(ours, theirs)
     found = []
     for place in np.argsort(-rank, kind="stable")[:SHOWN_DISAGREEMENTS]:
         if rank[place] <= 0:
             break
         row = examples.index[place]
         text, pair = examples.text(row)
-        teacher_said, their_probability = in_words(task, theirs[place])
-        student_said, our_probability = in_words(task, ours[place])
+        teacher_said, their_probability = task.in_words(theirs[place], text, pair)
+        student_said, our_probability = task.in_words(ours[place], text, pair)
+        gold = examples.gold(row)
         found.append(
             {
                 "split": split,
-                "text": text[:SHOWN_LETTERS],
-                "pair": None if pair is None else pair[:SHOWN_LETTERS],
-                "label": gold_in_words(task, examples.targets[row]) if examples.labelled[row] else None,
+                "text": shown(text),
+                "pair": None if pair is None else shown(pair),
+                "label": None if gold is None else task.gold_in_words(gold, text, pair),
                 "teacher": teacher_said,
                 "student": student_said,
                 "teacher_probability": their_probability,
@@ -226,20 +212,8 @@ def disagreements(data: DataSet, said: Answers, student: str) -> list[dict[str, 
     return found
 
 
-def in_words(task: Task, logits: np.ndarray) -> tuple[str, float | None]:
-    """An answer and its probability."""
-    said = answer(task, logits)
-    if task.outcome == "class":
-        return said["label"], said["probability"]
-    return f"{said['value']:.2f}" if task.outcome == "value" else ", ".join(said["labels"]) or "none", None
-
-
-def gold_in_words(task: Task, target: np.ndarray) -> str:
-    if task.outcome == "value":
-        return f"{float(target):.2f}"
-    if task.outcome == "class":
-        return task.labels[int(target)]
-    return ", ".join(label for label, held in zip(task.labels, target, strict=True) if held) or "none"
+def shown(text: str) -> str:
+    return text.replace(BETWEEN, " ")[:SHOWN_LETTERS]
 
 
 def layer_maps(recipe: Recipe, data: DataSet, student_layers: int) -> list[dict[str, Any]]:
@@ -250,7 +224,7 @@ def layer_maps(recipe: Recipe, data: DataSet, student_layers: int) -> list[dict[
     found = []
     for number, stage in enumerate(recipe.stage):
         ours, theirs = short_forms.made("methods", stage.method).wants(student_layers, layers)
-        left, right = ours.cls + ours.hidden, theirs.cls + theirs.hidden
+        left, right = (one.cls + one.hidden + one.attention for one in (ours, theirs))
         pairs = [list(pair) for pair in zip(left, right, strict=False)] if len(left) == len(right) else []
         name = {"stage": number, "method": stage.method["name"]}
         shape = {"student_layers": student_layers, "teacher_layers": layers, "pairs": pairs}

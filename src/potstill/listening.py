@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import (
+    BertForMultipleChoice,
     BertForSequenceClassification,
     ElectraForSequenceClassification,
     PreTrainedModel,
+    RobertaForMultipleChoice,
     RobertaForSequenceClassification,
 )
 
@@ -18,8 +22,10 @@ from potstill.signals import Signals, View, Wants, nothing
 
 # the exact classes: one that inherits may read more
 READ_THE_FIRST_TOKEN = (
+    BertForMultipleChoice,
     BertForSequenceClassification,
     ElectraForSequenceClassification,
+    RobertaForMultipleChoice,
     RobertaForSequenceClassification,
 )
 
@@ -31,17 +37,43 @@ def listen(model: PreTrainedModel, view: View, wants: Wants, bridges: Bridges | 
     if not wants.hidden and (end := _end_of_attention(model)) is not None:
         hooks.append(end.register_forward_pre_hook(lambda _, states: tuple(one[:, :1] for one in states)))
     try:
-        logits = model(**view.inputs).logits
+        with attention_told(model) if wants.attention else nullcontext():
+            heads, attention = ask(model, view.inputs, bool(wants.attention))
     finally:
         for hook in hooks:
             hook.remove()
     across = bridges or (lambda name, layer, tensor: tensor)
-    rows = logits if logits.dim() == 3 else logits[:, None]  # a classifier reads each row at one place
     return Signals(
-        logits=rows[view.at[:, 0], view.at[:, 1]].float() if wants.logits else nothing(),
+        logits=view.predictions(heads).float() if wants.logits else nothing(),
         cls=torch.stack([across("cls", n, heard[n][:, 0]) for n in wants.cls], 1) if wants.cls else nothing(),
         hidden=torch.stack([across("hidden", n, heard[n]) for n in wants.hidden], 1) if wants.hidden else nothing(),
+        attention=torch.stack([attention[n - 1].mean(1) for n in wants.attention], 1) if wants.attention else nothing(),
     )
+
+
+def ask(
+    model: PreTrainedModel, inputs: Mapping[str, Tensor], attention: bool = False
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """What a head gives for (batch, tokens): (batch, outputs), or (batch, tokens, outputs) where it reads every token.
+
+    With `attention` also each layer's (batch, heads, tokens, tokens).
+    """
+    if type(model).__name__.endswith("ForMultipleChoice"):  # each candidate as the only one of a question
+        inputs = {name: tensor[:, None] for name, tensor in inputs.items()}
+    said = model(**inputs, **({"output_attentions": True} if attention else {}))
+    heads = said.logits if "logits" in said else torch.stack([said.start_logits, said.end_logits], -1)
+    return heads, said.attentions if attention else ()
+
+
+@contextmanager
+def attention_told(model: PreTrainedModel) -> Iterator[None]:
+    """Inside, the model computes its attention step by step: the fused kernels keep its probabilities to themselves."""
+    before = model.config._attn_implementation
+    model.config._attn_implementation = "eager"
+    try:
+        yield
+    finally:
+        model.config._attn_implementation = before
 
 
 def _end_of_attention(model: PreTrainedModel) -> nn.Module | None:

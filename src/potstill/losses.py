@@ -39,6 +39,12 @@ def squared_distance(student: Tensor, teacher: Tensor) -> Tensor:
     return (student - teacher).square().sum(-1)
 
 
+def logit_distance(student: Tensor, teacher: Tensor) -> Tensor:
+    """Squared distance of the logits, without impossible classes: (predictions, classes) twice -> (predictions,)."""
+    impossible = teacher == -torch.inf
+    return squared_distance(student.masked_fill(impossible, 0.0), teacher.masked_fill(impossible, 0.0))
+
+
 def direction_distance(student: Tensor, teacher: Tensor) -> Tensor:
     """Squared distance of the unit vectors (Sun et al. 2019): (…, width) twice -> (…), between 0 and 4.
 
@@ -52,13 +58,36 @@ def cosine_distance(student: Tensor, teacher: Tensor) -> Tensor:
     return 1.0 - (F.normalize(student, dim=-1) * F.normalize(teacher, dim=-1)).sum(-1)
 
 
+def confusing_spans(teacher: Tensor, gold: Tensor, longest: int = 30) -> Tensor:
+    """The teacher's best answers that share no token with the gold ones (Hu et al. 2018).
+
+    (2 · windows, tokens) logits of start, end, start, end … and (windows, 2) gold tokens -> (windows, 2) first and last
+    token; -1 where there is no other answer. The first token, which stands for no answer, is none.
+    """
+    starts, ends = teacher.view(-1, 2, teacher.shape[-1]).unbind(1)
+    place = torch.arange(teacher.shape[-1], device=teacher.device)
+    first, last = place[:, None], place[None, :]
+    fits = (first <= last) & (last < first + longest) & (first > 0)
+    apart = (last < gold[:, :1, None]) | (first > gold[:, 1:, None])
+    scores = (starts[:, :, None] + ends[:, None, :]).masked_fill(~(fits & apart), -torch.inf)
+    best, number = scores.flatten(1).max(1)
+    found = torch.stack([number // len(place), number % len(place)], 1)
+    return torch.where(best[:, None] > -torch.inf, found, -1)
+
+
+def span_log_probability(logits: Tensor, spans: Tensor) -> Tensor:
+    """log p(start) + log p(end): (2 · windows, tokens) logits and (windows, 2) tokens -> (windows,); 0 for tokens of -1."""
+    each = F.log_softmax(logits, dim=-1).gather(1, spans.clamp(min=0).view(-1, 1)).view(-1, 2)
+    return each.masked_fill(spans < 0, 0.0).sum(1)
+
+
 def hard(logits: Tensor, batch: Batch) -> Term:
     """Loss against the labels, averaged over labelled predictions: cross-entropy, its yes/no form summed over classes, or squared error.
 
     With class weights each prediction counts as its class weighs; weights average to one over the training rows, so
     that the loss keeps its size.
     """
-    if batch.outcome == "class":
+    if batch.outcome in ("class", "span"):
         weights = batch.class_weights if batch.class_weights.numel() else None
         each = F.cross_entropy(logits, batch.targets.long(), weight=weights, reduction="none")
     elif batch.outcome == "classes":
@@ -71,7 +100,7 @@ def hard(logits: Tensor, batch: Batch) -> Term:
 
 def soft(student: Tensor, teacher: Tensor, batch: Batch, temperature: float) -> Term:
     """Loss against the teacher's answer, averaged over predictions: `soft_targets`, its yes/no form, or squared error to the teacher's value."""
-    if batch.outcome == "class":
+    if batch.outcome in ("class", "span"):
         each = soft_targets(student, teacher, temperature)
     elif batch.outcome == "classes":
         each = soft_label_sets(student, teacher, temperature)
@@ -82,7 +111,7 @@ def soft(student: Tensor, teacher: Tensor, batch: Batch, temperature: float) -> 
 
 def taught(each: Tensor, batch: Batch) -> Term:
     """The sum of (predictions,) values over the rows that the teacher teaches, averaged over predictions."""
-    return Term(each[batch.taught[batch.student.at[:, 0]]].sum(), "predictions")
+    return Term(each[batch.taught[batch.owners]].sum(), "predictions")
 
 
 def per_example(each: Tensor, batch: Batch) -> Term:

@@ -2,107 +2,89 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from transformers import PreTrainedModel
 
 from potstill import anatomy
 from potstill.batches import Source
 from potstill.examples import Examples
-from potstill.metrics import pearson
 from potstill.networks import Run, bytes_of
+from potstill.signals import Batch
 from potstill.significance import bootstrap_interval, wilson
 from potstill.tasks import Task
 
 SCORED_AT_ONCE = 8192  # padded tokens
 
+Ask = Callable[[Batch], np.ndarray]
+"""A batch -> (predictions, classes) logits."""
 
-def answers(run: Run, source: Source) -> np.ndarray:
-    """(n, classes) logits in the order of the examples."""
-    found: np.ndarray | None = None
+
+def answers(ask: Ask, source: Source) -> np.ndarray:
+    """What is said of each example, in their order: (n, …), as the task reads it, short answers filled with -1."""
+    found: list[np.ndarray] = [np.empty(0)] * len(source.examples)
     for positions, batch in source.in_order(SCORED_AT_ONCE):
-        logits = run(batch.student.inputs)
-        if found is None:
-            found = np.empty((len(source.examples), logits.shape[1]), np.float32)
-        found[positions] = logits
-    return found if found is not None else np.empty((0, source.task.classes), np.float32)
+        rows = source.examples.index[positions]
+        # of two readings that are cut differently the student's own counts
+        said = source.task.read(ask(batch), source.readings[0], rows, source.examples)
+        for position, one in zip(positions, said, strict=True):
+            found[position] = one
+    return filled(found) if found else np.empty((0, source.task.classes), np.float32)
 
 
-def quality(task: Task, examples: Examples, logits: np.ndarray, teacher: np.ndarray | None = None) -> dict[str, float]:
+def filled(arrays: list[np.ndarray]) -> np.ndarray:
+    """One array of several, (n, …): where the first axis is shorter than the longest, -1."""
+    longest = max(len(one) for one in arrays)
+    if all(len(one) == longest for one in arrays):
+        return np.stack(arrays)
+    together = np.full((len(arrays), longest, *arrays[0].shape[1:]), -1, np.float32)
+    for place, one in enumerate(arrays):
+        together[place, : len(one)] = one
+    return together
+
+
+def network(run: Run) -> Ask:
+    """A network's logits for the student's reading of a batch."""
+    return lambda batch: batch.student.predictions(torch.from_numpy(run(batch.student.inputs))).numpy()
+
+
+def quality(task: Task, examples: Examples, said: np.ndarray, teacher: np.ndarray | None = None) -> dict[str, float]:
     """Scores and calibration over the labelled rows, and agreement with the teacher over all."""
-    targets, said = labelled(examples, logits)
+    targets, labelled_said = labelled(task, examples, said)
     scores: dict[str, float] = {"rows": len(targets)}
     if len(targets):
-        scores |= task.score(targets, said)
-        if task.outcome != "value":
-            scores["calibration_error"] = task.calibration_error(targets, said)
+        scores |= task.score(targets, labelled_said)
+        if (error := task.calibration_error(targets, labelled_said)) is not None:
+            scores["calibration_error"] = error
     if teacher is not None:
-        scores["agreement"] = agreement(task, logits, teacher)
+        scores["agreement"] = task.agreement(said, teacher)
     return scores
 
 
-def details(task: Task, metric: str, examples: Examples, logits: np.ndarray) -> dict[str, Any]:
-    """The chosen metric's 95 % interval; and for classes each one's quality, the confusion matrix (gold, answer) and the
-    mean probabilities (gold, class)."""
-    targets, said = labelled(examples, logits)
+def details(task: Task, metric: str, examples: Examples, said: np.ndarray) -> dict[str, Any]:
+    """The chosen metric's 95 % interval, and what the task has to tell of each class."""
+    targets, said = labelled(task, examples, said)
     if not len(targets):
         return {}
-    found: dict[str, Any] = {"intervals": {metric: interval(task, metric, targets, said)}}
-    if task.outcome == "class":
-        gold = targets.astype(int)
-        matrix = np.zeros((task.classes, task.classes), int)
-        np.add.at(matrix, (gold, task.decode(said)), 1)
-        probabilities = task.probabilities(said)
-        mean = [
-            probabilities[gold == one].mean(0) if (gold == one).any() else np.zeros(task.classes)
-            for one in range(task.classes)
-        ]
-        found |= {"confusion": matrix.tolist(), "mean_probabilities": np.round(mean, 6).tolist()}
-        found["per_class"] = {
-            label: _of_class(matrix[one, one], matrix[one].sum(), matrix[:, one].sum())
-            for one, label in enumerate(task.labels)
-        }
-    elif task.outcome == "classes":
-        gold, held = targets.astype(bool), task.decode(said).astype(bool)
-        found["per_class"] = {
-            label: _of_class((gold & held)[:, one].sum(), gold[:, one].sum(), held[:, one].sum())
-            for one, label in enumerate(task.labels)
-        }
-    return found
+    return {"intervals": {metric: interval(task, metric, targets, said)}, **task.details(targets, said)}
 
 
-def interval(task: Task, metric: str, targets: np.ndarray, logits: np.ndarray) -> tuple[float, float]:
+def interval(task: Task, metric: str, targets: np.ndarray, said: np.ndarray) -> tuple[float, float]:
     """95 %: Wilson's for a share of rows, bootstrap for the rest."""
-    if metric in ("accuracy", "exact"):
-        right = task.right(targets, logits)
+    if task.is_share(metric):
+        right = task.right(targets, said)
         return wilson(int(right.sum()), len(right))
-    return bootstrap_interval(task.scorer(metric, targets, logits), len(targets))
+    return bootstrap_interval(task.scorer(metric, targets, said), len(targets))
 
 
-def labelled(examples: Examples, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Targets and logits of the rows that have a label."""
-    rows = examples.index
-    there = np.asarray(examples.labelled[rows])
-    return np.asarray(examples.targets[rows[there]]), logits[there]
-
-
-def _of_class(right: int, there: int, said: int) -> dict[str, float]:
-    return {
-        "precision": float(right / said) if said else 0.0,
-        "recall": float(right / there) if there else 0.0,
-        "f1": float(2 * right / (there + said)) if there + said else 0.0,
-        "rows": int(there),
-    }
-
-
-def agreement(task: Task, ours: np.ndarray, theirs: np.ndarray) -> float:
-    """Share of rows with the same answer; for values, Pearson's correlation."""
-    if task.outcome == "value":
-        return pearson(theirs[:, 0], ours[:, 0])
-    same = task.decode(ours) == task.decode(theirs)
-    return float(same.mean() if same.ndim == 1 else same.all(1).mean())
+def labelled(task: Task, examples: Examples, said: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Targets and answers of the rows that have a label."""
+    there = np.asarray(examples.labelled[examples.index])
+    return task.golds(examples)[there], said[there]
 
 
 def size(model: PreTrainedModel, folder: str | Path) -> dict[str, Any]:

@@ -15,10 +15,11 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrained
 
 from potstill.anatomy import longest_input
 from potstill.errors import InputError
+from potstill.listening import ask
 from potstill.students import load_student
 
 Run = Callable[[dict[str, Tensor]], np.ndarray]
-"""(batch, tokens) inputs by name -> (batch, classes) float32 logits."""
+"""(batch, tokens) inputs by name -> float32 (batch, outputs), or (batch, tokens, outputs) where every token is read."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def torch_run(model: PreTrainedModel) -> Run:
         if was_training:
             model.eval()
         with torch.inference_mode():
-            logits = model(**{name: tensor.to(model.device) for name, tensor in inputs.items()}).logits
+            logits, _ = ask(model, {name: tensor.to(model.device) for name, tensor in inputs.items()})
         if was_training:
             model.train()
         found: np.ndarray = logits.float().cpu().numpy()
@@ -66,11 +67,13 @@ def onnx_run(file: Path) -> Run:
         raise InputError(
             f"{file} cannot be run ({str(error).splitlines()[0]}); make it anew with potstill export"
         ) from None
-    wanted = [one.name for one in session.get_inputs()]
+    wanted = {one.name: len(one.shape) for one in session.get_inputs()}
 
     def run(inputs: dict[str, Tensor]) -> np.ndarray:
-        found: np.ndarray = session.run(["logits"], {name: inputs[name].cpu().numpy() for name in wanted})[0]
-        return found
+        given = {name: inputs[name].cpu().numpy() for name in wanted}
+        # a file for multiple choice takes (questions, candidates, tokens): each candidate is asked as the only one
+        said = session.run(None, {name: one if wanted[name] == 2 else one[:, None] for name, one in given.items()})
+        return np.asarray(said[0] if len(said) == 1 else np.stack(said, -1))
 
     return run
 

@@ -26,8 +26,12 @@ Text = Annotated[str | None, typer.Option(help="Column of the text, where its na
 Pair = Annotated[str | None, typer.Option(help="Column of the second text.")]
 Label = Annotated[str | None, typer.Option(help="Column of the label; several 0/1 columns as A,B,C.")]
 Labels = Annotated[str | None, typer.Option(help="Names of the classes in the order of the model's outputs, as A,B.")]
+Choices = Annotated[
+    str | None, typer.Option(help="Column of the candidates of multiple choice; one column for each as A,B,C.")
+]
 TaskOption = Annotated[
-    str | None, typer.Option("--task", help="classify, multilabel or regress, where it cannot be told from the model.")
+    str | None,
+    typer.Option("--task", help="classify, multilabel, regress, tag, answer or choose, where the rows do not show it."),
 ]
 Epochs = Annotated[float | None, typer.Option(help="Passes over the training rows.")]
 BatchSize = Annotated[int | None, typer.Option("--batch", help="Examples per step.")]
@@ -65,17 +69,18 @@ def data_flags(
     pair: str | None,
     label: str | None,
     labels: str | None,
+    choices: str | None,
     task: str | None,
 ) -> dict[str, tuple[str, Any]]:
-    columns = columns_of(label)
     return {
         "data.0.train": ("--train", train),
         "data.0.dev": ("--dev", dev),
         "data.0.test": ("--test", tests_of(test) if test else None),
         "data.0.text": ("--text", text),
         "data.0.pair": ("--pair", pair),
-        "data.0.label": ("--label", list(columns) if isinstance(columns, tuple) else columns),
+        "data.0.label": ("--label", _listed(columns_of(label))),
         "data.0.labels": ("--labels", [name.strip() for name in labels.split(",")] if labels else None),
+        "data.0.choices": ("--choices", _listed(columns_of(choices))),
         "data.0.task": ("--task", task),
     }
 
@@ -104,6 +109,10 @@ def training_flags(
 
 def columns_of(label: str | None) -> str | tuple[str, ...] | None:
     return tuple(part.strip() for part in label.split(",")) if label and "," in label else label
+
+
+def _listed(columns: str | tuple[str, ...] | None) -> str | list[str] | None:
+    return list(columns) if isinstance(columns, tuple) else columns
 
 
 def tests_of(given: list[str]) -> dict[str, str]:

@@ -2,66 +2,114 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from potstill import measure
-from potstill.batches import Source
-from potstill.examples import store, tokenise
+from potstill.batches import Source, cut, view
+from potstill.cells import second_text
+from potstill.errors import InputError
+from potstill.examples import store
 from potstill.networks import Network, load_network
-from potstill.rows import Columns, open_table
+from potstill.prepare import labels_of
+from potstill.rows import BETWEEN, Columns, Form, open_table
 from potstill.tasks import Task, make_task
+from potstill.tasks.matching import kind_of
 from potstill.timing import speeds
+from potstill.tokens import in_memory, tokenise
 
-AT_ONCE = 256  # texts read ahead: few enough for a pipe to flow, enough to sort by length
+AT_ONCE = 256  # rows read ahead: few enough for a pipe to flow, enough to sort by length
+PADDED = 4096  # tokens of a batch
+
+Asked = str | tuple[str, str] | Sequence[str] | Mapping[str, Any]
+WORDS = re.compile(r"\w+(?:[-'’.]\w+)*|[^\w\s]")  # of running text, about as newspapers' corpora split it
+NEEDS: dict[Form, str] = {
+    "answers": '{"question": "when did it begin ?", "context": "It began in May ."}',
+    "choices": '{"text": "It rained .", "question": "it was _", "choices": ["wet", "dry"]}',
+}
 
 
-def predict(
-    model: str | Path, texts: Iterable[str | tuple[str, str]], length: int | None = None
-) -> Iterator[dict[str, Any]]:
-    """One answer per text or pair, in their order, by a student's folder or an exported one.
+def predict(model: str | Path, texts: Iterable[Asked], length: int | None = None) -> Iterator[dict[str, Any]]:
+    """One answer per text, in their order, by a student's folder or an exported one; see `told` of the model's task.
 
-    {"label", "probability", "probabilities"}, {"labels", "probabilities"} for label sets, or {"value"}.
+    A text is a string, a pair a tuple of two; words to be tagged are a list, or a string that is split at spaces and
+    signs; a question is {"question", "context"}, multiple choice {"text", "question", "choices"}, as objects or as JSON.
     """
     network = load_network(model)
-    task, _ = make_task(None, network.config, [], None, str(model))
+    form = kind_of(network.config).form
     iterator = iter(texts)
-    while chunk := list(islice(iterator, AT_ONCE)):
-        for logits in _answers(network, chunk, min(length or network.longest, network.longest)):
-            yield answer(task, logits)
+    while chunk := [as_row(form, one) for one in islice(iterator, AT_ONCE)]:
+        candidates = {len(str(pair).split(BETWEEN)) for _, pair in chunk}
+        if len(candidates) > 1:
+            raise InputError(f"questions have {sorted(candidates)} candidates; give as many for each")
+        task, _ = make_task(None, network.config, [], None, str(model), form, *candidates)
+        for (text, pair), said in zip(chunk, _said(network, task, chunk, length), strict=True):
+            yield task.told(said, text, pair)
 
 
-def _answers(network: Network, texts: list[str | tuple[str, str]], length: int) -> np.ndarray:
-    """(texts, classes) logits. Lone surrogates cannot be written as UTF-8 and become question marks."""
-    clean = [
-        tuple(part.encode("utf-8", "replace").decode() for part in ((text,) if isinstance(text, str) else text))
-        for text in texts
-    ]
-    order = sorted(range(len(clean)), key=lambda place: -sum(map(len, clean[place])))
+def asked_in(file: str, columns: Columns) -> Iterator[Asked]:
+    """The rows of a file."""
+    table = open_table(file, columns)
+    for row in table.rows():
+        if table.form == "words":
+            yield row.text.split(BETWEEN)
+        else:
+            yield row.text if row.pair is None else (row.text, row.pair)
+
+
+def as_row(form: Form, asked: Asked) -> tuple[str, str | None]:
+    """Text and pair, as rows of this form have them. Lone surrogates cannot be written as UTF-8: they become question marks."""
+    if form in NEEDS and isinstance(asked, str):
+        try:
+            asked = json.loads(asked)
+        except ValueError:
+            asked = {}
+    if isinstance(asked, Mapping):
+        try:
+            if form == "answers":
+                asked = (asked["question"], asked["context"])
+            else:
+                seconds = [second_text(str(asked.get("question", "")), str(one)) for one in asked["choices"]]
+                asked = (str(asked.get("text", "")), BETWEEN.join(seconds))
+        except (KeyError, TypeError):
+            raise InputError(
+                f"the model answers questions; write each as JSON, such as {NEEDS[form if form in NEEDS else 'answers']}"
+            ) from None
+    if form == "words":
+        asked = BETWEEN.join(WORDS.findall(asked) or [""]) if isinstance(asked, str) else BETWEEN.join(map(str, asked))
+    text, pair = (asked, None) if isinstance(asked, str) else asked
+    clean = [None if part is None else str(part).encode("utf-8", "replace").decode() for part in (text, pair)]
+    return str(clean[0]), clean[1]
+
+
+@dataclass(frozen=True)
+class _Unlabelled:
+    rows: list[tuple[str, str | None]]
+
+    def text(self, row: int) -> tuple[str, str | None]:
+        return self.rows[row]
+
+    def gold(self, row: int) -> None:
+        return None
+
+
+def _said(network: Network, task: Task, rows: list[tuple[str, str | None]], length: int | None) -> list[np.ndarray]:
+    tokens = in_memory(task, rows, network.tokenizer, min(length or network.longest, network.longest))
     found: dict[int, np.ndarray] = {}
-    for begin in range(0, len(order), 32):
-        places = order[begin : begin + 32]
-        parts = [list(side) for side in zip(*(clean[place] for place in places), strict=True)]
-        inputs = network.tokenizer(*parts, truncation=True, max_length=length, padding=True, return_tensors="pt")
-        found |= zip(places, network.run(dict(inputs)), strict=True)
-    return np.stack([found[place] for place in range(len(clean))])
-
-
-def answer(task: Task, logits: np.ndarray) -> dict[str, Any]:
-    """One row of logits in words."""
-    probabilities = task.probabilities(logits[None])[0]
-    if task.outcome == "value":
-        return {"value": float(probabilities[0])}
-    named = {label: round(float(p), 6) for label, p in zip(task.labels, probabilities, strict=True)}
-    if task.outcome == "classes":
-        held = [label for label, logit in zip(task.labels, logits, strict=True) if logit > 0]
-        return {"labels": held, "probabilities": named}
-    best = int(logits.argmax())
-    return {"label": task.labels[best], "probability": named[task.labels[best]], "probabilities": named}
+    every = np.arange(len(rows))
+    for piece in cut(every, tokens.lengths(every), PADDED):
+        reading = view(task, tokens, piece)
+        logits = reading.predictions(torch.from_numpy(network.run(reading.inputs))).numpy()
+        found |= zip(piece.tolist(), task.read(logits, tokens, piece, _Unlabelled(rows)), strict=True)
+    return [found[place] for place in range(len(rows))]
 
 
 def measure_models(
@@ -69,7 +117,7 @@ def measure_models(
 ) -> dict[str, Any]:
     """Scores, sizes and speeds on one labelled file, in one run; the first is the one that others are compared with."""
     table = open_table(data, columns or Columns(), need_label=True)
-    seen: list[str | tuple[str, ...]] = list({row.label for row in table.rows() if row.label is not None})
+    seen = labels_of(table)
     found: dict[str, Any] = {}
     timed: dict[str, Any] = {}
     engines: dict[str, str] = {}
@@ -77,14 +125,14 @@ def measure_models(
     first: np.ndarray | None = None
     for path in models:
         network = load_network(path)
-        task, _ = make_task(None, network.config, seen, labels, table.source)
+        task, _ = make_task(None, network.config, seen, labels, table.source, table.form, table.choices)
         examples = store(table, task)
-        tokens = tokenise(examples, network.tokenizer, min(length, network.longest))
+        tokens = tokenise(task, examples, network.tokenizer, min(length, network.longest))
         source = Source(task, examples, tokens, tokens)
-        logits = measure.answers(network.run, source)
-        told = {"quality": measure.quality(task, examples, logits, first)}
-        told |= measure.details(task, task.metrics[0], examples, logits)
-        first = logits if first is None else first
+        said = measure.answers(measure.network(network.run), source)
+        told = {"quality": measure.quality(task, examples, said, first)}
+        told |= measure.details(task, task.metrics[0], examples, said)
+        first = said if first is None else first
         metrics = task.metrics
         found[path] = {kind: {"task": {"test": value}} for kind, value in told.items()}
         found[path] |= {"parameters": network.parameters, "bytes": network.bytes}

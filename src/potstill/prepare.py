@@ -13,19 +13,21 @@ from transformers import PreTrainedTokenizerBase
 
 from potstill import paths
 from potstill.anatomy import longest_input
-from potstill.batches import Source, mix
+from potstill.batches import Source, mix, window_keys
 from potstill.errors import InputError
-from potstill.examples import Examples, store, tokenise, tokenizer_fingerprint
+from potstill.examples import Examples, store
 from potstill.measure import answers
 from potstill.memory import Memory
-from potstill.networks import torch_run
 from potstill.progress import Display
 from potstill.recipe import Data, Recipe
-from potstill.rows import Columns, Table, open_table
+from potstill.rows import BETWEEN, Columns, Label, Table, open_table
 from potstill.signals import Wants
-from potstill.students import Student, load_student
+from potstill.students import Student, begin_from, load_student
 from potstill.tasks import Task, make_task, near_chance
+from potstill.tasks.matching import FORMS
 from potstill.teacher import Teacher, fingerprint
+from potstill.tokens import fingerprint as tokenizer_fingerprint
+from potstill.tokens import tokenise
 
 Say = Callable[[str], None]
 MOST_LABELS = 10_000
@@ -50,43 +52,61 @@ class DataSet:
 
     def source(self, examples: Examples, tokenizer: PreTrainedTokenizerBase, split: str) -> Source:
         """The examples as a student with this tokenizer reads them."""
-        ours = tokenise(examples, tokenizer, self.length)
+        ours = tokenise(self.task, examples, tokenizer, self.length)
         theirs = ours
         if self.taught_by is not None and tokenizer_fingerprint(self.taught_by.tokenizer) != tokenizer_fingerprint(
             tokenizer
         ):
-            theirs = tokenise(examples, self.taught_by.tokenizer, self.length)
+            theirs = tokenise(self.task, examples, self.taught_by.tokenizer, self.length)
         return Source(self.task, examples, ours, theirs, self.answered.get(split), self.class_weights)
+
+    def reading(self, examples: Examples, tokenizer: PreTrainedTokenizerBase) -> Source:
+        """The same without the teacher: for scoring and timing."""
+        ours = tokenise(self.task, examples, tokenizer, self.length)
+        return Source(self.task, examples, ours, ours)
 
     def texts(self) -> Iterator[str]:
         """Every text and pair of train and dev."""
         for examples in (self.train, self.dev):
             for text, pair in examples.texts():
-                yield from (text,) if pair is None else (text, pair)
+                for part in (text,) if pair is None else (text, pair):
+                    yield part.replace(BETWEEN, " ")
 
 
 def prepare(recipe: Recipe, device: torch.device, show: Display) -> list[DataSet]:
-    return [_prepare(recipe, data, device, show) for data in recipe.data]
+    found = [_prepare(recipe, data, device, show) for data in recipe.data]
+    if len({one.task.head for one in found}) > 1:
+        told = ", ".join(f"{one.name} ({one.task.name})" for one in found)
+        raise InputError(f"the data sets are of tasks with different heads: {told}; make a run for each")
+    return found
 
 
 def _prepare(recipe: Recipe, data: Data, device: torch.device, show: Display) -> DataSet:
     say = show.say
     columns = Columns(
-        data.text, data.pair, tuple(data.label) if isinstance(data.label, list) else data.label, data.separator
+        data.text,
+        data.pair,
+        tuple(data.label) if isinstance(data.label, list) else data.label,
+        data.separator,
+        tuple(data.choices) if isinstance(data.choices, list) else data.choices,
     )
-    train = open_table(data.train, columns)
-    dev = open_table(data.dev, columns) if data.dev else None
-    tests = {name: open_table(path, columns) for name, path in data.test.items()}
+    train = open_table(data.train, columns, form=FORMS[data.task] if data.task else None)
+    dev = open_table(data.dev, columns, form=train.form) if data.dev else None
+    tests = {name: open_table(path, columns, form=train.form) for name, path in data.test.items()}
     for other in (*((dev,) if dev else ()), *tests.values()):
+        if other.choices != train.choices:
+            raise InputError(
+                f"{other.source} has {other.choices} candidates for each question, {train.source} {train.choices}; give as many in both"
+            )
         if (other.columns.pair is None) != (train.columns.pair is None):
             raise InputError(
                 f"{other.source} and {train.source} do not both have a second text; name the columns with --text and --pair"
             )
     taught_by = load_student(name) if (name := data.teacher or recipe.teacher) else None
     head = taught_by.model.config if taught_by else None
-    found = _labels(train)
+    found = labels_of(train)
     named = data.labels or (list(train.answer_labels) if train.answer_labels and not taught_by else None)
-    task, matched = make_task(data.task, head, found, named, train.source)
+    task, matched = make_task(data.task, head, found, named, train.source, train.form, train.choices)
     if taught_by and train.has_answers:
         say(f"{train.source}: the answers in its rows are not used, since a teacher model is given")
     if found or taught_by:
@@ -99,7 +119,7 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, show: Display) ->
     tested = {name: store(table, task) for name, table in tests.items()}
     for name, examples in {"train": rows, "dev": held, **tested}.items():
         _say_unlabelled(examples, name, say)
-    begun_from = load_student(_start(recipe), task.labels, task.problem) if recipe.start or not taught_by else None
+    begun_from = begin_from(_start(recipe), task) if recipe.start or not taught_by else None
     readers = [reader for reader in (taught_by, begun_from) if reader]
     length = min(recipe.length, *(longest_input(reader.model, reader.tokenizer) for reader in readers))
     made = DataSet(
@@ -109,7 +129,7 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, show: Display) ->
     cut = {}
     for name, examples in {"train": rows, "dev": held, **tested}.items():
         with show.bar(f"tokenising {examples.source}", examples.meta["rows"]) as bar:
-            cut[name] = tokenise(examples, readers[0].tokenizer, length, bar.advance).shortened
+            cut[name] = tokenise(task, examples, readers[0].tokenizer, length, bar.advance).shortened
     if any(cut.values()):
         told = ", ".join(f"{count} of {name}" for name, count in cut.items() if count)
         say(f"texts longer than {length} tokens were cut: {told}; --set length=N reads more of them")
@@ -126,13 +146,14 @@ def _start(recipe: Recipe) -> str:
     return str(recipe.start or recipe.teacher)
 
 
-def _labels(table: Table) -> list[str | tuple[str, ...]]:
-    found: set[str | tuple[str, ...]] = set()
-    if table.columns.label is None:
+def labels_of(table: Table) -> list[Label]:
+    """Different ones; of sequences of tags, the different tags. Answers and candidates have none."""
+    found: set[Label] = set()
+    if table.columns.label is None or table.form in ("answers", "choices"):
         return []
     for row in table.rows():
         if row.label is not None:
-            found.add(row.label)
+            found |= set(row.label) if table.form == "words" else {row.label}  # type: ignore[arg-type]
         if len(found) > MOST_LABELS:
             break
     return list(found)
@@ -166,9 +187,10 @@ def _weights(data: Data, task: Task, rows: Examples) -> Tensor | None:
     """(classes,) that average to one over the training rows."""
     if data.class_weights is None:
         return None
-    if task.outcome != "class":
-        raise InputError("class_weights are for rows of one class each; leave them out here")
-    targets = np.asarray(rows.targets[rows.scored.index]).astype(int)
+    if task.outcome != "class" or not task.names_outputs:
+        raise InputError("class_weights are for rows or words of one class each; leave them out here")
+    golds = [np.ravel(gold) for row in rows.scored.index if (gold := rows.gold(row)) is not None]
+    targets = np.concatenate(golds).astype(int)
     counts = np.bincount(targets, minlength=task.classes)
     given = 1.0 / np.maximum(counts, 1) if data.class_weights == "balanced" else np.array(data.class_weights, float)
     if len(given) != task.classes:
@@ -191,13 +213,16 @@ def _teacher(recipe: Recipe, data: DataSet, device: torch.device) -> Teacher:
     memory = Memory(paths.memory(recipe.memory) / f"file-{named}")
     with memory.lock():
         for name, examples in answered.items():
-            given = examples.column("answers", np.float32, data.task.classes).reshape(-1, data.task.classes)
+            given = examples.answers
             known = ~np.isnan(given).any(1)
             data.answered[name] = known
             rows = np.flatnonzero(known)
             rows = rows[memory.missing(np.asarray(examples.keys[rows]), ["logits"])] if len(rows) else rows
             if len(rows):
-                memory.write(np.asarray(examples.keys[rows]), {"logits": given[rows]})
+                # a model gives one number for each candidate, which is a sequence of its own, and so does a file
+                several = data.task.classes if not data.task.names_outputs else 1
+                keys = window_keys(np.asarray(examples.keys[rows]), np.full(len(rows), several))
+                memory.write(keys, {"logits": given[rows].reshape(len(keys), -1)})
     return Teacher(None, memory, device)
 
 
@@ -208,20 +233,16 @@ def _refuse_chance(data: DataSet) -> None:
     if not len(examples):
         return
     source = data.source(examples, data.taught_by.tokenizer, "dev")
-    told = near_chance(data.task, np.asarray(examples.targets[examples.index]), teacher_answers(data, source))
+    told = near_chance(data.task, data.task.golds(examples), teacher_answers(data, source))
     if told:
         raise InputError(f"{examples.source}: {told}")
 
 
 def teacher_answers(data: DataSet, source: Source) -> np.ndarray:
-    """(n, classes) of the teacher, remembered like all its answers."""
+    """(n, …) of the teacher, remembered like all it says."""
     wants = Wants(logits=True)
     data.teacher.remember(source, wants)
-    keys = np.asarray(source.examples.keys[source.examples.index])
-    if data.teacher.memory is not None:
-        return data.teacher.memory.read(keys, "logits")
-    assert data.taught_by is not None
-    return answers(torch_run(data.taught_by.model), source)
+    return answers(lambda batch: data.teacher.signals(batch, wants).logits.cpu().numpy(), source)
 
 
 def can_teach(data: DataSet) -> bool:

@@ -65,7 +65,8 @@ class Data(Values):
     pair: str | None = None
     label: str | list[str] | None = None
     separator: str | None = None
-    task: Literal["classify", "multilabel", "regress"] | None = None  # None: from the teacher, else from the labels
+    choices: str | list[str] | None = None  # column of the candidates, or one column for each
+    task: Literal["classify", "multilabel", "regress", "tag", "answer", "choose"] | None = None  # None: from the rows
     labels: list[str] | None = None  # names in the order of the classes
     class_weights: Literal["balanced"] | list[Above] | None = None
     teacher: str | None = None  # None: the recipe's

@@ -15,7 +15,7 @@ from potstill.files import write_atomically
 from potstill.finished import measurements_of, run_names, seed_folders
 from potstill.paths import RunFolder
 from potstill.significance import Score, bootstrap_interval, mcnemar, paired
-from potstill.tasks import Task
+from potstill.tasks import Task, named
 from potstill.wording import main_student, quoted_splits
 
 GOLD = "targets"
@@ -59,7 +59,7 @@ def spoken(run: Path, told: Mapping[str, Any]) -> Spoken:
         model, data, split = key.split("/")
         if model == GOLD or split not in quoted_splits(told, data):
             continue
-        task = Task(told["outcomes"][data], tuple(told["labels"][data]))
+        task = named(told["tasks"][data], told["labels"][data])
         gold = files[0][f"{GOLD}/{data}/{split}"]
         there = ~np.isnan(gold.reshape(len(gold), -1)).any(1)
         same = [file for file in files if key in file and np.array_equal(file[f"{GOLD}/{data}/{split}"], gold, True)]
@@ -127,7 +127,7 @@ def comparisons(runs: Sequence[Path]) -> list[dict[str, Any]]:
 def _alike(ours: Mapping[Any, Said], theirs: Mapping[Any, Said]) -> bool:
     return ours.keys() == theirs.keys() and all(
         len(one.logits) == len(theirs[key].logits)
-        and all(np.array_equal(a, b) for a, b in zip(one.logits, theirs[key].logits, strict=True))
+        and all(np.array_equal(a, b, True) for a, b in zip(one.logits, theirs[key].logits, strict=True))
         for key, one in ours.items()
     )
 

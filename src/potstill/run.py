@@ -260,7 +260,7 @@ def make_baseline(
     for one in data:
         for examples in (one.train, one.dev):
             digest.update(examples.keys[examples.index].tobytes())
-            digest.update(examples.targets[examples.index].tobytes())
+            digest.update(one.task.golds(examples).tobytes())
     same = plain.model_copy(
         update={
             "teacher": None,

@@ -1,7 +1,8 @@
 """What models are asked and what they answer: the types that tasks, teachers, students and methods share.
 
-Axes always stand in the order batch, layers, heads, tokens, width, classes. A *prediction* is one row of logits: a
-classifier makes one per example, a tagger would make one per word, a translator one per target token.
+Axes always stand in the order batch, layers, heads, tokens, width, classes; the rows of a batch are sequences of tokens:
+texts, windows of a long text, or candidates. A *prediction* is one row of logits: a classifier makes one per text, a
+tagger one per word, a reader of questions two per window, over its tokens, and a chooser one over several candidates.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import torch
 from torch import Tensor
 
 Over = Literal["examples", "predictions", "labelled", "tokens"]
-Outcome = Literal["class", "classes", "value"]
-"""How a row of logits is read: one class of several, any number of classes, or a number."""
+Outcome = Literal["class", "classes", "value", "span"]
+"""How a row of logits is read: one class of several, any number of classes, a number, or, two and two, the first and the
+last token of an answer."""
 
 
 def nothing() -> Tensor:
@@ -29,26 +31,35 @@ class Wants:
     logits: bool = False
     cls: tuple[int, ...] = ()
     hidden: tuple[int, ...] = ()
+    attention: tuple[int, ...] = ()
 
     @property
     def per_token(self) -> bool:
         """True where an answer grows with the text, too large to be remembered and bound to one way of splitting it."""
-        return bool(self.hidden)
+        return bool(self.hidden or self.attention)
 
     def __or__(self, other: Wants) -> Wants:
         def both(ours: tuple[int, ...], theirs: tuple[int, ...]) -> tuple[int, ...]:
             return tuple(sorted({*ours, *theirs}))
 
-        return Wants(self.logits or other.logits, both(self.cls, other.cls), both(self.hidden, other.hidden))
+        return Wants(
+            self.logits or other.logits,
+            both(self.cls, other.cls),
+            both(self.hidden, other.hidden),
+            both(self.attention, other.attention),
+        )
 
 
 @dataclass(frozen=True)
 class Signals:
     """A model's answer to `Wants`, with the layers in the order they were asked for."""
 
-    logits: Tensor = field(default_factory=nothing)  # (predictions, classes)
+    logits: Tensor = field(default_factory=nothing)  # (predictions, classes); impossible classes are -inf
     cls: Tensor = field(default_factory=nothing)  # (batch, layers, width)
     hidden: Tensor = field(default_factory=nothing)  # (batch, layers, tokens, width)
+    attention: Tensor = field(
+        default_factory=nothing
+    )  # (batch, layers, tokens, tokens): probabilities, mean over heads
 
 
 @dataclass(frozen=True)
@@ -57,23 +68,35 @@ class View:
 
     inputs: dict[str, Tensor]  # arguments of forward
     real: Tensor  # (batch, tokens) bool: not padding
-    at: Tensor  # (predictions, 2) row and position where logits are read
+    at: Tensor  # (places, 2) row and position where the head is read
+    layout: Tensor = field(default_factory=nothing)  # (predictions, classes); empty: a place is a prediction
 
     def to(self, device: torch.device) -> View:
-        return View(
-            {name: tensor.to(device) for name, tensor in self.inputs.items()}, self.real.to(device), self.at.to(device)
-        )
+        inputs = {name: tensor.to(device) for name, tensor in self.inputs.items()}
+        return View(inputs, self.real.to(device), self.at.to(device), self.layout.to(device))
+
+    def predictions(self, heads: Tensor) -> Tensor:
+        """A head's (batch, outputs), or (batch, tokens, outputs), as (predictions, classes)."""
+        rows = heads if heads.dim() == 3 else heads[:, None]  # a head that reads the whole row reads it at one place
+        return self.arranged(rows[self.at[:, 0], self.at[:, 1]])
+
+    def arranged(self, places: Tensor) -> Tensor:
+        """(places, outputs) as (predictions, classes): `layout` counts all outputs through; -1 is an impossible class."""
+        if not self.layout.numel():
+            return places
+        return torch.cat([places.reshape(-1), places.new_full((1,), -torch.inf)])[self.layout]
 
 
 @dataclass(frozen=True)
 class Batch:
-    keys: Tensor  # (batch,) int64 hash of the example's text(s): memory is asked by it
+    keys: Tensor  # (batch,) int64 hash of the example's text(s) and window: memory is asked by it
     student: View
     teacher: View
     targets: Tensor  # (predictions,) class or value; (predictions, classes) of 0 and 1 where any number may hold
     labelled: Tensor  # (predictions,) bool
+    owners: Tensor  # (predictions,) row that each belongs to; of several candidates the first
     taught: Tensor  # (batch,) bool: False = learn from targets alone, the teacher has no answer
-    counts: dict[Over, int]  # of the WHOLE optimiser step, over its micro-batches
+    counts: dict[Over, int]  # of the WHOLE optimiser step, over its micro-batches; an example is a row
     outcome: Outcome
     class_weights: Tensor = field(default_factory=nothing)  # (classes,), empty where all weigh the same
 

@@ -12,12 +12,14 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from potstill import checkpoints, measure, short_forms
 from potstill.anatomy import layer_count, width
+from potstill.batches import Source
 from potstill.building import build, reshape
 from potstill.checkpoints import Checkpoint
 from potstill.data import Context
 from potstill.data.sample import Sample
 from potstill.errors import InputError
 from potstill.examples import Examples
+from potstill.methods import Method
 from potstill.networks import torch_run
 from potstill.prepare import DataSet, can_teach
 from potstill.progress import Display
@@ -92,42 +94,27 @@ def train_stage(
         for one, asked in zip(data, asks, strict=True)
     ]
     for one, source, asked in zip(data, sources, asks, strict=True):
-        if asked != Wants() and not can_teach(one):
-            raise InputError(
-                f"method '{stage.method['name']}' needs a teacher; give one with --teacher, or write method = 'hard_labels'"
-            )
-        if (asked.cls or asked.hidden) and one.teacher.model is None:
-            raise InputError(
-                f"method '{stage.method['name']}' asks for the teacher's layers, but the teacher is a file of answers; "
-                "use a method of logits alone, such as 'soft_targets'"
-            )
-        if asked.per_token and not np.array_equal(source.student.offsets, source.teacher.offsets):
-            raise InputError(
-                f"method '{stage.method['name']}' compares token by token, but student and teacher split texts differently; "
-                "use 'patient' or 'soft_targets'"
-            )
+        refuse_unfit(stage.method["name"], method, one, source, asked)
         with show.bar(f"asking the teacher ({one.name})", len(source.examples)) as bar:
             one.teacher.remember(source, asked, bar.advance)
     widths = {width(one.teacher.model) for one in data if one.teacher.model is not None}
-    if len(widths) > 1 and any(asked.cls or asked.hidden for asked in asks):
+    if len(widths) > 1 and any(asked.cls or asked.per_token for asked in asks):
         raise InputError(
             f"the teachers are of different widths {sorted(widths)}; use a method of logits alone, such as 'soft_targets'"
         )
 
     scored_by = [metric_of(recipe, one) for one in data]
-    watched = {"dev": [one.source(one.dev.scored, tokenizer, "dev") for one in data]}
+    watched = {"dev": [one.reading(one.dev.scored, tokenizer) for one in data]}
     learned = [source.examples.scored for source in sources]
     if all(map(len, learned)):  # beside dev, so that over-fitting can be seen
-        watched["train"] = [
-            one.source(sampled(rows), tokenizer, "train") for one, rows in zip(data, learned, strict=True)
-        ]
+        watched["train"] = [one.reading(sampled(rows), tokenizer) for one, rows in zip(data, learned, strict=True)]
 
     def score() -> dict[str, float]:
         means: dict[str, float] = {}
         each: dict[str, float] = {}
         for split, seen in watched.items():
             found = [
-                one.task.score(*measure.labelled(source.examples, measure.answers(torch_run(model), source)))
+                one.task.score(*measure.labelled(one.task, source.examples, answered(model, source)))
                 for model, one, source in zip(models, data, seen, strict=True)
             ]
             means[split] = float(np.mean([scores[metric] for scores, metric in zip(found, scored_by, strict=True)]))
@@ -153,6 +140,30 @@ def train_stage(
         show.say(f"continuing at step {resume.step} from {resume.folder}")
     show.expect(training, resume.step if resume else 0)
     return show.follow(train(training, resume), folder, resume, recipe.tracker)
+
+
+def refuse_unfit(name: str, method: Method, data: DataSet, source: Source, asked: Wants) -> None:
+    """An error where the method cannot be used with this task, teacher or student."""
+    outcome = data.task.outcome
+    if outcome not in getattr(method, "outcomes", (outcome,)):
+        raise InputError(f"method '{name}' is not made for task '{data.task.name}'; use 'patient' or 'soft_targets'")
+    if asked != Wants() and not can_teach(data):
+        raise InputError(f"method '{name}' needs a teacher; give one with --teacher, or write method = 'hard_labels'")
+    if (asked.cls or asked.per_token) and data.teacher.model is None:
+        raise InputError(
+            f"method '{name}' asks for the teacher's layers, but the teacher is a file of answers; "
+            "use a method of logits alone, such as 'soft_targets'"
+        )
+    by_token = asked.per_token or (asked.logits and outcome == "span")
+    if by_token and not np.array_equal(source.student.offsets, source.teacher.offsets):
+        todo = "let the student begin from the teacher" if outcome == "span" else "use 'patient' or 'soft_targets'"
+        raise InputError(
+            f"method '{name}' compares token by token, but student and teacher split texts differently; {todo}"
+        )
+
+
+def answered(model: PreTrainedModel, source: Source) -> np.ndarray:
+    return measure.answers(measure.network(torch_run(model)), source)
 
 
 def chosen_checkpoint(folder: Path, number: int, start_at: Path | None) -> Checkpoint | None:

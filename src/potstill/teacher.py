@@ -1,7 +1,7 @@
 """The teacher answers live or from memory on disk; a method sees no difference.
 
-What is the same size for every text (logits, [CLS] of wanted layers) is remembered, once per example, ever, and shared
-by all recipes. What grows with the text is asked live.
+What a head gives at each place it is read, and [CLS] of wanted layers, is remembered, once per example, ever, and shared
+by all recipes. What is as wide as the network at every token is asked live.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -16,10 +17,10 @@ import xxhash
 from transformers import PreTrainedModel
 
 from potstill import interrupts
-from potstill.batches import Source
+from potstill.batches import Source, place_keys
 from potstill.listening import listen
 from potstill.memory import Memory
-from potstill.signals import Batch, Signals, Wants, nothing
+from potstill.signals import Batch, Signals, View, Wants, nothing
 
 BLOCK = 2048  # examples per shard of memory: what is lost at most when the machine goes down
 ASKED_AT_ONCE = 1024  # padded tokens: 1.3 times faster than 4096 on two cores, since a layer's states stay in the cache
@@ -38,15 +39,15 @@ class Teacher:
         if wants == Wants():
             return Signals()
         if self.memory is None or wants.per_token:
-            return self._ask(batch, wants)
-        keys = batch.keys.cpu().numpy()
-        known = batch.taught.cpu().numpy()
-        read = {name: self._read(keys, known, name) for name in columns(wants)}
-        cls = [read[f"cls.{layer}"] for layer in wants.cls]
-        return Signals(
-            logits=torch.from_numpy(read["logits"]).to(self.device) if wants.logits else nothing(),
-            cls=torch.from_numpy(np.stack(cls, 1)).to(self.device) if cls else nothing(),
-        )
+            return self._ask(batch.teacher.to(self.device), wants)
+        keys, known = batch.keys.cpu().numpy(), batch.taught.cpu().numpy()
+        logits = nothing()
+        if wants.logits:
+            rows = batch.teacher.at[:, 0].cpu().numpy()
+            places = torch.from_numpy(self._read(place_keys(keys, rows), known[rows], "logits"))
+            logits = batch.teacher.arranged(places.to(self.device))
+        cls = [self._read(keys, known, f"cls.{layer}") for layer in wants.cls]
+        return Signals(logits=logits, cls=torch.from_numpy(np.stack(cls, 1)).to(self.device) if cls else nothing())
 
     def _read(self, keys: np.ndarray, known: np.ndarray, column: str) -> np.ndarray:
         assert self.memory is not None
@@ -58,11 +59,11 @@ class Teacher:
             filled[known] = answers
         return filled
 
-    def _ask(self, batch: Batch, wants: Wants) -> Signals:
+    def _ask(self, view: View, wants: Wants) -> Signals:
         assert self.model is not None, "only logits are asked of a file of answers, and those are remembered"
         begun = time.perf_counter()
         with torch.inference_mode():
-            heard = listen(self.model, batch.teacher.to(self.device), wants)
+            heard = listen(self.model, view, wants)
         self.seconds += time.perf_counter() - begun
         return heard
 
@@ -79,26 +80,31 @@ class Teacher:
             for begin in range(0, len(unknown), BLOCK):
                 block = unknown[begin : begin + BLOCK]
                 part = Source(source.task, source.examples.take(block), source.teacher, source.teacher)
-                self.memory.write(keys[block], self._ask_all(part, wants, progress))
+                for found, answers in self._ask_all(part, wants, progress):
+                    self.memory.write(found, answers)
         return len(unknown)
 
-    def _ask_all(self, source: Source, wants: Wants, progress: Callable[[int], None] | None) -> dict[str, np.ndarray]:
-        answers: dict[str, np.ndarray] = {}
+    def _ask_all(
+        self, source: Source, wants: Wants, progress: Callable[[int], None] | None
+    ) -> list[tuple[np.ndarray, dict[str, np.ndarray]]]:
+        """Keys and columns for memory: what heads gave, by place, and [CLS] by sequence."""
+        places: list[tuple[np.ndarray, np.ndarray]] = []
+        sequences: list[tuple[np.ndarray, np.ndarray]] = []
         for positions, batch in source.in_order(ASKED_AT_ONCE):
-            heard = self._ask(batch, wants)
-            found = {f"cls.{layer}": heard.cls[:, place] for place, layer in enumerate(wants.cls)}
-            if wants.logits:
-                found["logits"] = heard.logits
-            for name, value in found.items():
-                array = value.float().cpu().numpy()
-                answers.setdefault(name, np.empty((len(source.examples), *array.shape[1:]), np.float32))[positions] = (
-                    array
-                )
+            heard = self._ask(replace(batch.teacher.to(self.device), layout=nothing()), wants)
+            keys = batch.keys.numpy()
+            places.append((place_keys(keys, batch.teacher.at[:, 0].numpy()), heard.logits.cpu().numpy()))
+            sequences.append((keys, heard.cls.float().cpu().numpy()))
             if progress:
                 progress(len(positions))
             if asked := interrupts.asked():
                 raise interrupts.Interrupted(asked)  # blocks written before are kept
-        return answers
+        by_place, logits = (np.concatenate(parts) for parts in zip(*places, strict=True))
+        by_sequence, cls = (np.concatenate(parts) for parts in zip(*sequences, strict=True))
+        states = {f"cls.{layer}": cls[:, place] for place, layer in enumerate(wants.cls)}
+        if wants.logits and np.array_equal(by_place, by_sequence):  # one place each: one shard holds both
+            return [(by_place, {"logits": logits, **states})]
+        return [*([(by_place, {"logits": logits})] if wants.logits else []), (by_sequence, states)]
 
 
 def columns(wants: Wants) -> list[str]:

@@ -1,7 +1,7 @@
 """Finished forms of a student. One file is one export; its name is the word that users type: `potstill export DIR --to onnx`.
 
-An export is a frozen dataclass with `export(student, out, texts)`: it writes a folder that `predict` and `measure` read,
-checks it against PyTorch at once, and returns what it found. `texts` are examples to check, and later to calibrate, with.
+An export is a frozen dataclass with `export(student, out, rows)`: it writes a folder that `predict` and `measure` read,
+checks it against PyTorch at once, and returns what it found. `rows` are examples to check, and later to calibrate, with.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from torch import Tensor
 from potstill.students import Student
 
 NAMES = ("input_ids", "attention_mask", "token_type_ids")
+Rows = Sequence[tuple[str, str | None]]
+"""Text and pair of each, in the form that the student's task has."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +28,11 @@ class Checked:
 
     file: Path
     difference: float  # largest, of a logit
-    agreement: float  # share of texts with the same answer
+    agreement: float  # share of predictions that are the same
 
 
 class Export(Protocol):
-    def export(self, student: Student, out: Path, texts: Sequence[str]) -> Checked: ...
+    def export(self, student: Student, out: Path, rows: Rows) -> Checked: ...
 
 
 def sample_inputs(student: Student, rows: int, tokens: int, seed: int = 0) -> dict[str, Tensor]:

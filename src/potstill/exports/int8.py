@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from potstill.exports import Checked
+from potstill.exports import Checked, Rows
 from potstill.exports.onnx import compare, describe, write
 from potstill.students import Student
 
@@ -26,12 +25,12 @@ class Int8:
 
     embeddings: bool = True
 
-    def export(self, student: Student, out: Path, texts: Sequence[str]) -> Checked:
+    def export(self, student: Student, out: Path, rows: Rows) -> Checked:
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=out) as place:
             quantize(write(student, Path(place)), out / "model.onnx", self.embeddings)
         describe(student, out)
-        return compare(student, out / "model.onnx", texts)
+        return compare(student, out / "model.onnx", rows)
 
 
 def quantize(plain: Path, file: Path, embeddings: bool = True) -> None:

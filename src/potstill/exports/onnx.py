@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,10 +14,16 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from potstill.anatomy import longest_input
+from potstill.batches import view
 from potstill.errors import InputError, TrainingError
-from potstill.exports import Checked, sample_inputs
+from potstill.exports import Checked, Rows, sample_inputs
 from potstill.networks import onnx_run, torch_run
+from potstill.rows import BETWEEN
+from potstill.signals import View
 from potstill.students import Student
+from potstill.tasks import make_task
+from potstill.tasks.matching import kind_of
+from potstill.tokens import in_memory
 
 LARGEST_DIFFERENCE = 1e-5
 
@@ -26,9 +32,9 @@ LARGEST_DIFFERENCE = 1e-5
 class Onnx:
     """The same numbers as PyTorch, to 1e-5."""
 
-    def export(self, student: Student, out: Path, texts: Sequence[str]) -> Checked:
+    def export(self, student: Student, out: Path, rows: Rows) -> Checked:
         file = write(student, out)
-        checked = compare(student, file, texts)
+        checked = compare(student, file, rows)
         if checked.difference > LARGEST_DIFFERENCE:
             raise TrainingError(
                 f"{file} differs from PyTorch by {checked.difference:.1e}, more than {LARGEST_DIFFERENCE:.0e}; it is not to be used"
@@ -43,9 +49,9 @@ class Positional(nn.Module):
         super().__init__()
         self.model, self.names = model, names
 
-    def forward(self, *values: Tensor) -> Tensor:
-        logits: Tensor = self.model(**dict(zip(self.names, values, strict=True))).logits
-        return logits
+    def forward(self, *values: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        said = self.model(**dict(zip(self.names, values, strict=True)))
+        return said.logits if "logits" in said else (said.start_logits, said.end_logits)
 
 
 def write(student: Student, out: Path) -> Path:
@@ -57,7 +63,11 @@ def write(student: Student, out: Path) -> Path:
     out.mkdir(parents=True, exist_ok=True)
     model = student.model.cpu().eval()
     inputs = sample_inputs(student, rows=3, tokens=min(16, longest_input(model, student.tokenizer)))
-    free = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+    several = type(model).__name__.endswith("ForMultipleChoice")
+    if several:  # (questions, candidates, tokens), as everywhere
+        inputs = {name: tensor[:, None].repeat(1, 2, 1) for name, tensor in inputs.items()}
+    free = {axis: torch.export.Dim.DYNAMIC for axis in range(3 if several else 2)}
+    spans = type(model).__name__.endswith("ForQuestionAnswering")
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)  # of operators of torchvision, which no text model has
     try:
@@ -67,7 +77,7 @@ def write(student: Student, out: Path) -> Path:
                 Positional(model, list(inputs)),
                 tuple(inputs.values()),
                 input_names=list(inputs),
-                output_names=["logits"],
+                output_names=["start_logits", "end_logits"] if spans else ["logits"],
                 dynamic_shapes={"values": tuple(free for _ in inputs)},
                 dynamo=True,
                 verbose=False,
@@ -83,28 +93,38 @@ def write(student: Student, out: Path) -> Path:
 def describe(student: Student, out: Path) -> None:
     """The config, with what a reader without the weights cannot count, and the tokenizer."""
     config = type(student.model.config).from_dict(student.model.config.to_dict())
+    config.architectures = [type(student.model).__name__]
     config.potstill_longest = longest_input(student.model, student.tokenizer)
     config.potstill_parameters = sum(parameter.numel() for parameter in student.model.parameters())
     config.save_pretrained(out)
     student.tokenizer.save_pretrained(out)
 
 
-def compare(student: Student, file: Path, texts: Sequence[str]) -> Checked:
-    """Largest difference of a logit and share of like answers, on texts, or on random ids of several shapes where there are none."""
+def compare(student: Student, file: Path, rows: Rows) -> Checked:
+    """Largest difference of a logit and share of like predictions, on rows, or on random ids of several shapes without them."""
     theirs, ours = torch_run(student.model), onnx_run(file)
     longest = longest_input(student.model, student.tokenizer)
-    if texts:
-        batches = [
-            dict(
-                student.tokenizer(
-                    list(texts[i : i + 32]), truncation=True, max_length=longest, padding=True, return_tensors="pt"
-                )
-            )
-            for i in range(0, len(texts), 32)
-        ]
+    if rows:
+        views = _views(student, rows, longest)
+        pairs = [[view.predictions(torch.from_numpy(run(view.inputs))) for run in (theirs, ours)] for view in views]
     else:
         shapes = [(1, 2), (1, 9), (2, min(33, longest)), (5, min(longest, 128))]
-        batches = [sample_inputs(student, rows, tokens, seed) for seed, (rows, tokens) in enumerate(shapes)]
-    expected, found = (np.concatenate([run(batch) for batch in batches]) for run in (theirs, ours))
-    same = (expected.argmax(-1) == found.argmax(-1)).mean() if expected.shape[1] > 1 else 1.0
-    return Checked(file, float(np.abs(expected - found).max()), float(same))
+        batches = [sample_inputs(student, *shape, seed) for seed, shape in enumerate(shapes)]
+        pairs = [[_real(run(batch), batch) for run in (theirs, ours)] for batch in batches]
+    apart = max(float((a - b)[a > -torch.inf].abs().max()) for a, b in pairs)
+    same = torch.cat([a.argmax(-1) == b.argmax(-1) for a, b in pairs]).float().mean()
+    return Checked(file, apart, float(same))
+
+
+def _views(student: Student, rows: Rows, length: int) -> Iterator[View]:
+    config = student.model.config
+    candidates = len(str(rows[0][1]).split(BETWEEN))
+    task, _ = make_task(None, config, [], None, "rows", kind_of(config).form, candidates)
+    tokens = in_memory(task, rows, student.tokenizer, length)
+    for begin in range(0, len(rows), 32):
+        yield view(task, tokens, np.arange(begin, min(begin + 32, len(rows))))
+
+
+def _real(heads: np.ndarray, batch: dict[str, Tensor]) -> Tensor:
+    """Of a head that reads every token, what it gives for padding is nobody's answer."""
+    return torch.from_numpy(heads if heads.ndim == 2 else heads[batch["attention_mask"].bool().numpy()])

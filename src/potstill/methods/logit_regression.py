@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from potstill.bounds import Share
-from potstill.losses import hard, squared_distance, taught
+from potstill.losses import hard, logit_distance, taught
 from potstill.signals import Batch, Signals, Term, Wants
 
 
@@ -21,5 +21,5 @@ class LogitRegression:
     def losses(self, student: Signals, teacher: Signals, batch: Batch) -> dict[str, Term]:
         return {
             "hard": self.alpha * hard(student.logits, batch),
-            "logits": (1 - self.alpha) * taught(squared_distance(student.logits, teacher.logits), batch),
+            "logits": (1 - self.alpha) * taught(logit_distance(student.logits, teacher.logits), batch),
         }

@@ -11,12 +11,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import (
     AutoConfig,
+    AutoModelForMultipleChoice,
+    AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
     AutoTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
@@ -28,6 +31,23 @@ from transformers.utils import logging
 from potstill.anatomy import in_head, layers_path
 from potstill.errors import InputError
 from potstill.files import TEMPORARY, fsync_path
+
+if TYPE_CHECKING:
+    from potstill.tasks import Task
+
+
+WHAT = {
+    "SequenceClassification": "a text classifier",
+    "TokenClassification": "a tagger",
+    "QuestionAnswering": "a reader of questions",
+    "MultipleChoice": "a model for multiple choice",
+}
+HEADS: dict[str, Any] = {
+    "SequenceClassification": AutoModelForSequenceClassification,
+    "TokenClassification": AutoModelForTokenClassification,
+    "QuestionAnswering": AutoModelForQuestionAnswering,
+    "MultipleChoice": AutoModelForMultipleChoice,
+}
 
 
 @dataclass
@@ -46,21 +66,29 @@ class Context:
 
 
 def load_student(
-    folder: str | Path, labels: Sequence[str] | None = None, problem: str | None = None, seed: int = 0
+    folder: str | Path,
+    labels: Sequence[str] | None = None,
+    problem: str | None = None,
+    seed: int = 0,
+    head: str | None = None,
 ) -> Student:
-    """A classifier and its tokenizer from a folder or the hub, in float32 and eval mode.
+    """A model with a head and its tokenizer from a folder or the hub, in float32 and eval mode.
 
     Every weight must be there. Only with `labels` may the task's head be missing or have another number of labels: a
-    new one is then drawn from `seed`. A head of the same size is kept with its own label names.
+    new one is then drawn from `seed`. A head of the same size is kept with its own label names. `head` is one of HEADS;
+    without it the config says, and where it does not, a classifier of texts is meant.
     """
     source: dict[str, Any] = {"pretrained_model_name_or_path": str(folder), "local_files_only": Path(folder).is_dir()}
     _refuse_unsafe(folder, source)
     try:
         with quiet_transformers(), seeded(seed):
             config = AutoConfig.from_pretrained(**source, trust_remote_code=False)
-            if labels is not None and config.num_labels != len(labels):
+            head = head or head_of(config)
+            if head == "QuestionAnswering":  # start and end
+                config.num_labels = 2
+            elif labels and config.num_labels != len(labels):
                 config.num_labels = len(labels)
-            model, info = AutoModelForSequenceClassification.from_pretrained(
+            model, info = HEADS[head].from_pretrained(
                 **source,
                 config=config,
                 dtype=torch.float32,
@@ -72,15 +100,26 @@ def load_student(
             tokenizer = AutoTokenizer.from_pretrained(**source, trust_remote_code=False)
     except Exception as error:  # a broken folder fails in many ways inside transformers
         raise InputError(
-            f"{folder} cannot be loaded as a text classifier ({_first_line(error)}); "
+            f"{folder} cannot be loaded as {WHAT.get(str(head), 'a model')} ({_first_line(error)}); "
             "give a folder with config.json, model.safetensors and tokenizer.json"
         ) from error
     _check_weights(folder, model, info, may_make_head=labels is not None)
-    if labels is not None and any(not name.startswith(f"{model.base_model_prefix}.") for name in _absent(info)):
+    model.config.architectures = [type(model).__name__]
+    if labels and any(not name.startswith(f"{model.base_model_prefix}.") for name in _absent(info)):
         model.config.id2label = dict(enumerate(labels))
         model.config.label2id = {label: index for index, label in enumerate(labels)}
         model.config.problem_type = problem
     return Student(model.eval(), tokenizer)
+
+
+def begin_from(folder: str | Path, task: Task, seed: int = 0) -> Student:
+    """A model to be trained for a task: its encoder with the task's head, a new one where it has none that fits."""
+    return load_student(folder, task.labels if task.names_outputs else (), task.problem, seed, task.head)
+
+
+def head_of(config: PreTrainedConfig) -> str:
+    made_for = str((config.architectures or [""])[0])
+    return next((head for head in HEADS if made_for.endswith(f"For{head}")), "SequenceClassification")
 
 
 def save_student(student: Student, folder: Path) -> None:
@@ -108,10 +147,12 @@ def save_student(student: Student, folder: Path) -> None:
             old.rename(folder)
 
 
-def stock_model(config: PreTrainedConfig, weights: dict[str, torch.Tensor] | None, seed: int = 0) -> PreTrainedModel:
-    """A classifier of this config in eval mode: with exactly these weights, or with random ones drawn from `seed`."""
+def stock_model(
+    like: PreTrainedModel, config: PreTrainedConfig, weights: dict[str, torch.Tensor] | None, seed: int = 0
+) -> PreTrainedModel:
+    """A model of another's class and this config, in eval mode: with exactly these weights, or random ones from `seed`."""
     with quiet_transformers(), seeded(seed):
-        model: PreTrainedModel = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32)
+        model: PreTrainedModel = type(like)._from_config(config, dtype=torch.float32)
     if weights is not None:
         model.load_state_dict(weights, strict=True)
     model.eval()

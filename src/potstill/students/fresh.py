@@ -40,7 +40,7 @@ class Fresh:
                 f"write heads = {fitting_heads(self.width, even)}, or leave it out"
             )
         config = self._config(architecture, heads, current)
-        model = stock_model(config, weights=None, seed=context.seed)
+        model = stock_model(current.model, config, weights=None, seed=context.seed)
         padding, expected = current.tokenizer.pad_token_id, word_embeddings(model).padding_idx
         if expected is not None and padding != expected:
             raise InputError(

@@ -43,7 +43,7 @@ class KeepLayers:
                     f"e.g. layers = {[1, *chosen[1:]]}"
                 )
             weights |= {f"{path}.{place}.{name}": weight for name, weight in ours.items()}
-        return Student(stock_model(config, weights), copy.deepcopy(current.tokenizer))
+        return Student(stock_model(current.model, config, weights), copy.deepcopy(current.tokenizer))
 
 
 def chosen_layers(layers: int | str | list[int] | tuple[int, ...], total: int) -> list[int]:

@@ -48,7 +48,7 @@ class TrimVocabulary:
         table_name = next(name for name, parameter in model.named_parameters() if parameter is table)
         rows = sorted(new_ids, key=new_ids.__getitem__)
         weights = model.state_dict() | {table_name: table.detach()[rows]}
-        return Student(stock_model(config, weights), trimmed)
+        return Student(stock_model(current.model, config, weights), trimmed)
 
 
 def _token_ids(config: PreTrainedConfig) -> dict[str, int]:

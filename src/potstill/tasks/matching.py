@@ -1,0 +1,152 @@
+"""Which task it is, and which label is which class: asked of the model, the rows and the user, and said aloud."""
+
+from __future__ import annotations
+
+import math
+import string
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from potstill.errors import InputError
+from potstill.rows import Form, Label
+from potstill.signals import Outcome
+from potstill.tasks.answering import Answering
+from potstill.tasks.choosing import Choosing
+from potstill.tasks.labels import LOOKS_LIKE_A_NUMBER, NAMES, PROBLEMS, Task, TaskName, as_written
+from potstill.tasks.tagging import Tagging
+
+OUTCOMES: dict[str, Outcome] = {name: outcome for outcome, name in NAMES.items()}
+KINDS: dict[TaskName, type[Task]] = {"tag": Tagging, "answer": Answering, "choose": Choosing}
+FORMS: dict[str, Form] = {name: KINDS[name].form if name in KINDS else "text" for name in (*OUTCOMES, *KINDS)}
+WHAT: dict[Form, str] = {
+    "text": "texts with a label",
+    "words": "words with tags",
+    "answers": "questions with answers in a context",
+    "choices": "questions with candidates",
+}
+
+
+def make_task(
+    name: TaskName | None,
+    model_config: Any | None,
+    found: Iterable[Label],
+    labels: Sequence[str] | None,
+    source: str,
+    form: Form = "text",
+    choices: int = 0,
+) -> tuple[Task, str]:
+    """The task, and one sentence that says how labels were matched to classes.
+
+    Where a model has a head (`model_config`), its `id2label` rules: names match by name, integers by index. Where none
+    has (fine-tuning), the labels found in the training rows are the classes. `labels` overrides both.
+    """
+    found = list(found)
+    kind = next((KINDS[one] for one in KINDS if KINDS[one].form == form), Task)
+    if model_config is not None and kind_of(model_config) is not kind:
+        fits = WHAT[kind_of(model_config).form]
+        raise InputError(
+            f"{source}: the rows are {WHAT[form]}, but the model is made for {fits}; give a model of this task, or {fits}"
+        )
+    if kind is Answering:
+        return Answering("span", ("start", "end")), "answers are looked for in the context"
+    if kind is Choosing:
+        letters = tuple(string.ascii_uppercase[:choices])
+        numbers = {letter.lower(): number for number, letter in enumerate(letters)}
+        return Choosing("class", letters, numbers), f"one of {choices} candidates is chosen"
+    outcome = "class" if kind is Tagging else OUTCOMES[name] if name else _outcome(model_config, found)
+    if outcome == "value":
+        return Task("value", ("value",)), "numbers are predicted"
+    each = {str(one) for label in found for one in (label if isinstance(label, tuple) else (label,))}
+    seen = sorted({as_written(label) for label in each}, key=_numerically)
+    if model_config is not None:
+        given = tuple(str(model_config.id2label[i]) for i in range(model_config.num_labels))
+        names = _checked(labels, given) if labels else given
+    else:
+        names = tuple(labels) if labels else tuple(seen)
+        if len(names) < 2:
+            raise InputError(
+                f"{source}: the labels are {list(names)}; at least two different ones are needed to learn from"
+            )
+    numbers = {label.lower(): number for number, label in enumerate(names)}
+    by_index = [label for label in seen if label.lower() not in numbers]
+    if by_index and all(label.isdigit() and int(label) < len(names) for label in seen):
+        numbers |= {str(number): number for number in range(len(names))}
+        shown = ", ".join(f"{number} = {label}" for number, label in enumerate(names))
+        return kind(outcome, names, numbers), f"labels matched by number: {shown}"
+    if by_index and is_placeholder(names):
+        raise InputError(
+            f"{source}: the labels {by_index[:5]} are names, but the teacher's classes have none; write them in the order of its "
+            f"outputs, as in --labels {','.join(seen[: len(names)])}"
+        )
+    return kind(outcome, names, numbers), f"labels matched by name: {', '.join(names[:12])}"
+
+
+def kind_of(config: Any) -> type[Task]:
+    """The task that a model with this config is made for, by the name of its class."""
+    made_for = str((getattr(config, "architectures", None) or [""])[0])
+    return next((kind for kind in KINDS.values() if made_for.endswith(f"For{kind.head}")), Task)
+
+
+def named(name: TaskName, labels: Sequence[str]) -> Task:
+    """A task that was made before, by what was written down of it."""
+    if name in KINDS:
+        return KINDS[name]("span" if name == "answer" else "class", tuple(labels))
+    return Task(OUTCOMES[name], tuple(labels))
+
+
+def is_placeholder(names: Sequence[str]) -> bool:
+    """True for the LABEL_0, LABEL_1 … that Hugging Face writes where nobody gave names."""
+    return all(name == f"LABEL_{number}" for number, name in enumerate(names))
+
+
+def _checked(labels: Sequence[str], given: tuple[str, ...]) -> tuple[str, ...]:
+    if len(labels) != len(given):
+        raise InputError(
+            f"--labels names {len(labels)} classes, but the teacher has {len(given)}: {', '.join(given)}; write one name for each, in that order"
+        )
+    theirs = {name.lower() for name in given}
+    if {name.lower() for name in labels} == theirs and tuple(name.lower() for name in labels) != tuple(
+        name.lower() for name in given
+    ):
+        raise InputError(
+            f"--labels has the teacher's names in another order; its order is {','.join(given)}: write that, or leave --labels away"
+        )
+    return tuple(labels)
+
+
+def _outcome(model_config: Any | None, found: Sequence[Label]) -> Outcome:
+    if model_config is not None:
+        for outcome, problem in PROBLEMS.items():
+            if model_config.problem_type == problem:
+                return outcome
+        return "value" if model_config.num_labels == 1 else "class"
+    if any(isinstance(label, tuple) for label in found):
+        return "classes"
+    numbers = [label for label in found if isinstance(label, str) and LOOKS_LIKE_A_NUMBER.match(label)]
+    whole = all(float(label).is_integer() for label in numbers)
+    # 3.8 is a value and 3 a class; whole numbers of many kinds are counts or ratings, which are values too
+    return "value" if len(numbers) == len(found) and found and (not whole or len(found) > 30) else "class"
+
+
+def _numerically(label: str) -> tuple[int, float, str]:
+    return (0, float(label), label) if LOOKS_LIKE_A_NUMBER.match(label) else (1, 0.0, label)
+
+
+def near_chance(task: Task, targets: np.ndarray, answers: np.ndarray) -> str | None:
+    """Why a teacher with these answers cannot teach, or None where it beats chance."""
+    correlation = task.correlation(targets, answers)
+    bound = max(0.1, 2.0 / math.sqrt(max(len(targets), 1)))
+    if correlation >= bound:
+        return None
+    kind = "Pearson correlation" if task.outcome == "value" else task.chance
+    turned = (
+        " Its answers run against the labels: they are probably in the wrong order; give the right one with --labels."
+        if correlation <= -bound
+        else ""
+    )
+    return (
+        f"the teacher is near chance on this data ({kind} {correlation:.2f} over {len(targets)} rows; at least {bound:.2f} is asked)."
+        f"{turned} Fine-tune it first with `potstill finetune`, check the labels, or write --force to use it all the same"
+    )
