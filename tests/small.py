@@ -81,31 +81,27 @@ def tagged(n: int, seed: int) -> list[dict[str, Any]]:
     return rows
 
 
-def questions(n: int, seed: int, longest: int = 70) -> list[dict[str, Any]]:
-    """Contexts of up to `longest` words with one good and one bad word; asked is where one of the two stands."""
+def questions(n: int, seed: int, longest: int = 40) -> list[dict[str, Any]]:
+    """Contexts of up to `longest` words with one good and one bad word; asked is where the good one stands."""
     chance = random.Random(seed)
     rows = []
-    for place in range(n):
+    for _ in range(n):
         words = chance.choices(NEUTRAL, k=chance.randint(5, longest))
         good, bad = chance.choice(POSITIVE), chance.choice(NEGATIVE)
         for word in (good, bad):
             words.insert(chance.randint(0, len(words)), word)
-        context, (kind, answer) = " ".join(words), (("good", good), ("bad", bad))[place % 2]
-        start = len(" ".join(words[: words.index(answer)])) + (words.index(answer) > 0)
-        answers = [{"text": answer, "answer_start": start}]
-        rows.append({"question": f"what was {kind} ?", "context": context, "answers": answers})
+        start = len(" ".join(words[: words.index(good)])) + (words.index(good) > 0)
+        answers = [{"text": good, "answer_start": start}]
+        rows.append({"question": "what was good ?", "context": " ".join(words), "answers": answers})
     return rows
 
 
 def choices(n: int, seed: int) -> list[dict[str, Any]]:
-    """A text, and three words of which one is as good or as bad as the text."""
+    """A text, and three words of which one is good."""
     chance = random.Random(seed)
     rows = []
-    for text, label in sentences(n, seed):
-        candidates = [
-            chance.choice(POSITIVE if label else NEGATIVE),
-            *chance.sample(NEGATIVE if label else POSITIVE, 2),
-        ]
+    for text, _ in sentences(n, seed):
+        candidates = [chance.choice(POSITIVE), *chance.sample(NEGATIVE, 2)]
         right = candidates[0]
         chance.shuffle(candidates)
         answer = "ABC"[candidates.index(right)]
