@@ -36,7 +36,8 @@ def batch_of(labels: list[int] | None, size: int) -> Batch:
     targets = torch.tensor(labels if labels is not None else [0] * size)
     known = torch.full((size,), labels is not None)
     counts: Any = {"examples": size, "predictions": size, "labelled": size, "tokens": size}
-    return Batch(torch.arange(size), view, view, targets, known, torch.ones(size, dtype=torch.bool), counts, "class")
+    all_of_them = torch.ones(size, dtype=torch.bool)
+    return Batch(torch.arange(size), view, view, targets, known, all_of_them, all_of_them, counts, "class")
 
 
 def close(found: Any, expected: Any, dtype: torch.dtype = torch.float64, loose: float = 1.0) -> None:

@@ -124,10 +124,6 @@ class Source:
         ours, theirs = self.readings
         reading = view(self.task, ours, rows)
         predictions, sequences = self.task.predictions(ours, rows), ours.counts(rows)
-        # of a row with several predictions each belongs to one sequence, in turn; several candidates make one
-        owners = np.repeat(np.arange(sequences.sum()), np.repeat(predictions // sequences, sequences))
-        firsts = np.cumsum(sequences) - sequences
-        owners = owners if len(owners) == predictions.sum() else firsts
         taught = np.ones(len(rows), np.bool_) if self.answered is None else np.asarray(self.answered[rows])
         return Batch(
             keys=torch.from_numpy(window_keys(np.asarray(self.examples.keys[rows]), sequences)),
@@ -135,8 +131,8 @@ class Source:
             teacher=reading if theirs is ours else view(self.task, theirs, rows),
             targets=torch.from_numpy(self.task.targets(self.examples, ours, rows)),
             labelled=torch.from_numpy(np.repeat(np.asarray(self.examples.labelled[rows]), predictions)),
-            owners=torch.from_numpy(owners),
             taught=torch.from_numpy(np.repeat(taught, sequences)),
+            taught_predictions=torch.from_numpy(np.repeat(taught, predictions)),
             counts=counts,
             outcome=self.task.outcome,
             class_weights=nothing() if self.class_weights is None else self.class_weights,

@@ -111,7 +111,7 @@ def soft(student: Tensor, teacher: Tensor, batch: Batch, temperature: float) -> 
 
 def taught(each: Tensor, batch: Batch) -> Term:
     """The sum of (predictions,) values over the rows that the teacher teaches, averaged over predictions."""
-    return Term(each[batch.taught[batch.owners]].sum(), "predictions")
+    return Term(each[batch.taught_predictions].sum(), "predictions")
 
 
 def per_example(each: Tensor, batch: Batch) -> Term:

@@ -94,8 +94,8 @@ class Batch:
     teacher: View
     targets: Tensor  # (predictions,) class or value; (predictions, classes) of 0 and 1 where any number may hold
     labelled: Tensor  # (predictions,) bool
-    owners: Tensor  # (predictions,) row that each belongs to; of several candidates the first
     taught: Tensor  # (batch,) bool: False = learn from targets alone, the teacher has no answer
+    taught_predictions: Tensor  # (predictions,) the same for each
     counts: dict[Over, int]  # of the WHOLE optimiser step, over its micro-batches; an example is a row
     outcome: Outcome
     class_weights: Tensor = field(default_factory=nothing)  # (classes,), empty where all weigh the same
