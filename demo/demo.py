@@ -15,7 +15,7 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
-ROWS = {"quick": (1000, 300, 600), "full": (6530, 1000, 1000)}  # train, dev, test
+ROWS = {"quick": (800, 300, 500), "full": (6530, 1000, 1000)}  # train, dev, test
 
 
 def package_folder(name: str) -> Path:
