@@ -23,13 +23,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from potstill.errors import InputError
-from potstill.files import TEMPORARY, fsync_path, sealed, unsealed, write_atomically, xxh3_of
+from potstill.errors import InputError, TrainingError
+from potstill.files import TEMPORARY, disk_errors, fsync_path, sealed, unsealed, write_atomically, xxh3_of
+from potstill.foreign import FILE_NAME, tensor_shapes
 
 log = logging.getLogger(__name__)
 
 STEP_NAME = re.compile(r"step-(\d{8,})", re.ASCII)
-FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", re.ASCII)  # no slash, and nothing that starts with a dot
+LARGEST_STATE = 8 * 2**20  # bytes of what is not a tensor
 REPLACED = ".old-"  # a whole checkpoint that is about to be replaced by one of the same step
 
 
@@ -46,8 +47,9 @@ class Checkpoint:
             groups = ", ".join(sorted(path.stem for path in self.folder.glob("*.safetensors")))
             raise InputError(f"{self.folder} holds no tensors called '{name}'; it holds: {groups}")
         try:
+            tensor_shapes(path)
             return load_file(path)
-        except SafetensorError as error:  # with a checksum that fits: somebody made it so
+        except (SafetensorError, ValueError) as error:  # with a checksum that fits: somebody made it so
             raise InputError(f"{path} is not what safetensors writes ({error}); name another checkpoint") from error
 
 
@@ -63,6 +65,7 @@ def save(folder: Path, step: int, tensors: dict[str, dict[str, Tensor]], state: 
         for name, group in tensors.items():
             if not FILE_NAME.fullmatch(name):
                 raise ValueError(f"a group of tensors cannot be called '{name}'; use letters, digits, '_', '-' and '.'")
+            _refuse_non_finite(step, name, group)
             _write_tensors(draft / f"{name}.safetensors", group)
         write_atomically(draft / "state.json", (json.dumps(state, indent=1, allow_nan=False) + "\n").encode())
         files = {path.name: {"size": path.stat().st_size, "xxh3": xxh3_of(path)} for path in sorted(draft.iterdir())}
@@ -80,6 +83,9 @@ def load(path: Path) -> Checkpoint:
     try:
         if (path / "manifest.json").is_symlink():
             raise ValueError("manifest.json is a link")
+        for name in ("manifest.json", "state.json"):
+            if (path / name).stat().st_size > LARGEST_STATE:
+                raise ValueError(f"{name} is larger than any that was written here")
         manifest = unsealed((path / "manifest.json").read_bytes())
         for name, expected in manifest["files"].items():
             _verify(path, name, expected)
@@ -94,7 +100,7 @@ def load(path: Path) -> Checkpoint:
             f"{path} is no whole checkpoint: {Path(error.filename or path).name} is not to be found; "
             "name a folder such as checkpoints/step-00001000"
         ) from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{path} is damaged: {error}; name another checkpoint, or none to use the newest") from error
 
 
@@ -166,6 +172,15 @@ def _split(values: Mapping[str, Any], prefix: str, tensors: dict[str, Tensor]) -
     return plain
 
 
+def _refuse_non_finite(step: int, name: str, group: dict[str, Tensor]) -> None:
+    for inner, tensor in group.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise TrainingError(
+                f"step {step}: '{inner}' of the {name} holds a number that is not finite; this step was not saved. "
+                "Lower optimizer.rate, and begin anew or go on from the checkpoint before it"
+            )
+
+
 def _write_tensors(path: Path, group: dict[str, Tensor]) -> None:
     """safetensors refuses tensors that share memory (tied weights): all but the first are written as copies."""
     seen: set[int] = set()
@@ -175,13 +190,8 @@ def _write_tensors(path: Path, group: dict[str, Tensor]) -> None:
         storage = tensor.untyped_storage().data_ptr()
         ready[name] = tensor.clone() if storage in seen else tensor
         seen.add(storage)
-    try:
+    with disk_errors(path):
         save_file(ready, path)
-    except SafetensorError as error:
-        code = re.search(r"os error (\d+)", str(error))
-        if code is None:
-            raise
-        raise OSError(int(code[1]), os.strerror(int(code[1])), str(path)) from error
     fsync_path(path)
 
 

@@ -6,12 +6,17 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import secrets
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import xxhash
+
+from potstill import interrupts
 
 TEMPORARY = ".tmp-"  # what starts so was left by a process that died while writing
 
@@ -33,17 +38,40 @@ def write_atomically(path: Path, data: bytes | memoryview) -> None:
     fsync_path(path.parent)
 
 
-@contextlib.contextmanager
+@contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """One process at a time, over all that share the folder; the lock ends with the process, however that ends."""
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        while not _taken(handle):  # a call that waits would go on waiting though the run is asked to end
+            if asked := interrupts.asked():
+                raise interrupts.Interrupted(asked)
+            time.sleep(0.05)
         yield
     finally:
         fcntl.flock(handle, fcntl.LOCK_UN)  # closing is not enough where a forked worker still holds the file
         os.close(handle)
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """OSError where a library of another language tells of a full or read-only disk by an error of its own."""
+    try:
+        yield
+    except Exception as error:
+        code = None if isinstance(error, OSError) else re.search(r"os error (\d+)", str(error))
+        if code is None:
+            raise
+        raise OSError(int(code[1]), os.strerror(int(code[1])), str(path)) from error
+
+
+def _taken(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def fsync_path(path: Path) -> None:

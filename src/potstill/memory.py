@@ -149,7 +149,8 @@ class Memory:
 
     def _read_manifest(self) -> None:
         """Open what the manifest lists, each shard verified once; what is damaged is left out and asked again."""
-        data = self._manifest.read_bytes() if self._manifest.exists() else None
+        link = self._manifest.is_symlink()
+        data = b"a link" if link else self._manifest.read_bytes() if self._manifest.exists() else None
         if self._shards is not None and data == self._manifest_seen:
             return
         opened = {(shard.name, shard.xxh3): shard for shard in self._shards or []}
@@ -173,7 +174,7 @@ class Memory:
         """Remove what a killed process left. Only under the lock: without it, it could be somebody's work."""
         for path in self.folder.iterdir():
             unlisted = SHARD_NAME.fullmatch(path.name) and path.name not in self._listed
-            if path.name.startswith(TEMPORARY) or unlisted:
+            if (path.name.startswith(TEMPORARY) or unlisted) and not path.is_dir():
                 path.unlink()
 
 

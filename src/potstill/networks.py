@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrained
 from potstill.anatomy import longest_input
 from potstill.errors import InputError
 from potstill.listening import ask
-from potstill.students import load_student
+from potstill.students import load_student, safe_folder
 
 Run = Callable[[dict[str, Tensor]], np.ndarray]
 """(batch, tokens) inputs by name -> float32 (batch, outputs), or (batch, tokens, outputs) where every token is read."""
@@ -101,13 +101,13 @@ def load_network(path: str | Path) -> Network:
             bytes_of(path, parameters),
         )
     try:
-        config = AutoConfig.from_pretrained(file.parent, local_files_only=True)
-        tokenizer = AutoTokenizer.from_pretrained(file.parent, local_files_only=True)
+        source: dict[str, Any] = {"pretrained_model_name_or_path": safe_folder(file.parent), "local_files_only": True}
+        config = AutoConfig.from_pretrained(**source, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(**source, trust_remote_code=False)
+        longest, parameters = int(config.potstill_longest), int(config.potstill_parameters)
     except Exception as error:
         raise InputError(
-            f"{file}: config.json and tokenizer.json must lie beside it ({error}); make it anew with potstill export"
+            f"{file}: its config.json and tokenizer.json cannot be used ({error}); make it anew with potstill export"
         ) from None
     on_disk = file.stat().st_size + sum(one.stat().st_size for one in file.parent.glob(f"{file.name}.data"))
-    return Network(
-        onnx_run(file), "onnx", config, tokenizer, int(config.potstill_longest), config.potstill_parameters, on_disk
-    )
+    return Network(onnx_run(file), "onnx", config, tokenizer, longest, parameters, on_disk)

@@ -11,6 +11,7 @@ import numpy as np
 import xxhash
 from transformers import PreTrainedTokenizerBase
 
+from potstill import interrupts
 from potstill.column_files import ColumnFiles, column
 from potstill.examples import CHUNK, Examples
 
@@ -161,6 +162,8 @@ def _write(
         shortened += made.shortened
         if progress:
             progress(len(rows))
+        if asked := interrupts.asked():
+            raise interrupts.Interrupted(asked)
     columns.finish({"shortened": shortened})
 
 

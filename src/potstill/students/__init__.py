@@ -25,12 +25,12 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
-from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import logging
 
 from potstill.anatomy import in_head, layers_path
 from potstill.errors import InputError
-from potstill.files import TEMPORARY, fsync_path
+from potstill.files import TEMPORARY, disk_errors, fsync_path
+from potstill.foreign import refuse_larger, refuse_unsafe_files, refuse_unsafe_settings, stored_numbers
 
 if TYPE_CHECKING:
     from potstill.tasks import Task
@@ -78,8 +78,9 @@ def load_student(
     new one is then drawn from `seed`. A head of the same size is kept with its own label names. `head` is one of HEADS;
     without it the config says, and where it does not, a classifier of texts is meant.
     """
-    source: dict[str, Any] = {"pretrained_model_name_or_path": str(folder), "local_files_only": Path(folder).is_dir()}
-    _refuse_unsafe(folder, source)
+    place = safe_folder(folder)
+    stored = stored_numbers(place)
+    source: dict[str, Any] = {"pretrained_model_name_or_path": str(place), "local_files_only": True}
     try:
         with quiet_transformers(), seeded(seed):
             config = AutoConfig.from_pretrained(**source, trust_remote_code=False)
@@ -88,6 +89,7 @@ def load_student(
                 config.num_labels = 2
             elif labels and config.num_labels != len(labels):
                 config.num_labels = len(labels)
+            refuse_larger(place, _needed_numbers(config, head), stored)
             model, info = HEADS[head].from_pretrained(
                 **source,
                 config=config,
@@ -98,6 +100,8 @@ def load_student(
                 ignore_mismatched_sizes=True,  # reported below, with the names
             )
             tokenizer = AutoTokenizer.from_pretrained(**source, trust_remote_code=False)
+    except InputError:
+        raise
     except Exception as error:  # a broken folder fails in many ways inside transformers
         raise InputError(
             f"{folder} cannot be loaded as {WHAT.get(str(head), 'a model')} ({_first_line(error)}); "
@@ -129,7 +133,7 @@ def save_student(student: Student, folder: Path) -> None:
     new = folder.with_name(f"{TEMPORARY}{secrets.token_hex(4)}-{folder.name}")
     old = new.with_name(f"{new.name}-before")
     try:
-        with quiet_transformers():
+        with quiet_transformers(), disk_errors(folder):
             student.model.save_pretrained(new)
             _as_made(student.tokenizer).save_pretrained(new)
         for path in [*new.iterdir(), new]:
@@ -150,9 +154,10 @@ def save_student(student: Student, folder: Path) -> None:
 def stock_model(
     like: PreTrainedModel, config: PreTrainedConfig, weights: dict[str, torch.Tensor] | None, seed: int = 0
 ) -> PreTrainedModel:
-    """A model of another's class and this config, in eval mode: with exactly these weights, or random ones from `seed`."""
+    """A model with another's kind of head and this config, in eval mode: with exactly these weights, or random ones from `seed`."""
+    head = next(head for head in HEADS if type(like).__name__.endswith(f"For{head}"))
     with quiet_transformers(), seeded(seed):
-        model: PreTrainedModel = type(like)._from_config(config, dtype=torch.float32)
+        model: PreTrainedModel = HEADS[head].from_config(config, dtype=torch.float32)
     if weights is not None:
         model.load_state_dict(weights, strict=True)
     model.eval()
@@ -183,28 +188,42 @@ def quiet_transformers() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _refuse_unsafe(folder: str | Path, source: dict[str, Any]) -> None:
-    """Only plain weights and stock code are ever opened."""
+def safe_folder(folder: str | Path) -> Path:
+    """Where a model lies, once it is known that only plain weights and stock code will be opened there."""
     path = Path(folder)
     if not path.is_dir() and _is_path(folder):
         raise InputError(f"there is no folder {folder}; write the path of a model's folder, or a name on the hub")
-    if path.is_dir() and not any(path.glob("*.safetensors")):
+    path = path if path.is_dir() else _from_hub(str(folder))
+    if not any(path.glob("*.safetensors")) and not any(path.glob("*.onnx")):
         pickled = any(path.glob("*.bin")) or any(path.glob("*.pt"))
         raise InputError(
             f"{folder} has {'only pickled weights, which can run code' if pickled else 'no weights'}; "
             "potstill reads safetensors only: write it with `model.save_pretrained(folder)` of a recent transformers"
         )
+    refuse_unsafe_files(path)
+    refuse_unsafe_settings(path)
+    return path
+
+
+def _from_hub(name: str) -> Path:
+    """The model's folder in the local cache of the hub, brought there first where HF_HUB_OFFLINE does not forbid it."""
+    from huggingface_hub import snapshot_download
+
+    wanted = ["*.safetensors", "*.safetensors.index.json", "*.json", "*.txt", "*.model"]
     try:
-        with quiet_transformers():
-            settings = [PreTrainedConfig.get_config_dict(**source)[0], get_tokenizer_config(**source)]
-    except (OSError, ValueError) as error:
+        return Path(snapshot_download(name, allow_patterns=wanted, ignore_patterns=["*/*"]))
+    except Exception as error:  # no network, no such model, a name that cannot be one: each has a class of its own
         raise InputError(
-            f"{folder} has no config that can be read ({_first_line(error)}); give a model's folder with a config.json"
+            f"there is no folder {name}, and the Hugging Face Hub gave no such model ({_first_line(error)}); "
+            "check the name and the network, or give the path of a model's folder"
         ) from error
-    if any("auto_map" in setting for setting in settings):
-        raise InputError(
-            f"{folder} brings its own code (auto_map), which is never run; use a stock architecture, such as bert"
-        )
+
+
+def _needed_numbers(config: PreTrainedConfig, head: str) -> int:
+    """Of the network that a config describes, counted without making it."""
+    with torch.device("meta"):
+        model = HEADS[head].from_config(config, trust_remote_code=False)
+    return sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
 
 
 def _is_path(folder: str | Path) -> bool:

@@ -1,0 +1,150 @@
+"""Model folders and tensor files of strangers, looked at before anything of them is loaded.
+
+Opened are plain files of the folder itself: stock configs without code, weights in safetensors whose header is short and
+true, and no network that needs more numbers than the weights hold.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import stat
+import struct
+from pathlib import Path
+from typing import Any
+
+from potstill.errors import InputError
+
+FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", re.ASCII)  # no slash, and nothing that starts with a dot
+LONGEST_HEADER = 2 * 2**20  # bytes; that of BERT-large has 50,000
+LARGEST_SETTINGS = 4 * 2**20  # bytes of config.json and the like: 10,000 named labels have half a million
+LARGEST_VOCABULARY = 64 * 2**20
+VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt")
+COUNTS = re.compile(r"label|layer|head|group|block|expert")  # numbers of a config that become lists when it is read
+MOST_COUNTED = 10_000
+ROOM = 4 * 2**20  # numbers that a network may have beyond twice those of its file: a new head
+WIDTHS = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2, "I32": 4}
+WIDTHS |= {"U32": 4, "F32": 4, "I64": 8, "U64": 8, "F64": 8, "C64": 8}
+
+
+def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Of a safetensors file, by name; ValueError unless its tensors fill the file side by side."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        begin = file.read(8)
+        length = struct.unpack("<Q", begin)[0] if len(begin) == 8 else size
+        if length > LONGEST_HEADER or 8 + length > size:
+            raise ValueError(f"{path.name} begins with a header of {length:,} bytes, which no file of tensors has")
+        try:
+            header = json.loads(file.read(length))
+        except (ValueError, RecursionError):
+            raise ValueError(f"{path.name} has a header that is not JSON") from None
+    if not isinstance(header, dict):
+        raise ValueError(f"{path.name} has a header that is not an object")
+    header.pop("__metadata__", None)
+    places, shapes = [], {}
+    for name, entry in header.items():
+        try:
+            begin_at, end = entry["data_offsets"]
+            shapes[name] = tuple(entry["shape"])
+            whole = all(type(one) is int and one >= 0 for one in (*shapes[name], begin_at, end))
+            fits = whole and math.prod(shapes[name]) * WIDTHS[entry["dtype"]] == end - begin_at
+        except (KeyError, TypeError, ValueError):
+            fits = False
+        if not fits:
+            raise ValueError(f"{path.name} describes the tensor {name[:80]!r} in a way that cannot be")
+        places.append((begin_at, end))
+    reached = 0
+    for begin_at, end in sorted(places):
+        if begin_at != reached:
+            raise ValueError(f"{path.name} holds tensors that overlap, or bytes that belong to none")
+        reached = end
+    if 8 + length + reached != size:
+        raise ValueError(f"{path.name} has {size:,} bytes where its tensors need {8 + length + reached:,}")
+    return shapes
+
+
+def refuse_unsafe_files(folder: Path) -> None:
+    """Every file of a model's folder is a plain one that lies there, and none is larger than it can need to be."""
+    for path in sorted(folder.iterdir()):
+        if path.is_symlink() and not _stays(path, folder):
+            raise InputError(f"{path} is a link that leads out of the folder; put the file itself there")
+        if not path.exists() or path.is_dir():
+            continue
+        about = path.stat()
+        if not stat.S_ISREG(about.st_mode):
+            raise InputError(f"{path} is not a plain file; take it out of the model's folder")
+        most = LARGEST_VOCABULARY if path.name in VOCABULARIES else LARGEST_SETTINGS
+        if path.suffix in (".json", ".txt") and about.st_size > most:
+            reason = f"has {about.st_size:,} bytes, more than the {most:,} that such a file can need"
+            raise InputError(f"{path} {reason}; use the model's original folder")
+
+
+def refuse_unsafe_settings(folder: Path) -> None:
+    """No code of the model's own, no kernels from elsewhere, no counts that would fill the memory."""
+    for name in ("config.json", "tokenizer_config.json"):
+        if not (folder / name).exists() and name != "config.json":
+            continue
+        settings = _json_object(folder / name, "give a model's folder with a config.json")
+        if "auto_map" in settings:
+            raise InputError(
+                f"{folder} brings its own code (auto_map), which is never run; use a stock architecture, such as bert"
+            )
+        if settings.get("transformers_weights", "model.safetensors") != "model.safetensors":
+            raise InputError(
+                f"{folder / name} names other weights than model.safetensors; take transformers_weights out"
+            )
+        for key, value in settings.items():
+            if "implementation" in key and isinstance(value, str) and "/" in value:
+                raise InputError(f"{folder} asks for code of {value!r}, which is never run; take {key} out of {name}")
+            if COUNTS.search(key) and isinstance(value, int | float) and value > MOST_COUNTED:
+                raise InputError(f"{folder / name} says {key} = {value}, which no model has; write the right number")
+
+
+def stored_numbers(folder: Path) -> int:
+    """How many numbers the folder's weights hold; an error unless they are whole safetensors files of this folder."""
+    todo = "use the model's original folder, or write it again with `model.save_pretrained(folder)`"
+    names = ["model.safetensors"]
+    index = folder / "model.safetensors.index.json"
+    if not (folder / names[0]).exists() and index.exists():
+        listed = _json_object(index, todo).get("weight_map")
+        names = sorted(set(map(str, listed.values()))) if isinstance(listed, dict) else []
+    total = 0
+    for name in names:
+        if not FILE_NAME.fullmatch(name) or not name.endswith(".safetensors") or not (folder / name).is_file():
+            raise InputError(
+                f"{folder}: the weights should lie in {name!r}, which is no safetensors file there; {todo}"
+            )
+        try:
+            total += sum(math.prod(shape) for shape in tensor_shapes(folder / name).values())
+        except ValueError as error:
+            raise InputError(f"{folder}: {error}; {todo}") from None
+    return total
+
+
+def refuse_larger(folder: Path, needed: int, stored: int) -> None:
+    if needed > 2 * stored + ROOM:
+        raise InputError(
+            f"{folder}: config.json describes a network of {needed:,} numbers, the weights hold {stored:,}; "
+            "use a folder whose config.json and weights belong together"
+        )
+
+
+def _stays(link: Path, folder: Path) -> bool:
+    """Within the folder; or, in the cache of the Hugging Face Hub, whose snapshots are links, within the model's part."""
+    here, target = folder.resolve(), link.resolve()
+    if here.parent.name == "snapshots" and target.parent == here.parents[1] / "blobs":
+        return True
+    return here in target.parents
+
+
+def _json_object(path: Path, todo: str) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        reason = (str(error).splitlines() or ["no JSON"])[0][:200]
+        raise InputError(f"{path.parent} has no {path.name} that can be read ({reason}); {todo}") from None
+    if not isinstance(found, dict):
+        raise InputError(f"{path} is not a JSON object; {todo}")
+    return found
