@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from faults import file_size_limit
+from faults import file_size_limit, flip
 from torch import Tensor, nn
 
 from potstill import checkpoints
@@ -113,9 +113,7 @@ def test_every_flipped_bit_is_noticed(tmp_path: Path, caplog: pytest.LogCaptureF
         path = sorted(folder.iterdir())[trial % 4]
         whole = path.read_bytes()
         bit = chance.randrange(8 * len(whole))
-        data = bytearray(whole)
-        data[bit // 8] ^= 1 << bit % 8
-        path.write_bytes(data)
+        flip(path, bit)
         with pytest.raises(InputError, match="damaged"):
             checkpoints.load(folder)
         caplog.clear()

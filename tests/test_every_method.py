@@ -7,11 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedModel
-from world import CASES, World, loss_and_norm, make_world
+from world import CASES, World, loss_and_norm, make_world, stopped_and_resumed
 
 from potstill.anatomy import set_dropout
 from potstill.training import train
@@ -102,30 +101,6 @@ def test_a_second_epoch_has_dropout_as_the_first(method: str, task: str, tmp_pat
 
 @each_case
 def test_a_stopped_run_goes_on_to_the_same_bits(method: str, task: str, tmp_path: Path) -> None:
-    """Dropout and accumulation on, stopped in mid-epoch, at every third step."""
-    from potstill import checkpoints
-
-    (tmp_path / "whole").mkdir()
-    world = make_world(tmp_path / "whole", width=16, task=task)
-    start = {name: tensor.clone() for name, tensor in world.student.model.state_dict().items()}
-    options = {"epochs": 2.0, "tokens": 60, "keep": "last"}
-    whole = list(train(world.training(method, world.remembering(), **options)))
-    expected = {name: tensor.clone() for name, tensor in world.student.model.state_dict().items()}
-    assert any(not torch.equal(start[name], expected[name]) for name in start)
-    for stop in (3, 7):
-        world.student.model.load_state_dict(start)
-        world.folder = tmp_path / f"stopped{stop}"
-        world.folder.mkdir()
-        training = world.training(method, world.remembering(), **options)
-        object.__setattr__(training, "save_every", 1)
-        running = train(training)
-        told = [next(running) for _ in range(stop + 1)]  # the step after the save of `stop`
-        running.close()
-        for tensor in world.student.model.state_dict().values():
-            tensor.zero_()
-        resume = checkpoints.newest(training.folder / "checkpoints")
-        assert resume is not None and resume.step == stop
-        told = told[:stop] + list(train(training, resume))
-        assert [step.loss for step in told] == [step.loss for step in whole]
-        for name, tensor in world.student.model.state_dict().items():
-            assert torch.equal(tensor, expected[name]), name
+    """Dropout and accumulation on, stopped in mid-epoch."""
+    difference, changed = stopped_and_resumed(lambda folder: make_world(folder, width=16, task=task), tmp_path, method)
+    assert difference == 0 and changed

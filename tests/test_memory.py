@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from faults import file_size_limit
+from faults import file_size_limit, flip
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -140,12 +140,6 @@ def test_what_cannot_be_right_is_refused_and_changes_nothing(filled: Path, value
 def test_a_number_per_example_needs_no_axis(tmp_path: Path) -> None:
     Memory(tmp_path).write(np.arange(3), {"value": np.arange(3, dtype=np.float32)})
     assert Memory(tmp_path).read(np.asarray([2, 0]), "value").tolist() == [2.0, 0.0]
-
-
-def flip(path: Path, bit: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[bit // 8] ^= 1 << bit % 8
-    path.write_bytes(data)
 
 
 def test_every_flipped_bit_is_noticed_and_its_answers_asked_again(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from accelerate import Accelerator
 from small import LABELS, small_model, write_task
 from transformers import PreTrainedModel
 
-from potstill import plugins
+from potstill import checkpoints, plugins
 from potstill.anatomy import layer_count
 from potstill.batches import Source, epoch_order, step_batches
 from potstill.examples import Examples, store
@@ -26,7 +27,7 @@ from potstill.tasks import Task, make_task
 from potstill.tasks.matching import KINDS
 from potstill.teacher import Teacher
 from potstill.tokens import tokenise
-from potstill.training import Training, gradients, make_bridges, teacher_layers
+from potstill.training import Training, gradients, make_bridges, teacher_layers, train
 
 CPU = torch.device("cpu")
 METHODS = plugins.names("methods")
@@ -121,3 +122,42 @@ def loss_and_norm(training: Training, step: Any = None, seed_step: int = 0) -> t
 def norm_of(model: PreTrainedModel, bridges: Bridges) -> float:
     every = [p.grad for p in [*model.parameters(), *bridges.parameters()] if p.grad is not None]
     return float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g.double()) for g in every])))
+
+
+def stopped_and_resumed(
+    make: Callable[[Path], World],
+    folder: Path,
+    method: Method | str,
+    stops: Sequence[int] = (3, 7),
+    source: Callable[[World], Source] = World.source,
+    **stage: Any,
+) -> tuple[float, bool]:
+    """The largest difference of a weight or a step's loss between a whole run and runs that were stopped after these steps
+    and went on from the checkpoint; and whether training changed anything. Gradients of a step are summed over micro-batches.
+    """
+    (folder / "whole").mkdir()
+    world = make(folder / "whole")
+    start = {name: tensor.clone() for name, tensor in world.student.model.state_dict().items()}
+    options = {"epochs": 2.0, "tokens": 60, "keep": "last", **stage}
+    whole = list(train(world.training(method, world.remembering(), source(world), **options)))
+    expected = {name: tensor.clone() for name, tensor in world.student.model.state_dict().items()}
+    difference = 0.0
+    for stop in stops:
+        world.student.model.load_state_dict(start)
+        world.folder = folder / f"stopped{stop}"
+        world.folder.mkdir()
+        training = world.training(method, world.remembering(), source(world), **options)
+        object.__setattr__(training, "save_every", 1)
+        running = train(training)
+        told = [next(running) for _ in range(stop + 1)]  # the step after the save of `stop`
+        running.close()
+        for tensor in world.student.model.state_dict().values():
+            tensor.zero_()
+        resume = checkpoints.newest(training.folder / "checkpoints")
+        assert resume is not None and resume.step == stop
+        told = told[:stop] + list(train(training, resume))
+        assert len(told) == len(whole)
+        difference = max(difference, *(abs(a.loss - b.loss) for a, b in zip(told, whole, strict=True)))
+        for name, tensor in world.student.model.state_dict().items():
+            difference = max(difference, float((tensor.double() - expected[name].double()).abs().max()))
+    return difference, any(not torch.equal(start[name], expected[name]) for name in start)

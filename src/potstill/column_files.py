@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 import shutil
@@ -10,7 +11,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from potstill.files import TEMPORARY, write_atomically
+from potstill.files import TEMPORARY, disk_errors, write_atomically
 
 
 def column(folder: Path, name: str, dtype: Any, width: int = 1) -> np.ndarray:
@@ -29,13 +30,15 @@ class ColumnFiles:
         self.files: dict[str, IO[bytes]] = {}
 
     def add(self, name: str, values: np.ndarray) -> None:
-        if name not in self.files:
-            self.files[name] = (self.making / f"{name}.bin").open("wb")
-        self.files[name].write(np.ascontiguousarray(values).tobytes())
+        with disk_errors(self.folder / f"{name}.bin"):
+            if name not in self.files:
+                self.files[name] = (self.making / f"{name}.bin").open("wb")
+            self.files[name].write(np.ascontiguousarray(values).tobytes())
 
     def finish(self, meta: dict[str, Any]) -> None:
-        for file in self.files.values():
-            file.close()
+        with disk_errors(self.folder):
+            for file in self.files.values():
+                file.close()
         write_atomically(self.making / "meta.json", json.dumps(meta).encode())
         try:
             self.making.rename(self.folder)
@@ -49,5 +52,6 @@ class ColumnFiles:
     def __exit__(self, *_: object) -> None:
         """A row that was refused, or a quicker process, must not leave half a folder behind."""
         for file in self.files.values():
-            file.close()
+            with contextlib.suppress(OSError):  # what a full disk did not take when it was written
+                file.close()
         shutil.rmtree(self.making, ignore_errors=True)

@@ -12,13 +12,13 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from potstill.errors import InputError
 
 LONGEST = 16 * 2**20  # bytes of a line, characters of a quoted cell: an unclosed quote must not swallow the file
 EXPANDED = 4 * 2**30  # bytes out of a .gz
-EXPANSION = 200  # times the .gz file's own size; real text reaches 3 to 20
+EXPANSION = 100  # times the .gz file's own size; real text reaches 3 to 20
 MOST_NAMES = 10_000  # different keys in a JSON lines file: more means that the keys are data
 HARMLESS = 2**20  # bytes: below this a high ratio is only a short file that repeats itself
 
@@ -64,7 +64,7 @@ def text_lines(path: Path, source: str, longest: int = LONGEST) -> Lines:
             compressed = file.read(2) == b"\x1f\x8b"
         allowed = min(EXPANDED, max(HARMLESS, EXPANSION * path.stat().st_size)) if compressed else None
         with gzip.open(path, "rb") if compressed else path.open("rb") as file:
-            while raw := file.readline(longest + 1):
+            while raw := next_line(file, longest, None if allowed is None else allowed - expanded):
                 number += 1
                 expanded += len(raw)
                 if number == 1:
@@ -91,6 +91,18 @@ def text_lines(path: Path, source: str, longest: int = LONGEST) -> Lines:
         raise InputError(
             f"{source}: cannot be read ({error.strerror or error}); check the path and its permissions"
         ) from None
+
+
+def next_line(file: IO[bytes] | gzip.GzipFile, longest: int, room: int | None) -> bytes:
+    """The next line; of one that is too long, or has no room, so much of it that this can be seen."""
+    most = longest if room is None else min(longest, room)
+    pieces, length = [], 0
+    while length <= most and (piece := file.readline(min(2**20, most + 1 - length))):
+        pieces.append(piece)
+        length += len(piece)
+        if piece.endswith(b"\n"):
+            break
+    return b"".join(pieces)
 
 
 def refuse_foreign(head: bytes, source: str) -> None:

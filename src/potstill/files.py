@@ -25,7 +25,7 @@ def write_atomically(path: Path, data: bytes | memoryview) -> None:
     """Whoever opens `path`, also after a power cut, finds the old content or all of `data`. The folder must exist."""
     temporary = path.with_name(f"{TEMPORARY}{secrets.token_hex(4)}-{path.name}")
     try:
-        with open(temporary, "xb") as file:
+        with disk_errors(path), open(temporary, "xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -56,11 +56,14 @@ def locked(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """OSError where a library of another language tells of a full or read-only disk by an error of its own."""
+    """An error of the disk says the path: also one of a write, which knows none, and one of a library in another language."""
     try:
         yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
     except Exception as error:
-        code = None if isinstance(error, OSError) else re.search(r"os error (\d+)", str(error))
+        code = re.search(r"os error (\d+)", str(error))
         if code is None:
             raise
         raise OSError(int(code[1]), os.strerror(int(code[1])), str(path)) from error

@@ -13,6 +13,7 @@ from tqdm.auto import tqdm
 
 from potstill.checkpoints import Checkpoint
 from potstill.errors import InputError
+from potstill.files import disk_errors
 from potstill.training import Step, Training, estimate
 
 
@@ -112,7 +113,7 @@ class Log:
     """A CSV file that begins with known rows and grows by a line at a time, each written through at once."""
 
     def __init__(self, path: Path, rows: list[Mapping[str, Any]]) -> None:
-        self.file = path.open("w", newline="")
+        self.path, self.file = path, path.open("w", newline="")
         self.writer: csv.DictWriter[str] | None = None
         for row in rows:
             self.write(row)
@@ -121,11 +122,13 @@ class Log:
         if self.writer is None:
             self.writer = csv.DictWriter(self.file, list(row))
             self.writer.writeheader()
-        self.writer.writerow(row)
-        self.file.flush()
+        with disk_errors(self.path):
+            self.writer.writerow(row)
+            self.file.flush()
 
     def close(self) -> None:
-        self.file.close()
+        with disk_errors(self.path):
+            self.file.close()
 
 
 def _kept(path: Path, step: int) -> list[Mapping[str, Any]]:

@@ -15,7 +15,18 @@ from typing import Any, NamedTuple
 import xxhash
 
 from potstill import corpora
-from potstill.delimited import Delimited, Records, json_names, json_records, line_records, shown
+from potstill.delimited import (
+    EXPANDED,
+    EXPANSION,
+    HARMLESS,
+    LONGEST,
+    Delimited,
+    Records,
+    json_names,
+    json_records,
+    line_records,
+    shown,
+)
 from potstill.errors import InputError
 
 HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*(?:/[\w.-]+)?)(?::([\w.-]+))?:([\w.-]+)")  # NAME[:CONFIG]:SPLIT
@@ -102,10 +113,16 @@ def open_parquet(path: Path, source: str) -> Opened:
     import pyarrow
     from pyarrow.parquet import ParquetFile
 
+    texts: list[str] = []
+    allowed = min(EXPANDED, max(HARMLESS, EXPANSION * path.stat().st_size))
+    bomb = (
+        f"the file grows to more than {allowed:,} bytes, like a decompression bomb; unpack it yourself if you trust it"
+    )
+
     @contextmanager
     def opened() -> Iterator[Any]:
-        try:  # a buffer, so that a row group of any size is read bit by bit
-            with ParquetFile(path, buffer_size=2**20, pre_buffer=False) as file:
+        try:  # a buffer, so that a row group of any size is read bit by bit; a text that is repeated stays one in memory
+            with ParquetFile(path, buffer_size=2**20, pre_buffer=False, read_dictionary=texts) as file:
                 yield file
         except (pyarrow.ArrowException, OSError, ValueError, AttributeError) as error:
             reason = f"this is not a Parquet file, or a damaged one ({str(error)[:200]})"
@@ -113,12 +130,40 @@ def open_parquet(path: Path, source: str) -> Opened:
 
     def records(needed: Sequence[str]) -> Records:
         with opened() as file:
-            yield from arrow_records(file.iter_batches(AT_ONCE, columns=list(needed)), features, source)
+            batches = in_pieces(file.iter_batches(AT_ONCE, columns=list(needed)), allowed, f"{source}:1: {bomb}")
+            yield from arrow_records(batches, features, source)
 
     with opened() as file:
+        groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+        if sum(group.total_byte_size for group in groups) > allowed:
+            raise InputError(f"{source}:1: {bomb}")
+        # of a long column, whose different texts would all be held, only what is read is held
+        chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
+        long = {chunk.path_in_schema for chunk in chunks if chunk.total_uncompressed_size > LONGEST}
+        plain = [one.name for one in file.schema_arrow if pyarrow.types.is_string(one.type)]
+        texts += [name for name in plain if name not in long]
         names, metadata = list(file.schema_arrow.names), file.schema_arrow.metadata or {}
         features = json.loads(metadata.get(b"huggingface", b"{}")).get("info", {}).get("features")
     return Opened(names, records, fingerprint(path))
+
+
+def in_pieces(batches: Iterable[Any], allowed: int, refusal: str) -> Iterator[Any]:
+    """Batches of texts that are repeated, cut so that a piece is small when each row has its own."""
+    from pyarrow import compute, types
+
+    expanded = 0
+    for batch in batches:
+        size = batch.nbytes
+        for column in batch.columns:
+            if types.is_dictionary(column.type) and types.is_string(column.type.value_type):
+                lengths = compute.binary_length(column.dictionary)
+                size += compute.sum(lengths.take(column.indices)).as_py() or 0
+        expanded += size
+        if expanded > allowed:
+            raise InputError(refusal)
+        rows = max(1, batch.num_rows * LONGEST // max(size, LONGEST))
+        for begin in range(0, batch.num_rows, rows):
+            yield batch.slice(begin, rows)
 
 
 def arrow_records(batches: Iterable[Any], features: object, source: str) -> Records:

@@ -249,6 +249,11 @@ def _check_weights(folder: str | Path, model: PreTrainedModel, info: dict[str, A
         raise InputError(
             f"{folder} has no trained head ({', '.join(absent)}); use a model that was fine-tuned on this task"
         )
+    for name, weight in model.state_dict().items():
+        if weight.is_floating_point() and not bool(torch.isfinite(weight).all()):
+            raise InputError(
+                f"{folder}: {name} holds numbers that are not finite; use weights of a training that went well"
+            )
     layer = re.compile(re.escape(layers_path(model).partition(".")[2]) + r"\.(\d+)\.")
     numbers = {name: int(found[1]) for name in info["unexpected_keys"] if (found := layer.search(name))}
     left_over = sorted(name for name, number in numbers.items() if number >= model.config.num_hidden_layers)

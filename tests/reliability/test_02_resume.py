@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from test_every_student import FIELDS
+from world import CASES, World, make_world, stopped_and_resumed
+
+from potstill import plugins
+from potstill.students import Context
+
+STOPS = (2, 5, 7, 10)  # epochs end after 6 and 12 steps
+
+
+def test_02_stopped_in_mid_epoch_at_four_points_it_goes_on_to_the_same_bits(
+    tmp_path: Path, figure: Callable[..., None]
+) -> None:
+    """Dropout on, several micro-batches a step."""
+    difference, changed = stopped_and_resumed(make_world, tmp_path, "patient", STOPS)
+    assert difference == 0 and changed
+    figure(2, f"{len(STOPS)} of {len(STOPS)} equal")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "task"), CASES)
+def test_02_so_does_every_method_and_task(method: str, task: str, tmp_path: Path, figure: Callable[..., None]) -> None:
+    difference, changed = stopped_and_resumed(
+        lambda folder: make_world(folder, width=16, task=task), tmp_path, method, STOPS
+    )
+    assert difference == 0 and changed
+    figure(2, "every method and task")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", plugins.names("students"))
+def test_02_so_does_every_student(name: str, tmp_path: Path, figure: Callable[..., None]) -> None:
+    def make(folder: Path) -> World:
+        world = make_world(folder)
+        texts = [text for text, _ in world.examples.texts()]
+        context = Context(start=world.teacher, seed=0, texts=lambda: iter(texts))
+        world.student = plugins.make("students", name, FIELDS.get(name, {})).build(world.student, context)
+        return world
+
+    difference, changed = stopped_and_resumed(make, tmp_path, "soft_targets", STOPS)
+    assert difference == 0 and changed
+    figure(2, "every student")

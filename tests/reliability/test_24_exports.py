@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import transformers
+from safetensors.torch import save_file
+from small import ARCHITECTURES, LABELS, logits, sentences, small_model
+from test_run import potstill
+from world import TASKS
+
+from potstill import plugins
+from potstill.exports import sample_inputs
+from potstill.networks import load_network, torch_run
+from potstill.students import save_student
+
+SHARED = Path(__file__).parents[3] / "shared"
+TEACHER, ROWS = SHARED / "models/gte-small-sst2", SHARED / "data/sst2_sentence"
+
+
+@pytest.mark.slow
+def test_24_onnx_answers_as_pytorch_for_every_architecture_and_task(
+    tmp_path: Path, figure: Callable[..., None]
+) -> None:
+    apart = 0.0
+    kinds = [(architecture, "classify") for architecture in ARCHITECTURES] + [("bert", task) for task in TASKS]
+    for number, (architecture, task) in enumerate(dict.fromkeys(kinds)):
+        student = small_model(architecture, layers=2, labels=LABELS[task], head=TASKS[task].head)
+        plugins.make("exports", "onnx", {}).export(student, tmp_path / str(number), [])
+        network, run = load_network(tmp_path / str(number)), torch_run(student.model)
+        for seed, shape in enumerate([(1, 2), (1, 64), (7, 3), (33, 40)]):
+            inputs = sample_inputs(student, *shape, seed)
+            expected, found = run(inputs), network.run(inputs)
+            if expected.ndim == 3:  # every token is read; padding is nobody's answer
+                real = inputs["attention_mask"].bool().numpy()
+                expected, found = expected[real], found[real]
+            apart = max(apart, float(np.abs(expected - found).max()))
+    assert apart <= 1e-5
+    figure(24, f"ONNX {apart:.0e}")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (TEACHER.is_dir() and ROWS.is_dir()), reason="no real model and rows lie beside the project")
+def test_24_int8_of_a_real_student_agrees_and_is_as_good(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], figure: Callable[..., None]
+) -> None:
+    rows = [word for split in ("train", "dev", "test") for word in (f"--{split}", str(ROWS / f"{split}.tsv"))]
+    words = ["distill", "--teacher", TEACHER, *rows, "--student", "keep_layers:3", "--method", "soft_targets"]
+    words += ["--epochs", "1", "--rate", "2e-4", "--no-baseline", "--set", "timing=none", "--quiet"]
+    assert potstill(*words, "--out", tmp_path / "run") == 0
+    student, test = tmp_path / "run/student", str(ROWS / "test.tsv")
+    assert potstill("export", student, "--to", "int8", "--data", test, "--out", tmp_path / "int8") == 0
+    capsys.readouterr()
+    assert potstill("measure", student, tmp_path / "int8", "--data", test, "--json") == 0
+    plain, small = (one["quality"]["task"]["test"] for one in json.loads(capsys.readouterr().out)["models"].values())
+    lost = 100 * (plain["accuracy"] - small["accuracy"])
+    assert small["agreement"] >= 0.98 and abs(lost) <= 0.5, (plain, small)
+    figure(24, f"int8 of a real student: same answer {100 * small['agreement']:.1f} %, accuracy {-lost:+.2f} points")
+
+
+LOAD = """
+import sys
+import torch, transformers
+from safetensors.torch import load_file
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+model = AutoModelForSequenceClassification.from_pretrained(sys.argv[1]).eval()
+tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
+wanted = load_file(sys.argv[2])
+for name in ("input_ids", "attention_mask"):
+    made = tokenizer(sys.argv[3:], padding=True, return_tensors="pt")
+    assert torch.equal(made[name], wanted[name]), name
+with torch.no_grad():
+    apart = (model(**made).logits - wanted["logits"]).abs().max()
+assert apart < 1e-5, apart
+print(transformers.__version__)
+"""
+
+
+@pytest.fixture(scope="session")
+def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """transformers 4.57 in a folder of its own."""
+    folder = tmp_path_factory.mktemp("older")
+    packages = ["transformers>=4.57,<4.58", "huggingface_hub<1", "tokenizers>=0.22,<0.23"]
+    words = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder), *packages]
+    ended = subprocess.run(words, capture_output=True, text=True)
+    if ended.returncode:
+        pytest.skip(f"transformers 4.57 cannot be installed here: {ended.stderr.strip().splitlines()[-1]}")
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_24_students_load_in_transformers_4_and_5(
+    architecture: str, older: Path, tmp_path: Path, figure: Callable[..., None]
+) -> None:
+    student = small_model(architecture, layers=2)
+    save_student(student, tmp_path / "student")
+    texts = [text for text, _ in sentences(6, 1)]
+    wanted = dict(student.tokenizer(texts, padding=True, return_tensors="pt")) | {"logits": logits(student, texts)}
+    save_file({name: tensor.contiguous() for name, tensor in wanted.items()}, tmp_path / "wanted.safetensors")
+    words = [sys.executable, "-c", LOAD, str(tmp_path / "student"), str(tmp_path / "wanted.safetensors"), *texts]
+    versions = []
+    for path in ("", str(older)):
+        ended = subprocess.run(
+            words, capture_output=True, text=True, cwd=tmp_path, env={"PYTHONPATH": path, "HF_HUB_OFFLINE": "1"}
+        )
+        assert ended.returncode == 0, ended.stderr
+        versions.append(ended.stdout.strip())
+    assert versions[0] == transformers.__version__ and versions[1].startswith("4.57")
+    figure(24, f"students of {len(ARCHITECTURES)} architectures load in {' and '.join(versions)}")

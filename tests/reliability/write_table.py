@@ -1,0 +1,211 @@
+"""The table of docs/reliability.md, from the notes that the tests of the promises left: `make reliability`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+BEGIN, END = "<!-- written by make reliability -->", "<!-- until here -->"
+
+
+class Promise(NamedTuple):
+    number: int
+    words: str
+    test: str  # how it is tested
+    others: str = ""  # what is known of other systems
+    waits: str = ""  # for what, where there is no test yet
+
+
+PROMISES = [
+    Promise(
+        1,
+        "A killed run goes on",
+        "20 SIGKILLs at random moments of `potstill distill` while it saves every step",
+        "Lightning 20, HF Trainer 8",
+    ),
+    Promise(
+        2,
+        "A run resumed in mid-epoch ends with the same weights",
+        "stopped at 4 points, dropout and several micro-batches a step on; all weights and losses compared",
+        "Composer exact, HF Trainer 4 of 4, Lightning off by 1.9e-3",
+    ),
+    Promise(
+        3,
+        "So does one with random rows and masks",
+        "the same with rows drawn at random and masks drawn in every micro-batch",
+        "HF Trainer 0 of 4",
+    ),
+    Promise(
+        4,
+        "No example is missed or repeated after a resume, on any number of processes",
+        "the order of examples compared",
+        "HF Trainer: 10 examples",
+        "waits for several processes",
+    ),
+    Promise(
+        5,
+        "SIGTERM and Ctrl-C leave a checkpoint of the current step, with exit 143 and 130 within 10 s",
+        "signals sent while it trains, and while it waits for another run; a second Ctrl-C",
+        "Lightning 143",
+    ),
+    Promise(
+        6,
+        "A loss or a weight that is no number ends the run within a step and reaches no file",
+        "rates that overflow; every file of the run searched",
+        "HF Trainer finishes with 73 of 73 tensors NaN",
+    ),
+    Promise(
+        7,
+        "A full disk or a read-only folder is told, and the run goes on later",
+        "a tmpfs of 40 MB with less and less room, under the run and under the cache; remounted read-only",
+        "none",
+    ),
+    Promise(
+        8,
+        "A flipped bit is noticed",
+        "100 bits, one at a time, over weights, optimizer, state, manifest and memory",
+        "0 anywhere by default",
+    ),
+    Promise(
+        9,
+        "What was cut off is noticed, and the checkpoint before is taken",
+        "50 truncations over all files of a checkpoint",
+        "partly torchtitan",
+    ),
+    Promise(10, "The newest checkpoints and the best are kept", "rotation with keep = 1 to 4", "Composer"),
+    Promise(
+        11,
+        "Loading and saving onto the same path changes no bit",
+        "checkpoints, and students of every architecture",
+        "safetensors",
+    ),
+    Promise(
+        12,
+        "Two processes train as one, and a dead one ends all within 30 s",
+        "torchrun with 2 processes against 1, dropout on, 12 steps",
+        "Composer",
+        "waits for several processes",
+    ),
+    Promise(
+        13,
+        "Memory never answers for another teacher, tokenizer, text or layer; processes may share it",
+        "each changed by a bit or a letter; processes that write and ask at once",
+        "datasets",
+    ),
+    Promise(
+        14,
+        "A killed run goes on asking where it was",
+        "10 SIGKILLs while it asks the teacher; all bytes compared",
+        "datasets begins anew",
+    ),
+    Promise(
+        15,
+        "What is learned from memory is what the live teacher teaches",
+        "loss and gradient norm of every method and task in float32, relative",
+        "none",
+    ),
+    Promise(
+        16,
+        "Pickles never run",
+        "in model folders, checkpoints and optimizers, also under names and indexes of safetensors",
+        "Composer 4 of 5",
+    ),
+    Promise(
+        17,
+        "Models with code of their own are refused without a question",
+        "auto_map in either config, kernels from elsewhere; someone answers yes to everything",
+        "HF asks on standard input",
+    ),
+    Promise(
+        18,
+        "Names that lead elsewhere are refused",
+        "`../`, absolute and odd names and links in checkpoints, memory and model folders",
+    ),
+    Promise(
+        19,
+        "Bombs are refused with less than 50 MB of memory",
+        "240 MB out of 0.3 MB, headers and tensors that lie, networks larger than their weights; peak of the process",
+    ),
+    Promise(
+        20,
+        "No script in a label, text or name runs in the report",
+        "a whole run made of them, opened in Chromium, also without the page's own policy",
+        "TensorBoard",
+    ),
+    Promise(
+        21,
+        "Malformed rows are read rightly or refused with file:line and what to do",
+        "CSV, TSV, JSON lines and Parquet, by the command",
+        "datasets: of 15, 2 right, 7 errors, 6 silently wrong",
+    ),
+    Promise(
+        22,
+        "No text stops training or predicting",
+        "empty, NUL, half a surrogate, emoji, right to left, 100,000 characters, wherever a task has a text",
+        "HF pipeline dies at 2,000 words",
+    ),
+    Promise(
+        23,
+        "100 requests at once are answered rightly; too large, malformed and too many are told",
+        "a server under load",
+        "LitServe 100 in under 8 s",
+        "waits for the page",
+    ),
+    Promise(
+        24,
+        "What is exported answers as the student does",
+        "ONNX of every architecture and task, int8 of a student of real rows, folders in transformers 5 and 4.57",
+        "onnxruntime 1e-2",
+    ),
+    Promise(
+        25,
+        "The wheel works where it is installed",
+        "the pinned list in a fresh environment, `pip check`, the default tests without the source, warnings as errors",
+    ),
+    Promise(
+        26,
+        "Checkpoints every 100 steps cost at most 3 % of the time",
+        "3 layers of 384, with and without saving in turns within one training, the best of each",
+    ),
+]
+
+
+def reached(promise: Promise, notes: list[dict[str, Any]]) -> str:
+    """What the tests of a promise said, or why they said nothing."""
+    mine = [note for note in notes if note["number"] == promise.number]
+    if failed := [note["failed"] for note in mine if "failed" in note]:
+        return f"**fails**: {', '.join(dict.fromkeys(failed))}"
+    most: dict[str, float | None] = {}
+    for note in (note for note in mine if "figure" in note):
+        text, value = note["figure"], note.get("most")
+        most[text] = value if value is None else max(value, most.get(text) or value)
+    figures = [text if value is None else text.format(value) for text, value in most.items()]
+    skipped = [f"skipped: {note['skipped']}" for note in mine if "skipped" in note]
+    return "; ".join(dict.fromkeys([*figures, *skipped])) or promise.waits or "not run"
+
+
+def table(notes: list[dict[str, Any]]) -> str:
+    lines = ["| | promise | how it is tested | reached | others |", "|---|---|---|---|---|"]
+    for one in PROMISES:
+        cells = [str(one.number), one.words, one.test, reached(one, notes), one.others or "–"]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
+    return "\n".join(lines)
+
+
+def written_into(page: str, notes: list[dict[str, Any]]) -> str:
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise SystemExit(f"the page needs the lines {BEGIN} and {END}")
+    return f"{before}{BEGIN}\n{table(notes)}\n{END}{after}"
+
+
+def main(figures: Path, page: Path) -> None:
+    notes = [json.loads(line) for line in figures.read_text(encoding="utf-8").splitlines()]
+    page.write_text(written_into(page.read_text(encoding="utf-8"), notes), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
