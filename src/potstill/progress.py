@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import sys
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from tqdm.auto import tqdm
 
 from potstill.checkpoints import Checkpoint
 from potstill.errors import InputError
-from potstill.files import disk_errors
+from potstill.files import disk_errors, write_atomically
 from potstill.training import Step, Training, estimate
 
 
@@ -113,18 +114,22 @@ class Log:
     """A CSV file that begins with known rows and grows by a line at a time, each written through at once."""
 
     def __init__(self, path: Path, rows: list[Mapping[str, Any]]) -> None:
-        self.path, self.file = path, path.open("w", newline="")
-        self.writer: csv.DictWriter[str] | None = None
-        for row in rows:
-            self.write(row)
+        known = io.StringIO(newline="")
+        if rows:
+            writer = csv.DictWriter(known, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+        write_atomically(path, known.getvalue().encode())  # a kill while a log is cut back must not empty it
+        self.path, self.file, self.empty = path, path.open("a", newline=""), not rows
 
     def write(self, row: Mapping[str, Any]) -> None:
-        if self.writer is None:
-            self.writer = csv.DictWriter(self.file, list(row))
-            self.writer.writeheader()
         with disk_errors(self.path):
-            self.writer.writerow(row)
+            writer = csv.DictWriter(self.file, list(row))
+            if self.empty:
+                writer.writeheader()
+            writer.writerow(row)
             self.file.flush()
+        self.empty = False
 
     def close(self) -> None:
         with disk_errors(self.path):

@@ -30,7 +30,7 @@ def ended(running: subprocess.Popen[str]) -> tuple[int, float]:
 def test_05_a_signal_leaves_a_checkpoint_of_the_current_step(
     home: Path, tmp_path: Path, figure: Callable[..., None]
 ) -> None:
-    words = [*patient(home), "--epochs", "12", "--set", "save_every=100000", *SHORT]
+    words = [*patient(home), "--epochs", "12", "--set", "save_every=100000", "--set", "batch=8", *SHORT]
     run_to_the_end(*words, "--out", tmp_path / "whole")
     longest = 0.0
     for number, (sent, code) in enumerate(SIGNALS.items()):
