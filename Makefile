@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN = .venv/bin
 STAMP = .venv/.installed
 
-.PHONY: install test test-all lint bench docs demo clean
+.PHONY: install test test-all reliability lint bench docs demo clean
 
 install: $(STAMP)
 
@@ -19,6 +19,13 @@ test: install
 
 test-all: install
 	$(BIN)/python -m pytest -m ''
+
+# the table is written also where a test fails: it says so
+reliability: install
+	mkdir -p build
+	rm -f build/figures.jsonl
+	POTSTILL_FIGURES=$(CURDIR)/build/figures.jsonl $(BIN)/python -m pytest -m '' tests/reliability; ended=$$?; \
+	$(BIN)/python tests/reliability/write_table.py build/figures.jsonl docs/reliability.md; exit $$ended
 
 lint: install
 	$(BIN)/ruff check src tests demo bench
