@@ -149,7 +149,7 @@ def _steps(
             progress.history.append({"epoch": epoch + 1, "step": progress.step, **dev})
         # told before it is saved: a log that is ahead of the checkpoint can be cut back, one behind it has a hole
         yield Step(
-            progress.step, steps, epoch + 1, loss, terms, norm, rate, counts["examples"], counts["tokens"], spent, dev
+            progress.step, steps, epoch + 1, loss, terms, norm, rate, len(order[place]), counts["tokens"], spent, dev
         )
         asked = interrupts.asked()
         if dev or asked or progress.step % training.save_every == 0:
