@@ -70,7 +70,7 @@ class DataSet:
         """Every text and pair of train and dev."""
         for examples in (self.train, self.dev):
             for text, pair in examples.texts():
-                for part in (text,) if pair is None else (text, pair):
+                for part in (text,) if pair is None else (text, *pair.split(BETWEEN)):
                     yield part.replace(BETWEEN, " ")
 
 
@@ -189,7 +189,7 @@ def _say_unlabelled(examples: Examples, name: str, say: Say) -> None:
 
 def _weights(data: Data, task: Task, rows: Examples) -> Tensor | None:
     """(classes,) that average to one over the training rows."""
-    if data.class_weights is None:
+    if data.class_weights is None or not len(rows.scored):
         return None
     if task.outcome != "class" or not task.names_outputs:
         raise InputError("class_weights are for rows or words of one class each; leave them out here")

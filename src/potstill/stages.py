@@ -169,7 +169,11 @@ def refuse_unfit(name: str, method: Method, data: DataSet, source: Source, asked
             "use a method of logits alone, such as 'soft_targets'"
         )
     by_token = asked.per_token or (asked.logits and outcome == "span")
-    if by_token and not np.array_equal(source.student.offsets, source.teacher.offsets):
+    ours, theirs = source.student, source.teacher
+    alike = np.array_equal(ours.offsets, theirs.offsets)
+    if alike and ours.characters is not None and theirs.characters is not None:
+        alike = np.array_equal(ours.characters, theirs.characters)
+    if by_token and not alike:
         todo = "let the student begin from the teacher" if outcome == "span" else "use 'patient' or 'soft_targets'"
         raise InputError(
             f"method '{name}' compares token by token, but student and teacher split texts differently; {todo}"

@@ -153,7 +153,7 @@ def _steps(
         # told before it is saved: a log that is ahead of the checkpoint can be cut back, one behind it has a hole
         counts = step_counts(training.sources, order[place], starts)
         yield Step(
-            progress.step, steps, epoch + 1, loss, terms, norm, rate, counts["examples"], counts["tokens"], spent, dev
+            progress.step, steps, epoch + 1, loss, terms, norm, rate, len(order[place]), counts["tokens"], spent, dev
         )
         if ranks.count() == 1:  # also one that came since
             asked = interrupts.asked()
