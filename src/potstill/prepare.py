@@ -103,7 +103,8 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, show: Display) ->
             raise InputError(
                 f"{other.source} and {train.source} do not both have a second text; name the columns with --text and --pair"
             )
-    taught_by = load_student(name) if (name := data.teacher or recipe.teacher) else None
+    name = data.teacher or recipe.teacher
+    taught_by = load_student(name, devices=recipe.teacher_devices) if name else None
     head = taught_by.model.config if taught_by else None
     found = labels_of(train)
     named = data.labels or (list(train.answer_labels) if train.answer_labels and not taught_by else None)

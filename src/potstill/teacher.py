@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 import xxhash
+from accelerate.utils.modeling import get_state_dict_offloaded_model
 from transformers import PreTrainedModel
 
 from potstill import interrupts, ranks
@@ -22,6 +23,7 @@ from potstill.batches import Source, place_keys
 from potstill.listening import listen
 from potstill.memory import Memory
 from potstill.signals import Batch, Signals, View, Wants, nothing
+from potstill.students import is_spread
 
 BLOCK = 2048  # examples per shard of memory: what is lost at most when the machine goes down
 ASKED_AT_ONCE = 1024  # padded tokens: 1.3 times faster than 4096 on two cores, since a layer's states stay in the cache
@@ -31,7 +33,11 @@ class Teacher:
     """A model and its memory; or, without a model, the answers that a file carries."""
 
     def __init__(self, model: PreTrainedModel | None, memory: Memory | None, device: torch.device) -> None:
-        self.model = model.eval().requires_grad_(False).to(device) if model is not None else None
+        self.model = model
+        if model is not None:
+            model.eval().requires_grad_(False)
+            if not is_spread(model):
+                model.to(device)  # type: ignore[arg-type]
         self.memory, self.device = memory, device
         self.seconds = 0.0  # spent asking the model
 
@@ -135,7 +141,8 @@ def fingerprint(model: PreTrainedModel, tokenizer_print: str, length: int) -> st
 
 def add_weights(digest: xxhash.xxh3_128, model: PreTrainedModel) -> None:
     """Every tensor and its name, on whatever device it lies."""
-    for name, tensor in sorted(model.state_dict().items()):
+    state = get_state_dict_offloaded_model(model) if is_spread(model) else model.state_dict()
+    for name, tensor in sorted(state.items()):
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())
 
