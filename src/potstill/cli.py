@@ -356,7 +356,7 @@ def _run(
     from potstill.recipe import Recipe, resolve
 
     resolved = resolve(recipe, flags, sets or ()).recipe  # before torch: a wrong word is told at once
-    from potstill import run
+    from potstill import ranks, run
     from potstill.progress import Display
 
     folder = out or f"runs/{resolved.name if recipe else 'fine-tuned' if encoder else 'distilled'}"
@@ -364,6 +364,8 @@ def _run(
         resolved = resolved.model_copy(update={"name": Path(folder).name})
     how = (folder, resume, overwrite, Display(quiet))
     found = run.finetune(encoder, resolved, *how) if encoder else run.distill(resolved, *how)
+    if not ranks.is_first():
+        return
     print_grid(found.get("grid", []))
     print_table(found)
     print_differences(found)
@@ -395,3 +397,6 @@ def main() -> None:
     except Interrupted as stopped:
         print("potstill: stopped; the same command goes on from here", file=sys.stderr)
         sys.exit(stopped.code)
+    finally:
+        if together := sys.modules.get("potstill.ranks"):
+            together.leave()
