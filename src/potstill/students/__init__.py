@@ -171,9 +171,11 @@ def save_student(student: Student, folder: Path) -> None:
 def stock_model(
     like: PreTrainedModel, config: PreTrainedConfig, weights: dict[str, torch.Tensor] | None, seed: int = 0
 ) -> PreTrainedModel:
-    """A model of another's class and this config, in eval mode: with exactly these weights, or random ones from `seed`."""
+    """A model with another's kind of head and this config, in eval mode: with exactly these weights, or random ones from `seed`."""
+    head = next(head for head in HEADS if type(like).__name__.endswith(f"For{head}"))
     with quiet_transformers(), seeded(seed):
-        model: PreTrainedModel = type(like)._from_config(config, dtype=torch.float32)
+        model: PreTrainedModel = HEADS[head].from_config(config, dtype=torch.float32)
+    model.config.architectures = [type(model).__name__]
     if weights is not None:
         model.load_state_dict(weights, strict=True)
     model.eval()
