@@ -29,7 +29,7 @@ from potstill.networks import torch_run
 from potstill.predict import asked_in, predict
 from potstill.prepare import labels_of
 from potstill.rows import BETWEEN, open_table
-from potstill.students import HEADS, load_student, save_student
+from potstill.students import HEADS, Context, load_student, save_student
 from potstill.tasks import make_task
 from potstill.tasks.answering import LONGEST_ANSWER, Answering
 from potstill.tasks.tagging import Tagging
@@ -170,6 +170,28 @@ def test_a_new_head_is_near_chance_and_refused_as_a_teacher(
     assert potstill(*words, "--out", tmp_path / "run") == 2
     assert "near chance" in capsys.readouterr().err
     assert potstill(*words, "--force", "--out", tmp_path / "run") == 0
+
+
+@pytest.mark.parametrize("task", NEW)
+@pytest.mark.parametrize(
+    ("student", "fields"),
+    [
+        ("keep_layers", {"layers": 2}),
+        ("fresh", {"layers": 2, "width": 16, "heads": 4}),
+        ("fresh", {"layers": 2, "width": 16, "heads": 4, "architecture": "distilbert"}),
+        ("trim_vocabulary", {}),
+    ],
+)
+def test_students_of_any_make_keep_the_head_of_the_task(
+    student: str, fields: dict[str, Any], task: str, tmp_path: Path
+) -> None:
+    start = small_model("bert", labels=LABELS[task], seed=3, head=TASKS[task].head)
+    made = plugins.make("students", student, fields).build(start, Context(start, 0, lambda: iter(["a charming film"])))
+    assert type(made.model).__name__.endswith(f"For{TASKS[task].head}")
+    save_student(made, tmp_path / "student")
+    again = load_student(tmp_path / "student")
+    assert type(again.model) is type(made.model)
+    assert all(torch.equal(tensor, again.model.state_dict()[name]) for name, tensor in made.model.state_dict().items())
 
 
 # tagging
