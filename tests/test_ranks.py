@@ -19,7 +19,7 @@ from potstill.memory import Memory
 
 HERE = Path(__file__).parent
 LAUNCHERS = {
-    "torchrun": ["torch.distributed.run", "--nproc-per-node", "2"],
+    "torchrun": ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"],
     "accelerate": ["accelerate.commands.launch", "--cpu", "--num_processes", "2", "--num_machines", "1"],
 }
 
