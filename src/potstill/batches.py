@@ -172,21 +172,46 @@ def occurring(sources: Sequence[Source], vocabulary: int) -> np.ndarray:
     return found
 
 
+@dataclass(frozen=True)
+class Micro:
+    """A part of a step that goes through the model at once."""
+
+    place: int  # among the step's parts: its dropout follows from it
+    data: int  # number of the data set
+    batch: Batch  # with the whole step's counts
+
+
 def step_batches(
-    sources: Sequence[Source], step: np.ndarray, lengths: np.ndarray, starts: np.ndarray, tokens: int
-) -> list[tuple[int, Batch]]:
-    """The micro-batches of one optimiser step, each of one data set (its number comes first), with the whole step's counts.
+    sources: Sequence[Source],
+    step: np.ndarray,
+    lengths: np.ndarray,
+    starts: np.ndarray,
+    tokens: int,
+    rank: int = 0,
+    ranks: int = 1,
+) -> list[Micro]:
+    """A rank's share of one optimiser step: every N-th of its micro-batches. How a step is cut does not depend on N.
 
     Positions of all data sets are counted through: those of data set d begin at starts[d].
     """
-    owner = np.searchsorted(starts, step, side="right") - 1
-    mine = [step[owner == number] for number in range(len(sources))]
-    counts: dict[Over, int] = {"examples": 0, "predictions": 0, "labelled": 0, "tokens": 0}
-    for number, source in enumerate(sources):
-        for name, value in source.count(mine[number] - starts[number]).items():
-            counts[name] += value
+    mine, counts = _by_data(sources, step, starts), step_counts(sources, step, starts)
+    pieces = [(number, piece) for number in range(len(sources)) for piece in cut(mine[number], lengths, tokens)]
     return [
-        (number, source.batch(piece - starts[number], counts))
-        for number, source in enumerate(sources)
-        for piece in cut(mine[number], lengths, tokens)
+        Micro(place, number, sources[number].batch(piece - starts[number], counts))
+        for place, (number, piece) in enumerate(pieces)
+        if place % ranks == rank
     ]
+
+
+def step_counts(sources: Sequence[Source], step: np.ndarray, starts: np.ndarray) -> dict[Over, int]:
+    """What a whole optimiser step holds, over all its data sets and ranks."""
+    counts: dict[Over, int] = {"examples": 0, "predictions": 0, "labelled": 0, "tokens": 0}
+    for number, positions in enumerate(_by_data(sources, step, starts)):
+        for name, value in sources[number].count(positions - starts[number]).items():
+            counts[name] += value
+    return counts
+
+
+def _by_data(sources: Sequence[Source], step: np.ndarray, starts: np.ndarray) -> list[np.ndarray]:
+    owner = np.searchsorted(starts, step, side="right") - 1
+    return [step[owner == number] for number in range(len(sources))]

@@ -27,6 +27,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
+from potstill import paths
 from potstill.anatomy import in_head, layers_path
 from potstill.errors import InputError
 from potstill.files import TEMPORARY, disk_errors, fsync_path
@@ -71,12 +72,14 @@ def load_student(
     problem: str | None = None,
     seed: int = 0,
     head: str | None = None,
+    devices: str | dict[str, str] = "one",
 ) -> Student:
     """A model with a head and its tokenizer from a folder or the hub, in float32 and eval mode.
 
     Every weight must be there. Only with `labels` may the task's head be missing or have another number of labels: a
     new one is then drawn from `seed`. A head of the same size is kept with its own label names. `head` is one of HEADS;
-    without it the config says, and where it does not, a classifier of texts is meant.
+    without it the config says, and where it does not, a classifier of texts is meant. `devices`: "auto" lets Accelerate
+    spread the weights over all devices, memory and disk; a table says how much each may hold.
     """
     place = safe_folder(folder)
     stored = stored_numbers(place)
@@ -92,6 +95,7 @@ def load_student(
             refuse_larger(place, _needed_numbers(config, head), stored)
             model, info = HEADS[head].from_pretrained(
                 **source,
+                **spread_over(devices),
                 config=config,
                 dtype=torch.float32,
                 use_safetensors=True,
@@ -114,6 +118,23 @@ def load_student(
         model.config.label2id = {label: index for index, label in enumerate(labels)}
         model.config.problem_type = problem
     return Student(model.eval(), tokenizer)
+
+
+def spread_over(devices: str | dict[str, str]) -> dict[str, Any]:
+    if devices == "one":
+        return {}
+    limits = (
+        {int(name) if name.isdigit() else name: size for name, size in devices.items()}
+        if isinstance(devices, dict)
+        else None
+    )
+    return {"device_map": "auto", "max_memory": limits, "offload_folder": str(paths.offloaded())}
+
+
+def is_spread(model: PreTrainedModel) -> bool:
+    """Whether parts of the model lie on other devices, or on disk, and come when they are needed."""
+    places = set(getattr(model, "hf_device_map", {}).values())
+    return len(places) > 1 or "disk" in places
 
 
 def begin_from(folder: str | Path, task: Task, seed: int = 0) -> Student:
@@ -158,6 +179,7 @@ def stock_model(
     head = next(head for head in HEADS if type(like).__name__.endswith(f"For{head}"))
     with quiet_transformers(), seeded(seed):
         model: PreTrainedModel = HEADS[head].from_config(config, dtype=torch.float32)
+    model.config.architectures = [type(model).__name__]
     if weights is not None:
         model.load_state_dict(weights, strict=True)
     model.eval()
