@@ -151,13 +151,16 @@ class Source:
 
     def in_order(self, tokens: int) -> Iterator[tuple[np.ndarray, Batch]]:
         """Every example once, in batches of like length, with its positions: for asking and scoring, not for training."""
+        for positions in self.pieces(tokens):
+            yield positions, self.batch(positions, self.count(positions))
+
+    def pieces(self, tokens: int) -> Iterator[np.ndarray]:
+        """The positions alone."""
         lengths = self.lengths
         for begin in range(
             0, len(lengths), 4096
         ):  # a bounded stretch at a time, so that memory does not grow with rows
-            stretch = np.arange(begin, min(begin + 4096, len(lengths)))
-            for positions in cut(stretch, lengths, tokens):
-                yield positions, self.batch(positions, self.count(positions))
+            yield from cut(np.arange(begin, min(begin + 4096, len(lengths))), lengths, tokens)
 
 
 def occurring(sources: Sequence[Source], vocabulary: int) -> np.ndarray:
@@ -172,21 +175,32 @@ def occurring(sources: Sequence[Source], vocabulary: int) -> np.ndarray:
     return found
 
 
+def counted_through(sources: Sequence[Source]) -> tuple[np.ndarray, np.ndarray]:
+    """Lengths of all examples of all data sets; and where each one's begin."""
+    lengths = np.concatenate([source.lengths for source in sources])
+    return lengths, np.cumsum([0, *(len(source.examples) for source in sources[:-1])])
+
+
+def step_pieces(
+    step: np.ndarray, lengths: np.ndarray, starts: np.ndarray, tokens: int
+) -> Iterator[tuple[int, np.ndarray]]:
+    """How a step is cut: the number of a data set and positions among its examples, for each micro-batch.
+
+    In `step`, positions of all data sets are counted through: those of data set d begin at starts[d].
+    """
+    owner = np.searchsorted(starts, step, side="right") - 1
+    for number, start in enumerate(starts):
+        for piece in cut(step[owner == number], lengths, tokens):
+            yield number, piece - start
+
+
 def step_batches(
     sources: Sequence[Source], step: np.ndarray, lengths: np.ndarray, starts: np.ndarray, tokens: int
 ) -> list[tuple[int, Batch]]:
-    """The micro-batches of one optimiser step, each of one data set (its number comes first), with the whole step's counts.
-
-    Positions of all data sets are counted through: those of data set d begin at starts[d].
-    """
-    owner = np.searchsorted(starts, step, side="right") - 1
-    mine = [step[owner == number] for number in range(len(sources))]
+    """The micro-batches of one optimiser step, each of one data set (its number comes first), with the whole step's counts."""
+    pieces = list(step_pieces(step, lengths, starts, tokens))
     counts: dict[Over, int] = {"examples": 0, "predictions": 0, "labelled": 0, "tokens": 0}
-    for number, source in enumerate(sources):
-        for name, value in source.count(mine[number] - starts[number]).items():
+    for number, piece in pieces:
+        for name, value in sources[number].count(piece).items():
             counts[name] += value
-    return [
-        (number, source.batch(piece - starts[number], counts))
-        for number, source in enumerate(sources)
-        for piece in cut(mine[number], lengths, tokens)
-    ]
+    return [(number, sources[number].batch(piece, counts)) for number, piece in pieces]

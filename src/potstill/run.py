@@ -190,11 +190,7 @@ def best_of_grid(
     """
     if not recipe.grid:
         return train_student(recipe, data, folder.root, accelerator, show, start_at), recipe, []
-    for path in recipe.grid:
-        if path.split(".")[0] in PREPARED_ONCE:
-            raise InputError(
-                f"a grid shares its rows and teacher, so '{path}' cannot vary in it; make a run for each value"
-            )
+    refuse_unshared(recipe)
     combinations = cells(recipe)
     places = [folder.grid / f"{number:04d}-{fingerprint(cell)}" for number, (_, cell) in enumerate(combinations)]
     reached = {
@@ -222,6 +218,14 @@ def best_of_grid(
     )
     winner = combinations[best][1]
     return train_student(winner, data, places[best], accelerator, show, None), winner, tried
+
+
+def refuse_unshared(recipe: Recipe) -> None:
+    for path in recipe.grid:
+        if path.split(".")[0] in PREPARED_ONCE:
+            raise InputError(
+                f"a grid shares its rows and teacher, so '{path}' cannot vary in it; make a run for each value"
+            )
 
 
 def is_taught(recipe: Recipe, data: list[DataSet]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -71,18 +71,13 @@ class Teacher:
         """Ask for what memory lacks of these examples; returns how many were asked. A stopped call goes on where it was."""
         if self.memory is None or self.model is None or wants.per_token or wants == Wants():
             return 0
-        names = columns(wants)
+        asked = 0
         with self.memory.lock():
-            keys = np.asarray(source.examples.keys[source.examples.index])
-            unknown = np.flatnonzero(self.memory.missing(keys, names))
-            _, first = np.unique(keys[unknown], return_index=True)
-            unknown = unknown[np.sort(first)]
-            for begin in range(0, len(unknown), BLOCK):
-                block = unknown[begin : begin + BLOCK]
-                part = Source(source.task, source.examples.take(block), source.teacher, source.teacher)
+            for part in lacking(self.memory.missing, source, wants):
                 for found, answers in self._ask_all(part, wants, progress):
                     self.memory.write(found, answers)
-        return len(unknown)
+                asked += len(part.examples)
+        return asked
 
     def _ask_all(
         self, source: Source, wants: Wants, progress: Callable[[int], None] | None
@@ -105,6 +100,17 @@ class Teacher:
         if wants.logits and np.array_equal(by_place, by_sequence):  # one place each: one shard holds both
             return [(by_place, {"logits": logits, **states})]
         return [*([(by_place, {"logits": logits})] if wants.logits else []), (by_sequence, states)]
+
+
+def lacking(missing: Callable[[np.ndarray, list[str]], np.ndarray], source: Source, wants: Wants) -> Iterator[Source]:
+    """The examples that memory misses, each text once, as many at a time as are written together, as the teacher reads them."""
+    keys = np.asarray(source.examples.keys[source.examples.index])
+    unknown = np.flatnonzero(missing(keys, columns(wants)))
+    _, first = np.unique(keys[unknown], return_index=True)
+    unknown = unknown[np.sort(first)]
+    for begin in range(0, len(unknown), BLOCK):
+        block = source.examples.take(unknown[begin : begin + BLOCK])
+        yield Source(source.task, block, source.teacher, source.teacher)
 
 
 def columns(wants: Wants) -> list[str]:
