@@ -275,6 +275,7 @@ def make_baseline(
         }
     )
     digest.update(f"{fingerprint(same)} {sorted(plain.grid.items())} {torch.__version__}".encode())
+    del models  # another student of this size would lie in memory all along
     place = RunFolder(paths.baselines() / digest.hexdigest())
     show.say("baseline: the same student on hard labels alone")
     with locked(place.root):  # another run may be making the same one

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 from accelerate import Accelerator
+from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from potstill.anatomy import word_embeddings
+from potstill.anatomy import encoder_layers, width, word_embeddings
 from potstill.batches import Source, counted_through, epoch_order
 from potstill.building import build, reshape
 from potstill.calibration import Law, TrainingCost, chosen, time_scoring, time_training
@@ -63,7 +64,9 @@ class StageCost:
     gradients: int
     moments: int  # in the device's memory
     saved_moments: int  # on disk, where those of unused word vectors are written too
-    activations: int  # of the largest micro-batch
+    activations: (
+        int  # of the largest micro-batch and, since they seldom fit into each other's place, of the largest scoring
+    )
 
     @property
     def rows(self) -> int:
@@ -145,7 +148,7 @@ def _cost(
         FLOAT * timed.trained,
         FLOAT * moments * timed.trained,
         FLOAT * moments * (timed.trained + unused),
-        int(timed.kept.of(shapes).max()),
+        int(timed.kept.of(shapes).max()) + max(map(scoring_bytes, training.models)),
     )
 
 
@@ -167,6 +170,13 @@ def _scoring_law(model: PreTrainedModel, source: Source) -> Law:
     shapes = shapes_of(pieces, [source])
     which = chosen(shapes, (0.0, 0.5, 1.0))
     return time_scoring(model, source, [pieces[one] for one in which], shapes.take(which))
+
+
+def scoring_bytes(model: PreTrainedModel) -> int:
+    """What lies in memory at once in the widest part of a layer: its input and output, and what is around it."""
+    layer = encoder_layers(model)[0]
+    widest = max(part.out_features for part in layer.modules() if isinstance(part, nn.Linear))
+    return FLOAT * SCORED_AT_ONCE * (2 * widest + 3 * width(model))
 
 
 def read_work(model: PreTrainedModel, law: Law, source: Source) -> Work:
