@@ -40,8 +40,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def no_trial_of_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(space, "TRIED", 1024)
+def short_trial_of_the_disk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not request.node.get_closest_marker("slow"):
+        monkeypatch.setattr(space, "TRIED", 2**16)
 
 
 def recipe_of(home: Path, *sets: str) -> Recipe:

@@ -23,7 +23,7 @@ from potstill.recipe import Recipe, cells
 from potstill.results import BASELINE, STUDENT
 from potstill.run import baseline_recipe, is_taught, make_accelerator, refuse_unshared
 from potstill.shapes import spread_out
-from potstill.space import Disk, device_memory, existing, overfull, private_bytes, seconds_per_byte
+from potstill.space import Disk, device_memory, existing, overfull, private_bytes, seconds_of_saving
 from potstill.stage_costs import FLOAT, StageCost, Work, costs_of
 from potstill.training import steps_of
 from potstill.wording import sized
@@ -98,7 +98,7 @@ def plan(
     known: dict[str, list[StageCost]] = {}
     training: dict[tuple[str, int], Line] = {}
     scoring, measuring, saving = Line("score dev"), Line("measure at the end"), Line("save checkpoints")
-    per_byte = seconds_per_byte(Path(out))
+    per_save, per_byte = seconds_of_saving(Path(out))
     for one in asked:
         if one and not recipe.force:
             one.remember_rows(asked_first(one.data), "dev")
@@ -114,8 +114,9 @@ def plan(
                     line = training.setdefault((name, number), Line(f"train {title}"))
                     scorings, saves = add_stage(line, cell, number, cost, machine)
                     scoring.add(cost.scoring, machine.seconds(cost.scoring), scorings)
-                    written = saves * (cost.weights + cost.saved_moments) + (scorings + 1) * cost.weights
-                    saving.add(Work(), per_byte * written / saves, saves)
+                    best = scorings + 1  # weights alone, and those of the finished stage
+                    written = saves * (cost.weights + cost.saved_moments) + best * cost.weights
+                    saving.add(Work(), (per_save * (saves + best) + per_byte * written) / saves, saves)
             measuring.add(known[key][-1].testing, machine.seconds(known[key][-1].testing))
     remembering = Line("remember the teacher")
     for one in asked:

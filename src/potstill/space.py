@@ -70,15 +70,16 @@ def overfull(disks: list[Disk]) -> str | None:
     return None
 
 
-def seconds_per_byte(folder: Path) -> float:
-    """Of a checkpoint in this folder, with its checksums; 0 where nothing can be written."""
+def seconds_of_saving(folder: Path) -> tuple[float, float]:
+    """Of a checkpoint in this folder, with its checksums, and of each of its bytes; 0 where nothing can be written."""
+    spent = []
     try:
         with tempfile.TemporaryDirectory(prefix=".potstill-", dir=existing(folder)) as place:
-            tensor = torch.zeros(TRIED // 4)
-            begun = time.perf_counter()
-            for step in (1, 2):
-                checkpoints.save(Path(place), step, {"weights": {"zeros": tensor}}, {})
+            for step, size in enumerate((4, TRIED)):
+                begun = time.perf_counter()
+                checkpoints.save(Path(place), step, {"weights": {"zeros": torch.zeros(size // 4)}}, {})
                 checkpoints.rotate(Path(place), keep=1)
-            return (time.perf_counter() - begun) / (2 * TRIED)
+                spent.append(time.perf_counter() - begun)
     except OSError:
-        return 0.0
+        return 0.0, 0.0
+    return spent[0], max(spent[1] - spent[0], 0.0) / TRIED
