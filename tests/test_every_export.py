@@ -27,7 +27,7 @@ CLOSE = {"onnx": 1e-5}  # others round their weights
 def test_any_batch_and_length_give_the_student_s_answers(export: str, architecture: str, tmp_path: Path) -> None:
     student = small_model(architecture, layers=2)
     checked = plugins.make("exports", export, {}).export(
-        student, tmp_path / "out", [text for text, _ in sentences(40, 0)]
+        student, tmp_path / "out", [(text, None) for text, _ in sentences(40, 0)]
     )
     network, run = load_network(tmp_path / "out"), torch_run(student.model)
     assert network.parameters == sum(parameter.numel() for parameter in student.model.parameters())

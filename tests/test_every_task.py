@@ -28,8 +28,8 @@ from potstill.examples import store
 from potstill.networks import torch_run
 from potstill.predict import asked_in, predict
 from potstill.prepare import labels_of
-from potstill.rows import BETWEEN, Columns, open_table
-from potstill.students import HEADS, load_student, save_student
+from potstill.rows import BETWEEN, open_table
+from potstill.students import HEADS, Context, load_student, save_student
 from potstill.tasks import make_task
 from potstill.tasks.answering import LONGEST_ANSWER, Answering
 from potstill.tasks.tagging import Tagging
@@ -172,6 +172,28 @@ def test_a_new_head_is_near_chance_and_refused_as_a_teacher(
     assert potstill(*words, "--force", "--out", tmp_path / "run") == 0
 
 
+@pytest.mark.parametrize("task", NEW)
+@pytest.mark.parametrize(
+    ("student", "fields"),
+    [
+        ("keep_layers", {"layers": 2}),
+        ("fresh", {"layers": 2, "width": 16, "heads": 4}),
+        ("fresh", {"layers": 2, "width": 16, "heads": 4, "architecture": "distilbert"}),
+        ("trim_vocabulary", {}),
+    ],
+)
+def test_students_of_any_make_keep_the_head_of_the_task(
+    student: str, fields: dict[str, Any], task: str, tmp_path: Path
+) -> None:
+    start = small_model("bert", labels=LABELS[task], seed=3, head=TASKS[task].head)
+    made = plugins.make("students", student, fields).build(start, Context(start, 0, lambda: iter(["a charming film"])))
+    assert type(made.model).__name__.endswith(f"For{TASKS[task].head}")
+    save_student(made, tmp_path / "student")
+    again = load_student(tmp_path / "student")
+    assert type(again.model) is type(made.model)
+    assert all(torch.equal(tensor, again.model.state_dict()[name]) for name, tensor in made.model.state_dict().items())
+
+
 # tagging
 
 
@@ -253,7 +275,7 @@ class Unlabelled:
 
 
 @settings(max_examples=30, deadline=None)
-@given(seed=st.integers(0, 10_000), length=st.integers(16, 64), architecture=st.sampled_from(ARCHITECTURES))
+@given(seed=st.integers(0, 10_000), length=st.integers(24, 64), architecture=st.sampled_from(ARCHITECTURES))
 def test_windows_cover_the_context_and_targets_point_at_the_answer(seed: int, length: int, architecture: str) -> None:
     """Every answer stands whole in a window, where its two tokens give back its text; all other windows say "not here"."""
     row = questions(1, seed)[0]
@@ -281,6 +303,44 @@ def test_windows_cover_the_context_and_targets_point_at_the_answer(seed: int, le
         else:
             assert last == 0
     assert here and all(covered[place] or letter.isspace() for place, letter in enumerate(context))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(
+    ("context", "answer"),
+    [
+        ("it was good and long", "good"),
+        ("it was  good  and long", " good "),  # space around it is of no token
+        ("a café\u0301 by the sea", "café\u0301"),  # so is, for some, a mark on a letter
+        ("\u200b width is all", "\u200b width"),
+        ("한국어 film 😀 seen", "film 😀"),
+    ],
+)
+def test_answers_are_found_whatever_the_tokenizer_drops(architecture: str, context: str, answer: str) -> None:
+    task = Answering("span", ("start", "end"))
+    tokens = in_memory(task, [("what ?", context)], small_tokenizer(architecture), 64)
+    start = context.index(answer)
+    gold = np.array([start, start + len(answer)], np.float32)
+    first, last = task.targets(Unlabelled(("what ?", context), gold=gold), tokens, np.array([0])).astype(int)  # type: ignore[arg-type]
+    assert tokens.characters is not None
+    found = context[tokens.characters[first, 0] : tokens.characters[last, 1]]
+    assert found and found == found.strip() and found in answer.strip()
+    inside = tokens.characters[tokens.characters[:, 0] >= 0]
+    assert all(context[begin:end] == context[begin:end].strip() and begin < end for begin, end in inside)
+
+
+@pytest.mark.parametrize("architecture", ["bert", "roberta", "modernbert"])
+@pytest.mark.parametrize("question", ["😀" * 40, "한국어" * 20, "", "what was good ? " * 30])
+@pytest.mark.parametrize("length", [24, 64])
+def test_any_question_leaves_room_for_the_context(architecture: str, question: str, length: int) -> None:
+    task = Answering("span", ("start", "end"))
+    tokens = in_memory(task, [(question, "the film " * 40)], small_tokenizer(architecture), length)
+    assert tokens.counts(np.array([0]))[0] > 1 and tokens.sizes(np.arange(2)).max() <= length
+
+
+def test_windows_too_short_for_a_question_are_refused() -> None:
+    with pytest.raises(InputError, match="write at least"):
+        in_memory(Answering("span", ("start", "end")), [("a", "b")], small_tokenizer("bert"), 12)
 
 
 def test_a_longer_window_than_the_context_needs_changes_no_logit(tmp_path: Path) -> None:
@@ -347,7 +407,7 @@ def test_candidates_are_weighed_as_transformers_weighs_them(tmp_path: Path) -> N
     save_student(model, tmp_path / "chooser")
     rows = choices(5, 2)
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    ours = list(predict(tmp_path / "chooser", asked_in(str(tmp_path / "rows.jsonl"), Columns())))
+    ours = list(predict(tmp_path / "chooser", asked_in(tmp_path / "chooser", str(tmp_path / "rows.jsonl"))))
     plain = AutoModelForMultipleChoice.from_pretrained(tmp_path / "chooser")
     for row, said in zip(rows, ours, strict=True):
         seconds = [row["question"].replace("_", one) for one in row["options"]]
@@ -372,10 +432,47 @@ def test_questions_are_asked_as_objects_json_or_pairs(task: str, asked: Any, tol
     assert told in next(predict(tmp_path / "model", [asked]))
 
 
+@pytest.mark.parametrize(
+    ("task", "asked"),
+    [
+        ("choose", {"choices": "wet"}),
+        ("choose", {"choices": ["wet"]}),
+        ("choose", {"choices": ["it"] * 27}),
+        ("choose", {"text": "a film"}),
+        ("choose", ("a text", None)),
+        ("answer", "3"),
+        ("answer", '["a", "b", "c"]'),
+        ("answer", {"question": None, "context": "a film"}),
+        ("classify", {"text": "a film"}),
+        ("classify", ["three", "words", "here"]),
+    ],
+)
+def test_what_cannot_be_answered_is_told(task: str, asked: Any, tmp_path: Path) -> None:
+    save_student(small_model("bert", labels=LABELS[task], head=TASKS[task].head), tmp_path / "model")
+    with pytest.raises(InputError, match=r"write|give"):
+        next(predict(tmp_path / "model", [asked]))
+
+
+def test_no_words_have_no_tags_and_parts_stay_apart(tmp_path: Path) -> None:
+    save_student(small_model("bert", labels=LABELS["tag"], head="TokenClassification"), tmp_path / "tagger")
+    said = list(predict(tmp_path / "tagger", ["", ["a", "b\x00c"], "a film"]))
+    assert [len(one["tags"]) for one in said] == [0, 2, 2] and said[0]["entities"] == []
+
+
+def test_rows_of_another_form_are_refused(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = write_task(tmp_path / "rows", "classify", 8, 1)
+    for words in (
+        ["predict", home / "teacher/student", rows],
+        ["export", home / "teacher/student", "--to", "onnx", "--data", rows],
+    ):
+        assert potstill(*words, *(["--out", tmp_path / "out"] if words[0] == "export" else [])) == 2
+        assert "the model is made for" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("task", ["answer", "choose"])
 def test_a_bare_text_is_no_question(task: str, tmp_path: Path) -> None:
     save_student(small_model("bert", labels=LABELS[task], head=TASKS[task].head), tmp_path / "model")
-    with pytest.raises(InputError, match="write each as JSON"):
+    with pytest.raises(InputError, match="written as JSON"):
         next(predict(tmp_path / "model", ["a charming film"]))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -87,6 +89,17 @@ def set_dropout(model: PreTrainedModel, p: float) -> None:
 def undecayed(model: nn.Module) -> set[str]:
     """Names of the parameters without weight decay: every bias and every norm's weight, which are all vectors."""
     return {name for name, parameter in model.named_parameters() if parameter.ndim < 2}
+
+
+KEY_BIAS = re.compile(r"\.(key|k_lin|k|k_proj)\.bias$")
+
+
+def without_effect(model: nn.Module) -> list[nn.Parameter]:
+    """Biases of attention's keys: they add the same to all scores of a query, which a softmax takes away again.
+
+    Their gradient is zero but for rounding, which Adam would blow up to full steps in random directions.
+    """
+    return [parameter for name, parameter in model.named_parameters() if KEY_BIAS.search(name)]
 
 
 def in_head(model: PreTrainedModel, name: str) -> bool:

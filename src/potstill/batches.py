@@ -181,26 +181,54 @@ def counted_through(sources: Sequence[Source]) -> tuple[np.ndarray, np.ndarray]:
     return lengths, np.cumsum([0, *(len(source.examples) for source in sources[:-1])])
 
 
+@dataclass(frozen=True)
+class Micro:
+    """A part of a step that goes through the model at once."""
+
+    place: int  # among the step's parts: its dropout follows from it
+    data: int  # number of the data set
+    batch: Batch  # with the whole step's counts
+
+
 def step_pieces(
     step: np.ndarray, lengths: np.ndarray, starts: np.ndarray, tokens: int
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """How a step is cut: the number of a data set and positions among its examples, for each micro-batch.
+    """How a step is cut: for each micro-batch the number of its data set, and positions among the examples of that.
 
     In `step`, positions of all data sets are counted through: those of data set d begin at starts[d].
     """
-    owner = np.searchsorted(starts, step, side="right") - 1
-    for number, start in enumerate(starts):
-        for piece in cut(step[owner == number], lengths, tokens):
-            yield number, piece - start
+    for number, positions in enumerate(_by_data(step, starts)):
+        for piece in cut(positions, lengths, tokens):
+            yield number, piece - starts[number]
 
 
 def step_batches(
-    sources: Sequence[Source], step: np.ndarray, lengths: np.ndarray, starts: np.ndarray, tokens: int
-) -> list[tuple[int, Batch]]:
-    """The micro-batches of one optimiser step, each of one data set (its number comes first), with the whole step's counts."""
-    pieces = list(step_pieces(step, lengths, starts, tokens))
+    sources: Sequence[Source],
+    step: np.ndarray,
+    lengths: np.ndarray,
+    starts: np.ndarray,
+    tokens: int,
+    rank: int = 0,
+    ranks: int = 1,
+) -> list[Micro]:
+    """A rank's share of one optimiser step: every N-th of its micro-batches. How a step is cut does not depend on N."""
+    counts = step_counts(sources, step, starts)
+    return [
+        Micro(place, number, sources[number].batch(piece, counts))
+        for place, (number, piece) in enumerate(step_pieces(step, lengths, starts, tokens))
+        if place % ranks == rank
+    ]
+
+
+def step_counts(sources: Sequence[Source], step: np.ndarray, starts: np.ndarray) -> dict[Over, int]:
+    """What a whole optimiser step holds, over all its data sets and ranks."""
     counts: dict[Over, int] = {"examples": 0, "predictions": 0, "labelled": 0, "tokens": 0}
-    for number, piece in pieces:
-        for name, value in sources[number].count(piece).items():
+    for number, positions in enumerate(_by_data(step, starts)):
+        for name, value in sources[number].count(positions - starts[number]).items():
             counts[name] += value
-    return [(number, sources[number].batch(piece, counts)) for number, piece in pieces]
+    return counts
+
+
+def _by_data(step: np.ndarray, starts: np.ndarray) -> list[np.ndarray]:
+    owner = np.searchsorted(starts, step, side="right") - 1
+    return [step[owner == number] for number in range(len(starts))]

@@ -15,7 +15,7 @@ from potstill.batches import mix
 from potstill.errors import InputError
 from potstill.prepare import DataSet
 from potstill.recipe import Recipe, Stage
-from potstill.students import Context, Student, begin_from
+from potstill.students import Context, Student, begin_from, is_spread, load_student
 
 
 def build(recipe: Recipe, data: list[DataSet]) -> tuple[list[PreTrainedModel], PreTrainedTokenizerBase]:
@@ -24,7 +24,10 @@ def build(recipe: Recipe, data: list[DataSet]) -> tuple[list[PreTrainedModel], P
     if recipe.start is not None or first.taught_by is None:
         begin = begin_from(str(recipe.start), first.task, recipe.seed)
     else:
-        begin = Student(copy.deepcopy(first.taught_by.model).requires_grad_(True), first.taught_by.tokenizer)
+        whole = first.taught_by
+        if is_spread(whole.model):  # the student is made of weights that lie in one place
+            whole = load_student(str(recipe.data[0].teacher or recipe.teacher))
+        begin = Student(copy.deepcopy(whole.model).requires_grad_(True), whole.tokenizer)
     name_classes(begin.model, first)
     student = shape(begin, recipe.student, recipe.seed, begin, data)
     student.model.eval()

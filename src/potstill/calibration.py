@@ -17,7 +17,8 @@ from scipy.optimize import nnls
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from potstill.batches import Source
+from potstill.anatomy import without_effect
+from potstill.batches import Micro, Source
 from potstill.measure import answers, network
 from potstill.networks import torch_run
 from potstill.optimizers import make_optimizer, used_rows
@@ -62,7 +63,7 @@ def chosen(shapes: Shapes, by_tokens: Sequence[float], by_length: Sequence[float
 
 
 def timed(works: Sequence[Callable[[], None]], turns: int) -> np.ndarray:
-    """(works,) mean seconds of each over the turns; the first is done once before, to warm up."""
+    """(works,) middle seconds of each over the turns; the first is done once before, to warm up."""
     works[0]()
     spent: list[list[float]] = []
     begun = time.perf_counter()
@@ -70,7 +71,7 @@ def timed(works: Sequence[Callable[[], None]], turns: int) -> np.ndarray:
         spent.append([seconds_of(work) for work in works])
         if time.perf_counter() - begun > LONG_ENOUGH:
             break
-    return np.mean(spent, 0)
+    return np.asarray(np.median(spent, 0))
 
 
 def seconds_of(work: Callable[[], object]) -> float:
@@ -95,6 +96,8 @@ def time_training(training: Training, pieces: list[Piece], shapes: Shapes, turns
     bridges = make_bridges(training)
     device = training.accelerator.device
     all_weights = nn.ModuleList([*training.models, bridges]).to(device).train()
+    for parameter in without_effect(all_weights):
+        parameter.requires_grad_(False)
     with used_rows(training.stage.optimizer, all_weights, training.models[0], training.sources) as rows:
         optimizer = make_optimizer(training.stage.optimizer, training.models, bridges)
         for group in optimizer.param_groups:
@@ -104,7 +107,7 @@ def time_training(training: Training, pieces: list[Piece], shapes: Shapes, turns
         def backward(piece: Piece) -> None:
             _, owner, positions = piece
             source = training.sources[owner]
-            gradients(training, bridges, [(owner, source.batch(positions, source.count(positions)))], 0)
+            gradients(training, bridges, [Micro(0, owner, source.batch(positions, source.count(positions)))], 0)
 
         def step() -> None:
             norm = clip_norm(training.accelerator, all_weights, training.stage.optimizer.clip)
@@ -159,14 +162,14 @@ def time_asking(teacher: Teacher, wants: list[Wants], parts: list[Source], piece
         live.signals(part.batch(positions, part.count(positions)), wants[owner])
         synchronised(live.device)
 
-    return fitted(shapes, timed([lambda piece=piece: ask(piece) for piece in pieces], 2))  # type: ignore[misc]
+    return fitted(shapes, timed([lambda piece=piece: ask(piece) for piece in pieces], 3))  # type: ignore[misc]
 
 
 def time_scoring(model: PreTrainedModel, source: Source, pieces: list[Piece], shapes: Shapes) -> Law:
     """Seconds of a batch of dev or test, from rows to answers."""
     parts = [replace(source, examples=source.examples.take(positions)) for _, _, positions in pieces]
     ask = network(torch_run(model))
-    return fitted(shapes, timed([lambda part=part: answers(ask, part) for part in parts], 1))  # type: ignore[misc]
+    return fitted(shapes, timed([lambda part=part: answers(ask, part) for part in parts], 2))  # type: ignore[misc]
 
 
 def estimate(training: Training) -> tuple[int, float]:

@@ -167,9 +167,11 @@ def read_right_one(value: object, candidates: list[str], names: list[object], wh
         found = [index for index, name in enumerate(names) if canonical(name, where) == meant]
     else:
         number = int(meant) if re.fullmatch("[0-9]{1,9}", meant) else LETTERS.find(meant) if len(meant) == 1 else -1
-        found = [number]
-        if not 0 <= number < len(candidates):
-            found = [index for index, text in enumerate(candidates) if text.strip() == meant]
+        found = [index for index, text in enumerate(candidates) if text.strip() == meant]
+        if 0 <= number < len(candidates) and not (isinstance(value, str) and found):
+            found = [number]
+        elif 0 <= number < len(candidates) and found != [number]:  # "2" of the candidates "2", "1", "0"
+            found = []
     if len(found) != 1:
         last = len(candidates) - 1
         ways = f"a letter from A to {LETTERS[last]}, a number from 0 to {last}, or the text of exactly one"

@@ -206,10 +206,9 @@ def predict(
     """
     from potstill.predict import asked_in
     from potstill.predict import predict as answers
-    from potstill.rows import Columns
 
     lines = (line.decode("utf-8", "replace").rstrip("\r\n") for line in sys.stdin.buffer)
-    for one in answers(model, asked_in(file, Columns(text, pair)) if file else lines, length):
+    for one in answers(model, asked_in(model, file, text, pair) if file else lines, length):
         print(json.dumps(one, ensure_ascii=False), flush=file is None)
 
 
@@ -354,7 +353,7 @@ def _run(
     from potstill.recipe import Recipe, resolve
 
     resolved = resolve(recipe, flags, sets or ()).recipe  # before torch: a wrong word is told at once
-    from potstill import run
+    from potstill import ranks, run
     from potstill.progress import Display
 
     folder = out or f"runs/{resolved.name if recipe else 'fine-tuned' if encoder else 'distilled'}"
@@ -362,6 +361,8 @@ def _run(
         resolved = resolved.model_copy(update={"name": Path(folder).name})
     how = (folder, resume, overwrite, Display(quiet))
     found = run.finetune(encoder, resolved, *how) if encoder else run.distill(resolved, *how)
+    if not ranks.is_first():
+        return
     print_grid(found.get("grid", []))
     print_table(found)
     print_differences(found)
@@ -393,3 +394,6 @@ def main() -> None:
     except Interrupted as stopped:
         print("potstill: stopped; the same command goes on from here", file=sys.stderr)
         sys.exit(stopped.code)
+    finally:
+        if together := sys.modules.get("potstill.ranks"):
+            together.leave()

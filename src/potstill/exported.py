@@ -13,8 +13,8 @@ from pathlib import Path
 from potstill import paths, plugins
 from potstill.errors import InputError
 from potstill.files import locked
+from potstill.predict import rows_for
 from potstill.progress import Display
-from potstill.rows import Columns, open_table
 from potstill.students import Student, load_student
 from potstill.teacher import weights_hash
 
@@ -78,8 +78,9 @@ def export_student(model: str, to: str, out: str | None, data: str | None, text:
         raise InputError(
             f"{folder} is not empty; write --overwrite to replace an earlier export, or --out for another folder"
         )
-    rows = [(row.text, row.pair) for row in islice(open_table(data, Columns(text)).rows(), 2000)] if data else []
-    checked = form.export(load_student(model), folder, rows)
+    student = load_student(model)
+    rows = [(row.text, row.pair) for row in islice(rows_for(student.model.config, data, text), 2000)] if data else []
+    checked = form.export(student, folder, rows)
     where = f"{len(rows)} rows of {data}" if rows else "random rows"
     size = checked.file.stat().st_size / 1e6
     found = f"same answer {100 * checked.agreement:.1f} %, largest difference of a logit {checked.difference:.1e}"

@@ -25,7 +25,7 @@ from potstill.recipe import Recipe
 from potstill.results import GOLD, TEACHER, write_answers
 from potstill.rows import BETWEEN
 from potstill.stages import Trained, metric_of
-from potstill.students import Student
+from potstill.students import Student, is_spread
 from potstill.teacher import weights_hash
 from potstill.timing import speeds
 
@@ -59,7 +59,7 @@ def measured(
     lines = table_lines(recipe, data, made, folder)
     remembered = teachers_answers(data, made[ours]) if TEACHER in lines else {}
     exportable = {ours: Student(made[ours].models[0], made[ours].tokenizer)}
-    if data[0].taught_by is not None:
+    if data[0].taught_by is not None and not is_spread(data[0].taught_by.model):
         exportable[TEACHER] = data[0].taught_by
     speed: dict[tuple[str, str], dict[str, float]] = {}
     with onnx_files(exportable if timed and recipe.timing == "all" else {}, kept=TEACHER, show=show) as files:

@@ -21,7 +21,7 @@ from potstill.shapes import read_pieces, shapes_of
 from potstill.signals import Wants, nothing
 from potstill.stage_costs import Work, tokens_of
 from potstill.students import Student
-from potstill.teacher import ASKED_AT_ONCE, columns, lacking
+from potstill.teacher import ASKED_AT_ONCE, blocks, columns, lacking
 
 AT_ONCE = 4096  # rows whose places are counted together
 
@@ -46,7 +46,7 @@ class Imagined:
 
     def remember(self, source: Source, wants: Wants, shapes: ColumnShapes) -> list[Source]:
         """What the teacher would be asked, shard by shard; from here on it counts as known."""
-        parts = list(lacking(self.missing, source, wants))
+        parts = blocks(source, lacking(self.missing, source, wants))
         for part in parts:
             per_sequence = places(part)
             states = {name: shapes[name] for name in columns(wants) if name != "logits"}
@@ -115,10 +115,10 @@ class Asking:
         if len(examples):
             self.remember(self.data.source(examples, self.taught_by.tokenizer, split), Wants(logits=True))
 
-    def work(self) -> Work:
-        """Seconds of this machine, from a few batches that are asked."""
+    def work(self) -> tuple[Work, float]:
+        """Seconds of this machine, from a few batches that are asked; and those of the largest block, which is not shared out."""
         if not self.parts:
-            return Work()
+            return Work(), 0.0
         pieces = read_pieces(self.parts, ASKED_AT_ONCE)
         shapes = shapes_of(pieces, self.parts)
         which = chosen(shapes, (0.0, 0.33, 0.67, 1.0), (0.5,))
@@ -126,7 +126,8 @@ class Asking:
         seconds = time_asking(self.data.teacher, self.wants, self.parts, few, shapes.take(which)).of(shapes)
         rows, tokens = sum(len(part.examples) for part in self.parts), sum(map(tokens_of, self.parts))
         operations = forward(self.taught_by.model, shapes, Wants(logits=True))
-        return Work(rows, tokens, float(operations.sum()), float(seconds.sum()), float(seconds.max()))
+        block = float(np.bincount(shapes.owners, weights=seconds).max())
+        return Work(rows, tokens, float(operations.sum()), float(seconds.sum())), block
 
 
 def askings(data: list[DataSet]) -> list[Asking | None]:

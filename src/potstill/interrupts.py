@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+NOTED = (signal.SIGINT, signal.SIGTERM)
 _asked: list[int] = []
 
 
@@ -36,7 +37,7 @@ def watched() -> Iterator[None]:
             raise KeyboardInterrupt
         _asked.append(number)
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, note) for number in NOTED}
     _asked.clear()
     try:
         yield

@@ -28,6 +28,7 @@ READ_THE_FIRST_TOKEN = (
     RobertaForMultipleChoice,
     RobertaForSequenceClassification,
 )
+QUERIES = ("query", "q_lin", "q", "Wqkv")  # what the modules have that attend, by architecture
 
 
 def listen(model: PreTrainedModel, view: View, wants: Wants, bridges: Bridges | None = None) -> Signals:
@@ -67,13 +68,38 @@ def ask(
 
 @contextmanager
 def attention_told(model: PreTrainedModel) -> Iterator[None]:
-    """Inside, the model computes its attention step by step: the fused kernels keep its probabilities to themselves."""
-    before = model.config._attn_implementation
-    model.config._attn_implementation = "eager"
+    """Inside, the model computes its attention step by step: the fused kernels keep its probabilities to themselves.
+
+    Nothing of them is dropped: dropout would make them unlike those of the very same network.
+    """
+    configs: tuple[Any, Any] = (
+        model.config,
+        model.base_model.config,
+    )  # a further head has a config of its own, its encoder another
+    kinds = [config._attn_implementation for config in configs]
+    found = [module for module in model.modules() if any(hasattr(module, name) for name in QUERIES)]
+    dropouts = [child for module in found for child in module.children() if isinstance(child, nn.Dropout)]
+    rates = [
+        (module, module.attention_dropout)
+        for module in found
+        if isinstance(vars(module).get("attention_dropout"), float)
+    ]
+    shares = [dropout.p for dropout in dropouts]
     try:
+        for config in configs:
+            config._attn_implementation = "eager"
+        for dropout in dropouts:
+            dropout.p = 0.0
+        for module, _ in rates:
+            module.attention_dropout = 0.0  # type: ignore[assignment]
         yield
     finally:
-        model.config._attn_implementation = before
+        for config, kind in zip(configs, kinds, strict=True):
+            config._attn_implementation = kind
+        for dropout, share in zip(dropouts, shares, strict=True):
+            dropout.p = share
+        for module, rate in rates:
+            module.attention_dropout = rate
 
 
 def end_of_attention(model: PreTrainedModel) -> nn.Module | None:

@@ -91,8 +91,13 @@ class Memory:
             )
         return values
 
-    def write(self, keys: NDArray[np.int64], columns: dict[str, NDArray[np.float32]]) -> None:
-        """Add one shard: rows (n, *shape) float32 per column. The first answer to a key stays."""
+    def write(
+        self, keys: NDArray[np.int64], columns: dict[str, NDArray[np.float32]], number: int | None = None
+    ) -> None:
+        """Add one shard: rows (n, *shape) float32 per column. The first answer to a key stays.
+
+        It gets the `number` it asks for, if that is free, else the lowest that is.
+        """
         keys = _checked_keys(keys)
         for column, values in columns.items():
             _check_values(column, values, len(keys))
@@ -107,9 +112,8 @@ class Memory:
                             f"{values.shape[1:]}; give this one another name"
                         )
             shards = self._opened()
-            taken = {shard.name for shard in shards}
-            # the lowest free name: a shard written before a kill, or a damaged one, is written over
-            number = next(number for number in range(len(taken) + 1) if _name(number) not in taken)
+            if number is None or _name(number) in {shard.name for shard in shards}:
+                number = self.free_number()
             data = memoryview(_shard_bytes(keys, columns))
             write_atomically(self.folder / _name(number), data)
             shapes = {column: columns[column].shape[1:] for column in sorted(columns)}
@@ -118,6 +122,15 @@ class Memory:
             manifest = sealed({"shards": [shard.entry()._asdict() for shard in shards]})
             write_atomically(self._manifest, manifest)
             self._shards, self._listed, self._manifest_seen = shards, {shard.name for shard in shards}, manifest
+
+    def free_number(self) -> int:
+        """The lowest that no shard has: one written before a kill, or a damaged one, is written over."""
+        taken = {shard.name for shard in self._opened()}
+        return next(number for number in range(len(taken) + 1) if _name(number) not in taken)
+
+    def refresh(self) -> None:
+        """See what others wrote."""
+        self._read_manifest()
 
     def size_with(self, added: Sequence[tuple[int, Mapping[str, tuple[int, ...]]]]) -> int:
         """Bytes of the folder once shards of so many keys and such columns are written too."""

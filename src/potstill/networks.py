@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrained
 from potstill.anatomy import longest_input
 from potstill.errors import InputError
 from potstill.listening import ask
-from potstill.students import load_student
+from potstill.students import is_spread, load_student
 
 Run = Callable[[dict[str, Tensor]], np.ndarray]
 """(batch, tokens) inputs by name -> float32 (batch, outputs), or (batch, tokens, outputs) where every token is read."""
@@ -43,7 +43,8 @@ def torch_run(model: PreTrainedModel) -> Run:
         if was_training:
             model.eval()
         with torch.inference_mode():
-            logits, _ = ask(model, {name: tensor.to(model.device) for name, tensor in inputs.items()})
+            place = model.device if not is_spread(model) else inputs["input_ids"].device  # the rest is Accelerate's
+            logits, _ = ask(model, {name: tensor.to(place) for name, tensor in inputs.items()})
         if was_training:
             model.train()
         found: np.ndarray = logits.float().cpu().numpy()

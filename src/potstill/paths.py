@@ -29,6 +29,11 @@ def exports() -> Path:
     return cache() / "exports"
 
 
+def offloaded() -> Path:
+    """Weights of teachers that do not fit into memory."""
+    return cache() / "offloaded"
+
+
 class RunFolder:
     """A run's files: plain ones only, so that everything shown later is a function of this folder."""
 

@@ -63,8 +63,12 @@ class Machine:
     devices: int
 
     def seconds(self, work: Work) -> float:
-        """Operations / (peak · the share of it that is reached here) / devices; a device has one batch at least."""
-        return max(work.seconds / self.devices, work.longest) * self.here / self.there
+        """Operations / (peak · the share of it that is reached here): what the first device does alone, as it scores dev."""
+        return work.seconds * self.here / self.there
+
+    def shared_seconds(self, work: Work, block: float) -> float:
+        """The same for what is shared out in blocks, of which the largest takes `block` seconds here."""
+        return max(work.seconds / self.devices, block) * self.here / self.there
 
     def epoch_seconds(self, cost: StageCost, steps: int) -> float:
         """The same for steps, which come one after the other: within one, micro-batches go to the devices in turn."""
@@ -123,7 +127,8 @@ def plan(
         if one:
             for split, examples in {"dev": one.data.dev, **one.data.tests}.items():
                 one.remember_rows(examples, split)
-            remembering.add(work := one.work(), machine.seconds(work))
+            work, block = one.work()
+            remembering.add(work, machine.shared_seconds(work, block))
     lines = [remembering, *training.values(), scoring, measuring, saving]
     every = [cost for costs in known.values() for cost in costs]
     needed = device_bytes(recipe, data, every, empty)

@@ -12,17 +12,19 @@ from typing import Any
 
 import numpy as np
 import torch
+from transformers import AutoConfig
 
 from potstill import measure
 from potstill.batches import Source, cut, view
 from potstill.cells import second_text
+from potstill.delimited import shown, speakable
 from potstill.errors import InputError
 from potstill.examples import store
 from potstill.networks import Network, load_network
 from potstill.prepare import labels_of
-from potstill.rows import BETWEEN, Columns, Form, open_table
+from potstill.rows import BETWEEN, Columns, Form, Row, open_table
 from potstill.tasks import Task, make_task
-from potstill.tasks.matching import kind_of
+from potstill.tasks.matching import WHAT, kind_of
 from potstill.timing import speeds
 from potstill.tokens import in_memory, tokenise
 
@@ -47,47 +49,62 @@ def predict(model: str | Path, texts: Iterable[Asked], length: int | None = None
     form = kind_of(network.config).form
     iterator = iter(texts)
     while chunk := [as_row(form, one) for one in islice(iterator, AT_ONCE)]:
-        candidates = {len(str(pair).split(BETWEEN)) for _, pair in chunk}
-        if len(candidates) > 1:
-            raise InputError(f"questions have {sorted(candidates)} candidates; give as many for each")
-        task, _ = make_task(None, network.config, [], None, str(model), form, *candidates)
+        several = {len(str(pair).split(BETWEEN)) for _, pair in chunk} if form == "choices" else {0}
+        if len(several) > 1:
+            raise InputError(f"questions have {sorted(several)} candidates; give as many for each")
+        task, _ = make_task(None, network.config, [], None, str(model), form, *several)
         for (text, pair), said in zip(chunk, _said(network, task, chunk, length), strict=True):
             yield task.told(said, text, pair)
 
 
-def asked_in(file: str, columns: Columns) -> Iterator[Asked]:
-    """The rows of a file."""
-    table = open_table(file, columns)
-    for row in table.rows():
-        if table.form == "words":
-            yield row.text.split(BETWEEN)
-        else:
-            yield row.text if row.pair is None else (row.text, row.pair)
+def rows_for(config: Any, file: str, text: str | None = None, pair: str | None = None) -> Iterator[Row]:
+    """The rows of a file, which must be of the form that the model reads."""
+    form = kind_of(config).form
+    table = open_table(file, Columns(text, pair))
+    if table.form != form:
+        raise InputError(f"{file}: the rows are {WHAT[table.form]}, but the model is made for {WHAT[form]}; give these")
+    return table.rows()
+
+
+def asked_in(model: str | Path, file: str, text: str | None = None, pair: str | None = None) -> Iterator[Any]:
+    """The rows of a file, to be answered by this model."""
+    config = AutoConfig.from_pretrained(Path(model).parent if Path(model).is_file() else model)
+    for row in rows_for(config, file, text, pair):
+        yield row.text.split(BETWEEN) if kind_of(config).form == "words" else (row.text, row.pair)
 
 
 def as_row(form: Form, asked: Asked) -> tuple[str, str | None]:
-    """Text and pair, as rows of this form have them. Lone surrogates cannot be written as UTF-8: they become question marks."""
-    if form in NEEDS and isinstance(asked, str):
-        try:
+    """Text and pair, as rows of this form have them."""
+    try:
+        if form == "words":
+            words = [asked] if isinstance(asked, tuple) else asked
+            words = WORDS.findall(words) if isinstance(words, str) else [str(word) for word in words]
+            return BETWEEN.join(map(_clean, words)), None
+        if form in NEEDS and isinstance(asked, str):
             asked = json.loads(asked)
-        except ValueError:
-            asked = {}
-    if isinstance(asked, Mapping):
-        try:
-            if form == "answers":
-                asked = (asked["question"], asked["context"])
-            else:
-                seconds = [second_text(str(asked.get("question", "")), str(one)) for one in asked["choices"]]
-                asked = (str(asked.get("text", "")), BETWEEN.join(seconds))
-        except (KeyError, TypeError):
-            raise InputError(
-                f"the model answers questions; write each as JSON, such as {NEEDS[form if form in NEEDS else 'answers']}"
-            ) from None
-    if form == "words":
-        asked = BETWEEN.join(WORDS.findall(asked) or [""]) if isinstance(asked, str) else BETWEEN.join(map(str, asked))
-    text, pair = (asked, None) if isinstance(asked, str) else asked
-    clean = [None if part is None else str(part).encode("utf-8", "replace").decode() for part in (text, pair)]
-    return str(clean[0]), clean[1]
+        if form == "answers" and isinstance(asked, Mapping):
+            asked = (asked["question"], asked["context"])
+        if form == "choices" and isinstance(asked, Mapping):
+            if isinstance(asked["choices"], str):
+                raise ValueError
+            question = _clean(asked.get("question") or "")
+            seconds = [second_text(question, _clean(one)) for one in asked["choices"]]
+            return _clean(asked.get("text") or ""), BETWEEN.join(seconds)
+        text, pair = (asked, None) if isinstance(asked, str) else asked
+        if not isinstance(text, str) or (form in NEEDS and not isinstance(pair, str)):
+            raise ValueError
+        # candidates of a file's row are joined already
+        return _clean(text), None if pair is None else pair if form == "choices" else _clean(pair)
+    except (KeyError, TypeError, ValueError):
+        what = f"a question, written as JSON such as {NEEDS[form]}" if form in NEEDS else "a text, or a pair of texts"
+        raise InputError(f"{shown(asked)} is not what the model answers; write {what}") from None
+
+
+def _clean(text: Any) -> str:
+    """Without what tokenizers and rows cannot hold."""
+    if not isinstance(text, str):
+        raise ValueError
+    return speakable(text)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ import xxhash
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from potstill import paths
+from potstill import paths, ranks
 from potstill.anatomy import longest_input
 from potstill.batches import Source, mix, window_keys
 from potstill.errors import InputError
@@ -70,7 +71,7 @@ class DataSet:
         """Every text and pair of train and dev."""
         for examples in (self.train, self.dev):
             for text, pair in examples.texts():
-                for part in (text,) if pair is None else (text, pair):
+                for part in (text,) if pair is None else (text, *pair.split(BETWEEN)):
                     yield part.replace(BETWEEN, " ")
 
 
@@ -103,7 +104,8 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, show: Display) ->
             raise InputError(
                 f"{other.source} and {train.source} do not both have a second text; name the columns with --text and --pair"
             )
-    taught_by = load_student(name) if (name := data.teacher or recipe.teacher) else None
+    name = data.teacher or recipe.teacher
+    taught_by = load_student(name, devices=recipe.teacher_devices) if name else None
     head = taught_by.model.config if taught_by else None
     found = labels_of(train)
     named = data.labels or (list(train.answer_labels) if train.answer_labels and not taught_by else None)
@@ -112,12 +114,14 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, show: Display) ->
         say(f"{train.source}: the answers in its rows are not used, since a teacher model is given")
     if found or taught_by:
         say(f"{data.name}: {matched}" if len(recipe.data) > 1 else matched)
-    rows = store(train, task)
-    held = store(dev, task) if dev else None
+    rows, *others = ranks.the_first_before_others(
+        lambda: [store(table, task) for table in (train, *((dev,) if dev else ()), *tests.values())]
+    )
+    held = others.pop(0) if dev else None
     if held is None:
         rows, held = _split(rows)
         say(f"no dev file: a tenth of {train.source} is held out as dev ({len(held)} rows); give your own with --dev")
-    tested = {name: store(table, task) for name, table in tests.items()}
+    tested = dict(zip(tests, others, strict=True))
     for name, examples in {"train": rows, "dev": held, **tested}.items():
         _say_unlabelled(examples, name, say)
     begun_from = begin_from(_start(recipe), task) if recipe.start or not taught_by else None
@@ -130,7 +134,8 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, show: Display) ->
     cut = {}
     for name, examples in {"train": rows, "dev": held, **tested}.items():
         with show.bar(f"tokenising {examples.source}", examples.meta["rows"]) as bar:
-            cut[name] = tokenise(task, examples, readers[0].tokenizer, length, bar.advance).shortened
+            made_tokens = partial(tokenise, task, examples, readers[0].tokenizer, length, bar.advance)
+            cut[name] = ranks.the_first_before_others(made_tokens).shortened
     if any(cut.values()):
         told = ", ".join(f"{count} of {name}" for name, count in cut.items() if count)
         say(f"texts longer than {length} tokens were cut: {told}; --set length=N reads more of them")
@@ -186,7 +191,7 @@ def _say_unlabelled(examples: Examples, name: str, say: Say) -> None:
 
 def _weights(data: Data, task: Task, rows: Examples) -> Tensor | None:
     """(classes,) that average to one over the training rows."""
-    if data.class_weights is None:
+    if data.class_weights is None or not len(rows.scored):
         return None
     if task.outcome != "class" or not task.names_outputs:
         raise InputError("class_weights are for rows or words of one class each; leave them out here")

@@ -34,6 +34,7 @@ FREE = {
     "force",
     "seeds",
     "timing",
+    "teacher_devices",
 }  # change no weights: a run may go on under others
 
 FileName = Annotated[str, Field(pattern=r"^\w[\w.+=,@ -]*$")]
@@ -99,6 +100,9 @@ class Stage(Values):
 class Recipe(Values):
     name: FileName = "run"
     teacher: str | None = None
+    teacher_devices: Literal["one", "auto"] | dict[str, str] = (
+        "one"  # auto, or {device = "20GB", …}: spread over several
+    )
     start: str | None = None  # weights the student begins from; None: the teacher's
     student: Builders = []  # each {build = NAME, …}; empty: the start's own shape
     data: list[Data] = Field(min_length=1)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from contextlib import nullcontext
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import xxhash
 from accelerate import Accelerator
+from accelerate.utils import InitProcessGroupKwargs
 
-from potstill import interrupts, paths, results
+from potstill import interrupts, paths, ranks, results
 from potstill.building import build
 from potstill.card import model_card
 from potstill.errors import InputError
@@ -36,13 +40,14 @@ def distill(
     recipe: Recipe, out: str | Path, resume: str = "auto", overwrite: bool = False, show: Display | None = None
 ) -> dict[str, Any]:
     """Make the recipe's student in `out`, measure it beside its teacher and baseline, report, and return the measurements."""
-    show = show or Display(quiet=True)
-    folder, checkpoint = choose_folder(recipe, out, resume, overwrite)
+    make_accelerator(recipe)  # of several processes each has its rank from here on
+    show = show if show and ranks.is_first() else Display(quiet=True)
+    folder, checkpoint = ranks.by_the_first(lambda: choose_folder(recipe, out, resume, overwrite))
     if recipe.seeds > 1:
         found = several_seeds(recipe, folder, resume, overwrite, show)
     else:
         found = one_seed(recipe, folder, checkpoint, overwrite, True, show)
-    tell(folder, found)
+    ranks.by_the_first(lambda: tell(folder, found))
     return found
 
 
@@ -50,24 +55,29 @@ def one_seed(
     recipe: Recipe, folder: RunFolder, checkpoint: Path | None, overwrite: bool, timed: bool, show: Display
 ) -> dict[str, Any]:
     """Train, save, measure. `timed`: also speeds."""
-    if folder.measurements.exists() and not overwrite:
+    if ranks.by_the_first(folder.measurements.exists) and not overwrite:
         return complete(folder, show)
     accelerator = make_accelerator(recipe)
     data = prepare(recipe, accelerator.device, show)
-    open_folder(recipe, folder, overwrite)
+    ranks.by_the_first(lambda: open_folder(recipe, folder, overwrite))
     with interrupts.watched():
         trained, chosen, tried = best_of_grid(recipe, data, folder, accelerator, checkpoint, show)
-        save_heads(trained, data, folder)
+        places = [folder.student, *(folder.heads(one.name) for one in data[1:])]
+        ranks.by_the_first(lambda: save_models(trained, places))
         taught = is_taught(recipe, data)
         wanted = recipe.baseline and taught
         baseline = make_baseline(recipe, chosen, data, folder, accelerator, show) if wanted else None
     students = {results.BASELINE: baseline, results.STUDENT: trained} if taught else {results.BASELINE: trained}
-    found = measured(chosen, data, students, folder, timed, show)
-    found |= {"grid": tried} if tried else {}
-    found["differences"] = results.own_differences(results.spoken(folder.root, found))
-    write_atomically(folder.measurements, json.dumps(found, indent=1).encode())
-    shutil.rmtree(folder.root / "finished", ignore_errors=True)  # the same weights lie in the student's folder now
-    return found
+
+    def finish() -> dict[str, Any]:
+        found = measured(chosen, data, students, folder, timed, show)
+        found |= {"grid": tried} if tried else {}
+        found["differences"] = results.own_differences(results.spoken(folder.root, found))
+        write_atomically(folder.measurements, json.dumps(found, indent=1).encode())
+        shutil.rmtree(folder.root / "finished", ignore_errors=True)  # the same weights lie in the student's folder now
+        return found
+
+    return ranks.by_the_first(finish)
 
 
 def complete(folder: RunFolder, show: Display) -> dict[str, Any]:
@@ -82,20 +92,24 @@ def several_seeds(recipe: Recipe, folder: RunFolder, resume: str, overwrite: boo
         raise InputError("several seeds go on by themselves where they stopped; write --resume auto")
     seeds = range(recipe.seed, recipe.seed + recipe.seeds)
     wanted = [folder, *(RunFolder(folder.seed(seed)) for seed in seeds)]
-    if not overwrite and all(one.measurements.exists() for one in wanted):
+    if not overwrite and ranks.by_the_first(lambda: all(one.measurements.exists() for one in wanted)):
         return complete(folder, show)
-    open_folder(recipe, folder, overwrite)
+    ranks.by_the_first(lambda: open_folder(recipe, folder, overwrite))
     for place, seed in enumerate(seeds):
         show.say(f"seed {seed}, {place + 1} of {recipe.seeds}")
         one = recipe.model_copy(update={"seed": seed, "seeds": 1})
-        inside, _ = choose_folder(one, folder.seed(seed), "auto", False)
+        inside, _ = ranks.by_the_first(partial(choose_folder, one, folder.seed(seed), "auto", False))
         one_seed(one, inside, None, False, place == 0, show)
-    found = results.over_seeds(folder.root)
-    best = max((place for _, place in seed_folders(folder.root)), key=results.dev_score)
-    for student in best.glob("student*"):
-        shutil.copytree(student, folder.root / student.name, dirs_exist_ok=True)
-    write_atomically(folder.measurements, json.dumps(found, indent=1).encode())
-    return found
+
+    def finish() -> dict[str, Any]:
+        found = results.over_seeds(folder.root)
+        best = max((place for _, place in seed_folders(folder.root)), key=results.dev_score)
+        for student in best.glob("student*"):
+            shutil.copytree(student, folder.root / student.name, dirs_exist_ok=True)
+        write_atomically(folder.measurements, json.dumps(found, indent=1).encode())
+        return found
+
+    return ranks.by_the_first(finish)
 
 
 def tell(folder: RunFolder, found: dict[str, Any]) -> None:
@@ -133,7 +147,9 @@ def make_accelerator(recipe: Recipe) -> Accelerator:
         raise InputError("float16 needs a CUDA device; write precision = 'bfloat16' or 'float32'")
     if ":" in recipe.device:
         os.environ["ACCELERATE_TORCH_DEVICE"] = recipe.device
-    return Accelerator(cpu=kind == "cpu", mixed_precision=precision)
+    # while the first rank measures, the others wait; a rank that died is noticed at once, whatever the limit
+    patient = InitProcessGroupKwargs(timeout=timedelta(hours=12))
+    return Accelerator(cpu=kind == "cpu", mixed_precision=precision, kwargs_handlers=[patient])
 
 
 def choose_folder(recipe: Recipe, out: str | Path, resume: str, overwrite: bool) -> tuple[RunFolder, Path | None]:
@@ -193,11 +209,13 @@ def best_of_grid(
     refuse_unshared(recipe)
     combinations = cells(recipe)
     places = [folder.grid / f"{number:04d}-{fingerprint(cell)}" for number, (_, cell) in enumerate(combinations)]
-    reached = {
-        number: float(json.loads(note.read_text())["dev"])
-        for number, place in enumerate(places)
-        if (note := place / "cell.json").exists()
-    }
+    reached = ranks.by_the_first(
+        lambda: {
+            number: float(json.loads(note.read_text())["dev"])
+            for number, place in enumerate(places)
+            if (note := place / "cell.json").exists()
+        }
+    )
     for number, (chosen, cell) in enumerate(combinations):
         if number in reached:
             continue
@@ -206,11 +224,13 @@ def best_of_grid(
             + ", ".join(f"{path} = {value}" for path, value in chosen.items())
         )
         reached[number] = train_student(cell, data, places[number], accelerator, show, None).dev
-        write_atomically(places[number] / "cell.json", json.dumps({"dev": reached[number], **chosen}).encode())
-        best = max(sorted(reached), key=reached.__getitem__)
-        for other in reached:
-            if other != best:  # the note of the new best is written before the weights of the old one go
-                shutil.rmtree(places[other] / "finished", ignore_errors=True)
+        if ranks.is_first():
+            write_atomically(places[number] / "cell.json", json.dumps({"dev": reached[number], **chosen}).encode())
+            best = max(sorted(reached), key=reached.__getitem__)
+            for other in reached:
+                if other != best:  # the note of the new best is written before the weights of the old one go
+                    shutil.rmtree(places[other] / "finished", ignore_errors=True)
+    ranks.wait()
     best = max(sorted(reached), key=reached.__getitem__)
     tried = sorted(
         ({**combinations[number][0], "dev": dev} for number, dev in reached.items()),
@@ -278,15 +298,14 @@ def make_baseline(
     del models  # another student of this size would lie in memory all along
     place = RunFolder(paths.baselines() / digest.hexdigest())
     show.say("baseline: the same student on hard labels alone")
-    with locked(place.root):  # another run may be making the same one
+    with locked(place.root) if ranks.is_first() else nullcontext():  # another run may be making the same one
         trained, _, _ = best_of_grid(plain, data, place, accelerator, None, show)
-    for head, (one, model) in enumerate(zip(data, trained.models, strict=True)):
-        save_student(
-            Student(model, trained.tokenizer), folder.baseline if head == 0 else folder.root / f"baseline-{one.name}"
-        )
+    places = [folder.baseline, *(folder.root / f"baseline-{one.name}" for one in data[1:])]
+    ranks.by_the_first(lambda: save_models(trained, places))
     return trained
 
 
-def save_heads(trained: Trained, data: list[DataSet], folder: RunFolder) -> None:
-    for head, (one, model) in enumerate(zip(data, trained.models, strict=True)):
-        save_student(Student(model, trained.tokenizer), folder.student if head == 0 else folder.heads(one.name))
+def save_models(trained: Trained, places: list[Path]) -> None:
+    """A folder for each head."""
+    for model, place in zip(trained.models, places, strict=True):
+        save_student(Student(model, trained.tokenizer), place)

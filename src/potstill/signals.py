@@ -96,7 +96,7 @@ class Batch:
     labelled: Tensor  # (predictions,) bool
     taught: Tensor  # (batch,) bool: False = learn from targets alone, the teacher has no answer
     taught_predictions: Tensor  # (predictions,) the same for each
-    counts: dict[Over, int]  # of the WHOLE optimiser step, over its micro-batches; an example is a row
+    counts: dict[Over, int]  # of the WHOLE optimiser step, over its micro-batches; an example is a row here
     outcome: Outcome
     class_weights: Tensor = field(default_factory=nothing)  # (classes,), empty where all weigh the same
 

@@ -31,13 +31,12 @@ FLOAT = 4  # bytes
 
 @dataclass(frozen=True)
 class Work:
-    """Batches that hang on no other."""
+    """Batches for asking or scoring, which hang on no other."""
 
     rows: int = 0
     tokens: int = 0  # without padding
     operations: float = 0.0
     seconds: float = 0.0
-    longest: float = 0.0  # seconds of the largest batch
 
     def __add__(self, other: Work) -> Work:
         return Work(
@@ -45,7 +44,6 @@ class Work:
             self.tokens + other.tokens,
             self.operations + other.operations,
             self.seconds + other.seconds,
-            max(self.longest, other.longest),
         )
 
 
@@ -118,7 +116,7 @@ def _cost(
     which = chosen(shapes, (0.0, 0.33, 0.67, 1.0), (0.0, 0.5, 1.0))
     few = [pieces[one] for one in which]
     ready = replace(training, teachers=taught(training, asks, few, folder))
-    timed = time_training(ready, few, shapes.take(which), turns=2, count=True)
+    timed = time_training(ready, few, shapes.take(which), turns=3, count=True)
     laws = [
         _scoring_law(model, one.reading(one.dev, tokenizer)) for model, one in zip(training.models, data, strict=True)
     ]
@@ -181,8 +179,5 @@ def scoring_bytes(model: PreTrainedModel) -> int:
 
 def read_work(model: PreTrainedModel, law: Law, source: Source) -> Work:
     shapes = shapes_of(read_pieces([source], SCORED_AT_ONCE), [source])
-    seconds = law.of(shapes)
     operations = float(forward(model, shapes).sum())
-    return Work(
-        len(source.examples), tokens_of(source), operations, float(seconds.sum()), float(seconds.max(initial=0))
-    )
+    return Work(len(source.examples), tokens_of(source), operations, float(law.of(shapes).sum()))

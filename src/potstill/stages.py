@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Generator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from accelerate import Accelerator
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from potstill import checkpoints, measure, short_forms
+from potstill import checkpoints, measure, ranks, short_forms
 from potstill.anatomy import layer_count, width
 from potstill.batches import Source
 from potstill.building import build, reshape
@@ -25,7 +27,7 @@ from potstill.prepare import DataSet, can_teach
 from potstill.progress import Display
 from potstill.recipe import Recipe, Stage
 from potstill.signals import Wants
-from potstill.training import Training, teacher_layers, train
+from potstill.training import Step, Training, teacher_layers, train
 
 
 @dataclass
@@ -45,7 +47,7 @@ def train_student(
     finished = folder / "finished"
     dev = 0.0
     for number, stage in enumerate(recipe.stage):
-        done = checkpoints.newest(finished / str(number))
+        done = ranks.by_the_first(partial(checkpoints.newest, finished / str(number)))
         models, tokenizer = reshape(stage, recipe, models, tokenizer, data)
         if done is None:
             dev = train_stage(
@@ -60,10 +62,12 @@ def train_student(
                 show,
                 start_at,
             )
-            tensors = {str(head): dict(model.state_dict()) for head, model in enumerate(models)}
-            checkpoints.save(finished / str(number), 1, tensors, {"dev": dev})
-            shutil.rmtree(folder / "stages" / str(number) / "checkpoints", ignore_errors=True)
-            shutil.rmtree(folder / "stages" / str(number) / "best", ignore_errors=True)
+            if ranks.is_first():
+                tensors = {str(head): dict(model.state_dict()) for head, model in enumerate(models)}
+                checkpoints.save(finished / str(number), 1, tensors, {"dev": dev})
+                shutil.rmtree(folder / "stages" / str(number) / "checkpoints", ignore_errors=True)
+                shutil.rmtree(folder / "stages" / str(number) / "best", ignore_errors=True)
+            ranks.wait()
         else:
             for head, model in enumerate(models):
                 model.load_state_dict(done.tensors(str(head)))
@@ -88,11 +92,12 @@ def train_stage(
     for one, source, asked in zip(data, training.sources, asks, strict=True):
         with show.bar(f"asking the teacher ({one.name})", len(source.examples)) as bar:
             one.teacher.remember(source, asked, bar.advance)
-    resume = chosen_checkpoint(folder, number, start_at)
+    resume = ranks.by_the_first(lambda: chosen_checkpoint(folder, number, start_at))
     if resume:
         show.say(f"continuing at step {resume.step} from {resume.folder}")
     show.expect(training, resume.step if resume else 0)
-    return show.follow(train(training, resume), folder, resume, recipe.tracker)
+    steps = train(training, resume)
+    return show.follow(steps, folder, resume, recipe.tracker) if ranks.is_first() else unseen(steps)
 
 
 def make_training(
@@ -155,6 +160,15 @@ def scores_of(model: PreTrainedModel, source: Source) -> dict[str, float]:
     return source.task.score(*measure.labelled(source.task, source.examples, said))
 
 
+def unseen(steps: Generator[Step, None, float]) -> float:
+    """Take every step without a word, as ranks do that are not the first."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return float(end.value)
+
+
 def refuse_unfit(name: str, method: Method, data: DataSet, source: Source, asked: Wants) -> None:
     """An error where the method cannot be used with this task, teacher or student."""
     outcome = data.task.outcome
@@ -168,7 +182,11 @@ def refuse_unfit(name: str, method: Method, data: DataSet, source: Source, asked
             "use a method of logits alone, such as 'soft_targets'"
         )
     by_token = asked.per_token or (asked.logits and outcome == "span")
-    if by_token and not np.array_equal(source.student.offsets, source.teacher.offsets):
+    ours, theirs = source.student, source.teacher
+    alike = np.array_equal(ours.offsets, theirs.offsets)
+    if alike and ours.characters is not None and theirs.characters is not None:
+        alike = np.array_equal(ours.characters, theirs.characters)
+    if by_token and not alike:
         todo = "let the student begin from the teacher" if outcome == "span" else "use 'patient' or 'soft_targets'"
         raise InputError(
             f"method '{name}' compares token by token, but student and teacher split texts differently; {todo}"

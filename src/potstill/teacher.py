@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
 import torch
 import xxhash
+from accelerate.utils.modeling import get_state_dict_offloaded_model
 from transformers import PreTrainedModel
 
-from potstill import interrupts
+from potstill import interrupts, ranks
 from potstill.batches import Source, place_keys
 from potstill.listening import listen
 from potstill.memory import Memory
 from potstill.signals import Batch, Signals, View, Wants, nothing
+from potstill.students import is_spread
 
 BLOCK = 2048  # examples per shard of memory: what is lost at most when the machine goes down
 ASKED_AT_ONCE = 1024  # padded tokens: 1.3 times faster than 4096 on two cores, since a layer's states stay in the cache
@@ -30,7 +33,11 @@ class Teacher:
     """A model and its memory; or, without a model, the answers that a file carries."""
 
     def __init__(self, model: PreTrainedModel | None, memory: Memory | None, device: torch.device) -> None:
-        self.model = model.eval().requires_grad_(False).to(device) if model is not None else None
+        self.model = model
+        if model is not None:
+            model.eval().requires_grad_(False)
+            if not is_spread(model):
+                model.to(device)  # type: ignore[arg-type]
         self.memory, self.device = memory, device
         self.seconds = 0.0  # spent asking the model
 
@@ -71,13 +78,24 @@ class Teacher:
         """Ask for what memory lacks of these examples; returns how many were asked. A stopped call goes on where it was."""
         if self.memory is None or self.model is None or wants.per_token or wants == Wants():
             return 0
-        asked = 0
+        # alone, the lock is held throughout: another run that wants the same waits and finds it; ranks lock to write
+        with self.memory.lock() if ranks.count() == 1 else nullcontext():
+            unknown, shards = ranks.by_the_first(lambda: self._unknown(source, wants))
+            parts = blocks(source, unknown)
+            for number in range(ranks.number(), len(parts), ranks.count()):
+                asked = self._ask_all(parts[number], wants, progress)
+                for place, (found, answers) in enumerate(asked):
+                    # the name follows from the block, so that it does not matter which rank is the quicker
+                    self.memory.write(found, answers, shards + number * len(asked) + place)
+        ranks.wait()
+        self.memory.refresh()
+        return len(unknown)
+
+    def _unknown(self, source: Source, wants: Wants) -> tuple[np.ndarray, int]:
+        """Positions of the examples to be asked; and the number of shards that are there."""
+        assert self.memory is not None
         with self.memory.lock():
-            for part in lacking(self.memory.missing, source, wants):
-                for found, answers in self._ask_all(part, wants, progress):
-                    self.memory.write(found, answers)
-                asked += len(part.examples)
-        return asked
+            return lacking(self.memory.missing, source, wants), self.memory.free_number()
 
     def _ask_all(
         self, source: Source, wants: Wants, progress: Callable[[int], None] | None
@@ -102,15 +120,18 @@ class Teacher:
         return [*([(by_place, {"logits": logits})] if wants.logits else []), (by_sequence, states)]
 
 
-def lacking(missing: Callable[[np.ndarray, list[str]], np.ndarray], source: Source, wants: Wants) -> Iterator[Source]:
-    """The examples that memory misses, each text once, as many at a time as are written together, as the teacher reads them."""
+def lacking(missing: Callable[[np.ndarray, list[str]], np.ndarray], source: Source, wants: Wants) -> np.ndarray:
+    """Positions of the examples that memory misses, each text once."""
     keys = np.asarray(source.examples.keys[source.examples.index])
     unknown = np.flatnonzero(missing(keys, columns(wants)))
     _, first = np.unique(keys[unknown], return_index=True)
-    unknown = unknown[np.sort(first)]
-    for begin in range(0, len(unknown), BLOCK):
-        block = source.examples.take(unknown[begin : begin + BLOCK])
-        yield Source(source.task, block, source.teacher, source.teacher)
+    return unknown[np.sort(first)]
+
+
+def blocks(source: Source, positions: np.ndarray) -> list[Source]:
+    """As many examples each as are written together, as the teacher reads them."""
+    parts = [source.examples.take(positions[begin : begin + BLOCK]) for begin in range(0, len(positions), BLOCK)]
+    return [Source(source.task, part, source.teacher, source.teacher) for part in parts]
 
 
 def columns(wants: Wants) -> list[str]:
@@ -129,7 +150,8 @@ def fingerprint(model: PreTrainedModel, tokenizer_print: str, length: int) -> st
 
 def add_weights(digest: xxhash.xxh3_128, model: PreTrainedModel) -> None:
     """Every tensor and its name, on whatever device it lies."""
-    for name, tensor in sorted(model.state_dict().items()):
+    state = get_state_dict_offloaded_model(model) if is_spread(model) else model.state_dict()
+    for name, tensor in sorted(state.items()):
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())
 

@@ -34,11 +34,10 @@ def speeds(runs: Mapping[Key, tuple[Run, Source]]) -> dict[Key, Speed]:
                     if turn:
                         best[name][size][place] = min(best[name][size][place], spent)
         turn += 1
-    return {name: _told(plans[name], best[name]) for name in runs}
+    return {name: _told(min(ROWS, len(source.examples)), best[name]) for name, (_, source) in runs.items()}
 
 
-def _told(plan: dict[int, list[View]], best: dict[int, np.ndarray]) -> Speed:
-    rows = sum(len(view.real) for view in plan[SIZES[0]])
+def _told(rows: int, best: dict[int, np.ndarray]) -> Speed:
     per_second = {size: rows / float(best[size].sum()) for size in SIZES}
     fastest = max(SIZES, key=per_second.__getitem__)
     return {

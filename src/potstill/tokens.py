@@ -93,7 +93,8 @@ def fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
     described = json.dumps(
         {k: v for k, v in json.loads(described).items() if k not in ("padding", "truncation")}, sort_keys=True
     )
-    return xxhash.xxh3_128_hexdigest(described.encode() + repr(sorted(tokenizer.model_input_names)).encode())
+    side = [] if tokenizer.truncation_side == "right" else [tokenizer.truncation_side]
+    return xxhash.xxh3_128_hexdigest(described.encode() + repr(sorted(tokenizer.model_input_names) + side).encode())
 
 
 def tokenise(

@@ -18,16 +18,15 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from potstill import checkpoints, interrupts
-from potstill.anatomy import layer_count, width
-from potstill.batches import Source, counted_through, epoch_order, mix, step_batches
+from potstill import checkpoints, interrupts, ranks
+from potstill.anatomy import layer_count, width, without_effect
+from potstill.batches import Micro, Source, counted_through, epoch_order, mix, step_batches, step_counts
 from potstill.checkpoints import Checkpoint
 from potstill.errors import TrainingError
 from potstill.listening import Bridges, listen
 from potstill.methods import Method
 from potstill.optimizers import UsedRows, make_optimizer, set_rate, used_rows
 from potstill.recipe import Stage
-from potstill.signals import Batch
 from potstill.teacher import Teacher
 
 
@@ -73,10 +72,13 @@ def train(training: Training, resume: Checkpoint | None = None) -> Generator[Ste
     stage = training.stage
     bridges = make_bridges(training)
     network = nn.ModuleList([*training.models, bridges]).to(training.accelerator.device)
+    for parameter in without_effect(network):
+        parameter.requires_grad_(False)
     if resume:
         _fill(network, resume.tensors("weights"))
     with used_rows(stage.optimizer, network, training.models[0], training.sources) as rows:
         progress = yield from _steps(training, network, bridges, rows, resume)
+    ranks.wait()  # the first has written the best
     if stage.keep == "best" and progress.best_step:
         best = checkpoints.load(training.folder / "best" / f"step-{progress.best_step:08d}")
         _fill(network, best.tensors("weights"))
@@ -123,8 +125,10 @@ def _steps(
             order = epoch_order(lengths, stage.batch, training.seed, training.number, epoch, "order")
         begun = time.perf_counter()
         rate = set_rate(optimizer, stage.optimizer, progress.step, steps)
-        batches = step_batches(training.sources, order[place], lengths, starts, stage.tokens)
-        terms = gradients(training, bridges, batches, progress.step)
+        mine = step_batches(
+            training.sources, order[place], lengths, starts, stage.tokens, ranks.number(), ranks.count()
+        )
+        terms, asked = together(network, gradients(training, bridges, mine, progress.step))
         loss = sum(terms.values())
         if not math.isfinite(loss):
             raise TrainingError(
@@ -140,27 +144,29 @@ def _steps(
             rows.decay(rate * stage.optimizer.weight_decay)
         prepared.zero_grad(set_to_none=True)
         progress.step += 1
-        counts = batches[0][1].counts
         spent = time.perf_counter() - begun
 
         dev: dict[str, float] = {}
         if progress.step % per_epoch == 0 or progress.step == steps:
             with rows.set_aside():
-                dev = training.score()
+                dev = ranks.by_the_first(training.score)
                 network.train()
-                if progress.note(next(iter(dev.values())), stage.patience):
+                if progress.note(next(iter(dev.values())), stage.patience) and ranks.is_first():
                     checkpoints.save(training.folder / "best", progress.step, {"weights": _weights(network)}, {})
             progress.history.append({"epoch": epoch + 1, "step": progress.step, **dev})
         # told before it is saved: a log that is ahead of the checkpoint can be cut back, one behind it has a hole
+        counts = step_counts(training.sources, order[place], starts)
         yield Step(
-            progress.step, steps, epoch + 1, loss, terms, norm, rate, counts["examples"], counts["tokens"], spent, dev
+            progress.step, steps, epoch + 1, loss, terms, norm, rate, len(order[place]), counts["tokens"], spent, dev
         )
-        asked = interrupts.asked()
-        if dev or asked or progress.step % training.save_every == 0:
+        if ranks.count() == 1:  # also one that came since
+            asked = interrupts.asked()
+        if (dev or asked or progress.step % training.save_every == 0) and ranks.is_first():
             save()
             if progress.best_step:
                 checkpoints.rotate(training.folder / "best", keep=1, best=progress.best_step)
         if asked:
+            ranks.wait()
             raise interrupts.Interrupted(asked)
     return progress
 
@@ -187,15 +193,16 @@ class Progress:
         return better
 
 
-def gradients(training: Training, bridges: Bridges, batches: list[tuple[int, Batch]], step: int) -> dict[str, float]:
-    """Gradients of one optimiser step, added into the parameters; returns each term's mean over the whole step."""
+def gradients(training: Training, bridges: Bridges, parts: list[Micro], step: int) -> dict[str, float]:
+    """Gradients of some parts of one optimiser step, added into the parameters; returns each term's sum over them, as
+    shares of its mean over the whole step."""
     accelerator = training.accelerator
     totals: dict[str, float] = {}
-    for place, (number, batch) in enumerate(batches):
-        torch.manual_seed(mix(training.seed, training.number, step, place, "dropout"))
-        model, teacher = training.models[number], training.teachers[number]
+    for part in parts:
+        torch.manual_seed(mix(training.seed, training.number, step, part.place, "dropout"))
+        model, teacher = training.models[part.data], training.teachers[part.data]
         ours, theirs = training.method.wants(layer_count(model), teacher_layers(teacher, model))
-        batch = batch.to(accelerator.device)
+        batch = part.batch.to(accelerator.device)
         answers = teacher.signals(batch, theirs)
         with accelerator.autocast():
             heard = listen(model, batch.student, ours, bridges)
@@ -206,6 +213,17 @@ def gradients(training: Training, bridges: Bridges, batches: list[tuple[int, Bat
         for name, value in terms.items():
             totals[name] = totals.get(name, 0.0) + float(value.detach())
     return totals
+
+
+def together(network: nn.Module, totals: dict[str, float]) -> tuple[dict[str, float], int | None]:
+    """The whole step of what each rank has: gradients in place, each term's mean, and a signal that any rank was sent."""
+    if ranks.count() == 1:
+        return totals, interrupts.asked()
+    names = ranks.by_the_first(lambda: list(totals))  # the first rank always has a part
+    asked = [float(interrupts.asked() == number) for number in interrupts.NOTED]
+    summed = ranks.sum_gradients(network.parameters(), [*(totals.get(name, 0.0) for name in names), *asked])
+    sent = [number for number, times in zip(interrupts.NOTED, summed[len(names) :], strict=True) if times]
+    return dict(zip(names, summed, strict=False)), sent[0] if sent else None
 
 
 def teacher_layers(teacher: Teacher, model: PreTrainedModel) -> int:

@@ -28,6 +28,7 @@ from transformers import (
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import logging
 
+from potstill import paths
 from potstill.anatomy import in_head, layers_path
 from potstill.errors import InputError
 from potstill.files import TEMPORARY, fsync_path
@@ -71,12 +72,14 @@ def load_student(
     problem: str | None = None,
     seed: int = 0,
     head: str | None = None,
+    devices: str | dict[str, str] = "one",
 ) -> Student:
     """A model with a head and its tokenizer from a folder or the hub, in float32 and eval mode.
 
     Every weight must be there. Only with `labels` may the task's head be missing or have another number of labels: a
     new one is then drawn from `seed`. A head of the same size is kept with its own label names. `head` is one of HEADS;
-    without it the config says, and where it does not, a classifier of texts is meant.
+    without it the config says, and where it does not, a classifier of texts is meant. `devices`: "auto" lets Accelerate
+    spread the weights over all devices, memory and disk; a table says how much each may hold.
     """
     source: dict[str, Any] = {"pretrained_model_name_or_path": str(folder), "local_files_only": Path(folder).is_dir()}
     _refuse_unsafe(folder, source)
@@ -90,6 +93,7 @@ def load_student(
                 config.num_labels = len(labels)
             model, info = HEADS[head].from_pretrained(
                 **source,
+                **spread_over(devices),
                 config=config,
                 dtype=torch.float32,
                 use_safetensors=True,
@@ -110,6 +114,23 @@ def load_student(
         model.config.label2id = {label: index for index, label in enumerate(labels)}
         model.config.problem_type = problem
     return Student(model.eval(), tokenizer)
+
+
+def spread_over(devices: str | dict[str, str]) -> dict[str, Any]:
+    if devices == "one":
+        return {}
+    limits = (
+        {int(name) if name.isdigit() else name: size for name, size in devices.items()}
+        if isinstance(devices, dict)
+        else None
+    )
+    return {"device_map": "auto", "max_memory": limits, "offload_folder": str(paths.offloaded())}
+
+
+def is_spread(model: PreTrainedModel) -> bool:
+    """Whether parts of the model lie on other devices, or on disk, and come when they are needed."""
+    places = set(getattr(model, "hf_device_map", {}).values())
+    return len(places) > 1 or "disk" in places
 
 
 def begin_from(folder: str | Path, task: Task, seed: int = 0) -> Student:
@@ -150,9 +171,11 @@ def save_student(student: Student, folder: Path) -> None:
 def stock_model(
     like: PreTrainedModel, config: PreTrainedConfig, weights: dict[str, torch.Tensor] | None, seed: int = 0
 ) -> PreTrainedModel:
-    """A model of another's class and this config, in eval mode: with exactly these weights, or random ones from `seed`."""
+    """A model with another's kind of head and this config, in eval mode: with exactly these weights, or random ones from `seed`."""
+    head = next(head for head in HEADS if type(like).__name__.endswith(f"For{head}"))
     with quiet_transformers(), seeded(seed):
-        model: PreTrainedModel = type(like)._from_config(config, dtype=torch.float32)
+        model: PreTrainedModel = HEADS[head].from_config(config, dtype=torch.float32)
+    model.config.architectures = [type(model).__name__]
     if weights is not None:
         model.load_state_dict(weights, strict=True)
     model.eval()

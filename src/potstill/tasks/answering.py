@@ -10,13 +10,15 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from potstill import metrics
+from potstill.errors import InputError
 from potstill.examples import Examples
 from potstill.rows import Form, Label, Span
 from potstill.significance import Score
-from potstill.tasks.labels import Rows, Task, TaskName, encoded, softmax
+from potstill.tasks.labels import Rows, Task, TaskName, cut_at_the_end, encoded, softmax
 from potstill.tokens import Encoded, Tokens
 
 NBEST = 20
+SHORTEST = 24  # tokens of a window
 LONGEST_ANSWER = 30  # tokens, as in the evaluation of BERT
 START, END, LOGIT, EXACT, F1 = range(5)  # of a candidate answer: characters of the context, score, quality
 
@@ -54,15 +56,18 @@ class Answering(Task):
         self, texts: Sequence[tuple[str, str | None]], tokenizer: PreTrainedTokenizerBase, length: int
     ) -> Encoded:
         """Windows of `length` tokens with the question in each; a question keeps a quarter of the length at most."""
-        questions = [_cut(tokenizer, question, length // 4) for question, _ in texts]
+        if length < SHORTEST:
+            raise InputError(
+                f"length = {length} leaves no room for a question and its context; write at least {SHORTEST}"
+            )
+        questions = _cut(tokenizer, [question for question, _ in texts], length // 4 - 3)
         contexts = [str(context) for _, context in texts]
         windows = {"truncation": "only_second", "stride": length // 3, "return_overflowing_tokens": True}
-        made = encoded(tokenizer, questions, contexts, length, return_offsets_mapping=True, **windows)
-        characters = []
-        for encoding in made.encodings:
-            inside = np.array([part == 1 for part in encoding.sequence_ids])
-            characters.append(np.where(inside[:, None], np.array(encoding.offsets), -1))
-        counts = np.bincount(made["overflow_to_sample_mapping"], minlength=len(texts)).tolist()
+        with cut_at_the_end(tokenizer):
+            made = encoded(tokenizer, questions, contexts, length, return_offsets_mapping=True, **windows)
+        rows = made["overflow_to_sample_mapping"]
+        characters = [_letters(one, contexts[row]) for one, row in zip(made.encodings, rows, strict=True)]
+        counts = np.bincount(rows, minlength=len(texts)).tolist()
         shortened = sum(ours != theirs for ours, (theirs, _) in zip(questions, texts, strict=True))
         return Encoded(made["input_ids"], made["token_type_ids"], shortened, counts, characters=characters)
 
@@ -82,13 +87,16 @@ class Answering(Task):
     def targets(self, examples: Examples, tokens: Tokens, rows: np.ndarray) -> np.ndarray:
         """The tokens that hold the answer's first and last letter; 0 in windows that do not hold both."""
         found = np.zeros((int(tokens.counts(rows).sum()), 2), np.float32)
-        golds = [gold for row in rows for gold in [examples.gold(row)] * int(tokens.counts(np.array([row]))[0])]
-        for place, (gold, characters) in enumerate(zip(golds, _windows(tokens, rows), strict=True)):
-            if gold is not None:
-                begins = np.flatnonzero((characters[:, 0] <= gold[0]) & (gold[0] < characters[:, 1]))
-                ends = np.flatnonzero((characters[:, 0] < gold[1]) & (gold[1] <= characters[:, 1]))
-                if len(begins) and len(ends):
-                    found[place] = begins[0], ends[-1]
+        windows = iter(enumerate(_windows(tokens, rows)))
+        for row, count in zip(rows, tokens.counts(rows), strict=True):
+            mine = [next(windows) for _ in range(count)]
+            if (gold := examples.gold(row)) is not None:
+                first, end = _covered(gold[:2], np.concatenate([characters for _, characters in mine]))
+                for place, characters in mine:
+                    begins = np.flatnonzero((characters[:, 0] <= first) & (first < characters[:, 1]))
+                    ends = np.flatnonzero((characters[:, 0] < end) & (end <= characters[:, 1]))
+                    if len(begins) and len(ends):
+                        found[place] = begins[0], ends[-1]
         return found.reshape(-1)
 
     def read(self, logits: np.ndarray, tokens: Tokens, rows: np.ndarray, source: Rows) -> list[np.ndarray]:
@@ -191,12 +199,31 @@ class Answering(Task):
         return {}
 
 
-def _cut(tokenizer: PreTrainedTokenizerBase, text: str, tokens: int) -> str:
-    """The text's first tokens."""
-    if len(text) <= tokens:  # a token has a letter at least
-        return text
-    offsets = encoded(tokenizer, [text], None, tokens, return_offsets_mapping=True, add_special_tokens=False).encodings
-    return text[: offsets[0].offsets[-1][1]] if offsets[0].overflowing else text
+def _cut(tokenizer: PreTrainedTokenizerBase, texts: list[str], tokens: int) -> list[str]:
+    """Each text's first tokens, to the end of the letter that the last one is of."""
+    with cut_at_the_end(tokenizer):
+        made = encoded(tokenizer, texts, None, tokens, return_offsets_mapping=True, add_special_tokens=False).encodings
+    return [text[: one.offsets[-1][1]] if one.overflowing else text for text, one in zip(texts, made, strict=True)]
+
+
+def _letters(encoding: Any, context: str) -> np.ndarray:
+    """(tokens, 2) where each token of the context begins and ends, without space before it; -1 for all others."""
+    inside = np.array([part == 1 for part in encoding.sequence_ids])
+    begins, ends = np.array(encoding.offsets).T
+    # for each letter the next one that is no space; some tokenizers count the space before a word to the word
+    filled = np.flatnonzero([not letter.isspace() for letter in context])
+    following = np.append(filled, len(context))[np.searchsorted(filled, np.arange(len(context) + 1))]
+    begins = np.where(inside, following[np.where(inside, begins, 0)], -1)
+    return np.where((inside & (begins < ends))[:, None], np.stack([begins, ends], 1), -1)
+
+
+def _covered(gold: np.ndarray, characters: np.ndarray) -> tuple[float, float]:
+    """First letter and end of an answer without what no token holds: space, or signs that the tokenizer drops."""
+    begins, ends = characters[characters[:, 0] >= 0].T
+    met = (ends > gold[0]) & (begins < gold[1])
+    if not met.any():
+        return -1.0, -1.0
+    return max(float(begins[met].min()), float(gold[0])), min(float(ends[met].max()), float(gold[1]))
 
 
 def _windows(tokens: Tokens, rows: np.ndarray) -> list[np.ndarray]:

@@ -47,6 +47,11 @@ class Choosing(Task):
         at, _ = super().places(tokens, rows)
         return at, np.arange(len(rows) * self.classes).reshape(len(rows), self.classes)
 
+    def score(self, targets: np.ndarray, answers: np.ndarray) -> dict[str, float]:
+        """Of letters there is no F1 that means anything."""
+        scores = super().score(targets, answers)
+        return {"accuracy": scores["accuracy"], "matthews": scores["matthews"]}
+
     def told(self, answer: np.ndarray, text: str, pair: str | None) -> dict[str, Any]:
         """{"label", "candidate", "probability", "probabilities"}."""
         said = super().told(answer, text, pair)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -309,6 +310,16 @@ def encoded(
 ) -> Any:
     settings = {"truncation": True, "return_token_type_ids": True, "return_attention_mask": False, **more}
     return tokenizer(texts, pairs, max_length=length, **settings)
+
+
+@contextmanager
+def cut_at_the_end(tokenizer: PreTrainedTokenizerBase) -> Iterator[None]:
+    """Whatever side the tokenizer cuts by itself: where words or windows are counted, they are counted from the first."""
+    before, tokenizer.truncation_side = tokenizer.truncation_side, "right"
+    try:
+        yield
+    finally:
+        tokenizer.truncation_side = before
 
 
 def as_written(label: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from potstill.errors import InputError
+from potstill.forms import MOST_CHOICES
 from potstill.rows import Form, Label
 from potstill.signals import Outcome
 from potstill.tasks.answering import Answering
@@ -52,6 +53,8 @@ def make_task(
     if kind is Answering:
         return Answering("span", ("start", "end")), "answers are looked for in the context"
     if kind is Choosing:
+        if not 2 <= choices <= MOST_CHOICES:
+            raise InputError(f"{source}: a question has {choices} candidates; give from 2 to {MOST_CHOICES}")
         letters = tuple(string.ascii_uppercase[:choices])
         numbers = {letter.lower(): number for number, letter in enumerate(letters)}
         return Choosing("class", letters, numbers), f"one of {choices} candidates is chosen"

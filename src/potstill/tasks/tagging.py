@@ -16,7 +16,7 @@ from potstill.examples import Examples
 from potstill.metrics import Entity
 from potstill.rows import BETWEEN, Form, Label
 from potstill.significance import Score
-from potstill.tasks.labels import Rows, Task, TaskName, by_class, encoded, of_class, softmax
+from potstill.tasks.labels import Rows, Task, TaskName, by_class, cut_at_the_end, encoded, of_class, softmax
 from potstill.tokens import Encoded, Tokens, ranges
 
 ENTITY_TAG = re.compile(r"O|[BIESLU](-.+)?")
@@ -61,7 +61,8 @@ class Tagging(Task):
     ) -> Encoded:
         """Words are joined by spaces, as in running text; a word's place is the piece that holds its first letter."""
         rows = [text.split(BETWEEN) for text, _ in texts]
-        made = encoded(tokenizer, [" ".join(words) for words in rows], None, length, return_offsets_mapping=True)
+        with cut_at_the_end(tokenizer):
+            made = encoded(tokenizer, [" ".join(words) for words in rows], None, length, return_offsets_mapping=True)
         places, shortened = [], 0
         for words, encoding in zip(rows, made.encodings, strict=True):
             inside = np.flatnonzero(np.array(encoding.special_tokens_mask) == 0)
@@ -122,7 +123,7 @@ class Tagging(Task):
 
     def told(self, answer: np.ndarray, text: str, pair: str | None) -> dict[str, Any]:
         """{"words", "tags", "probabilities"}, and {"entities": [{"type", "text", "first", "last"}]} where tags name them."""
-        words = text.split(BETWEEN)
+        words = text.split(BETWEEN) if text else []
         tags = self._tags(self.decode(answer[: len(words)]))
         said: dict[str, Any] = {"words": words, "tags": tags}
         said["probabilities"] = [round(float(one), 6) for one in answer[: len(words), 1]]

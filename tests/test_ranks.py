@@ -1,0 +1,153 @@
+"""Several processes make the student that one makes, by the commands their users know."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file
+from test_run import FAST, files, make_home, measurements
+
+from potstill.memory import Memory
+
+HERE = Path(__file__).parent
+LAUNCHERS = {
+    "torchrun": ["torch.distributed.run", "--nproc-per-node", "2"],
+    "accelerate": ["accelerate.commands.launch", "--cpu", "--num_processes", "2", "--num_machines", "1"],
+}
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{HERE.parent / 'src'}:{HERE}"}
+
+
+def started(launcher: str | None, *words: str | Path) -> subprocess.Popen[str]:
+    before = LAUNCHERS[launcher] if launcher else []
+    command = [sys.executable, *(["-m", *before] if before else []), *map(str, words)]
+    return subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def ran(launcher: str | None, *words: str | Path) -> str:
+    process = started(launcher, *words)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err[-3000:]
+    return out
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_home(tmp_path_factory.mktemp("home"), 96, 40)
+
+
+def distilled(home: Path) -> list[str | Path]:
+    """Twelve steps of several micro-batches each, with dropout; some steps have an odd number of them."""
+    more = ["--epochs", "1", "--set", "dropout=0.1", "--set", "tokens=60", "--set", "keep=last", "--no-baseline"]
+    shape = ["--student", "keep_layers:2", "--method", "patient"]
+    return ["-m", "potstill", "distill", "--teacher", home / "teacher/student", *files(home), *shape, *FAST, *more]
+
+
+def difference(one: Path, other: Path) -> float:
+    ours, theirs = (load_file(place / "student/model.safetensors") for place in (one, other))
+    return max(float((ours[name] - theirs[name]).abs().max()) for name in ours)
+
+
+def steps(run: Path) -> list[dict[str, str]]:
+    with (run / "stages/0/steps.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", pytest.param("accelerate", marks=pytest.mark.slow)])
+def test_two_ranks_make_the_student_of_one_process(launcher: str, home: Path, tmp_path: Path) -> None:
+    from potstill import cli
+
+    sys.argv = ["potstill", *map(str, distilled(home)[2:]), "--set", "dropout=0.1", "--out", str(tmp_path / "one")]
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 0
+    printed = ran(launcher, *distilled(home), "--set", "dropout=0.1", "--out", tmp_path / "two")
+    assert printed.count("distilled against teacher") == 1  # one table, not one per rank
+    assert difference(tmp_path / "one", tmp_path / "two") <= 1e-6
+    one, two = steps(tmp_path / "one"), steps(tmp_path / "two")
+    assert len(one) == len(two) == 12
+    for ours, theirs in zip(one, two, strict=True):
+        assert (ours["examples"], ours["tokens"]) == (theirs["examples"], theirs["tokens"])
+        for name in ("loss", "hard", "soft", "patient", "gradient_norm"):
+            assert float(theirs[name]) == pytest.approx(float(ours[name]), rel=1e-5)
+    ours, theirs = (measurements(tmp_path / name)["models"]["distilled"]["quality"]["task"] for name in ("one", "two"))
+    for split in ("dev", "test"):
+        assert theirs[split] == pytest.approx(ours[split], abs=1e-6)
+
+
+def test_memory_built_by_two_ranks_is_that_of_one_process(home: Path, tmp_path: Path) -> None:
+    """Twelve blocks: two ranks take turns; a killed rank ends the job, and one process goes on to the same answers."""
+    worker = [HERE / "rank_worker.py", home]
+    ran(None, *worker, tmp_path / "one", "0")
+    assert ran("torchrun", *worker, tmp_path / "two", "0").count("asked 96") == 2
+    begun = time.monotonic()
+    dying = started("torchrun", *worker, tmp_path / "killed", "3")
+    dying.communicate(timeout=120)
+    assert dying.returncode != 0 and time.monotonic() - begun < 60
+    assert 0 < len(list((tmp_path / "killed").glob("shard-*"))) < 12
+    ran(None, *worker, tmp_path / "killed", "0")
+    whole = contents(tmp_path / "one")
+    assert len(whole) == 13 and contents(tmp_path / "two") == whole
+    assert (
+        Memory(tmp_path / "killed").read(keys := all_keys(tmp_path / "one"), "cls.2").tobytes()
+        == Memory(tmp_path / "one").read(keys, "cls.2").tobytes()
+    )
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Shards and manifest."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".arrow", ".json")}
+
+
+def all_keys(folder: Path) -> np.ndarray:
+    return np.concatenate([shard.keys for shard in Memory(folder)._opened()])
+
+
+@pytest.mark.slow
+def test_a_dead_rank_ends_the_job_and_one_process_goes_on_to_the_same_student(home: Path, tmp_path: Path) -> None:
+    words = [*distilled(home), "--set", "dropout=0.1", "--set", "save_every=1", "--epochs", "40"]
+    ran(None, *words, "--out", tmp_path / "whole")
+    job = started("torchrun", *words, "--out", tmp_path / "killed")
+    log = tmp_path / "killed/stages/0/steps.csv"
+    while not log.exists() or len(log.read_text().splitlines()) < 20:
+        assert job.poll() is None
+        time.sleep(0.05)
+    ranks = subprocess.run(["pgrep", "-P", str(job.pid)], capture_output=True, text=True, check=True).stdout.split()
+    os.kill(int(ranks[-1]), signal.SIGKILL)
+    begun = time.monotonic()
+    job.communicate(timeout=60)
+    assert job.returncode != 0 and time.monotonic() - begun < 30
+    ran(None, *words, "--out", tmp_path / "killed")
+    # rounding of another order of sums grows over 480 steps at so high a rate; the first steps show what is the same
+    whole, killed = steps(tmp_path / "whole"), steps(tmp_path / "killed")
+    for ours, theirs in zip(whole, killed, strict=True):  # the same examples at every step, none missing or repeated
+        assert (ours["step"], ours["examples"], ours["tokens"]) == (
+            theirs["step"],
+            theirs["examples"],
+            theirs["tokens"],
+        )
+
+
+@pytest.mark.slow
+def test_a_signal_to_one_rank_saves_and_ends_all(home: Path, tmp_path: Path) -> None:
+    job = started("torchrun", *distilled(home), "--epochs", "400", "--out", tmp_path / "run")
+    log = tmp_path / "run/stages/0/steps.csv"
+    while not log.exists() or len(log.read_text().splitlines()) < 5:
+        assert job.poll() is None
+        time.sleep(0.05)
+    ranks = subprocess.run(["pgrep", "-P", str(job.pid)], capture_output=True, text=True, check=True).stdout.split()
+    os.kill(int(ranks[-1]), signal.SIGTERM)
+    job.communicate(timeout=60)
+    assert job.returncode != 0
+    saved = sorted((tmp_path / "run/stages/0/checkpoints").glob("step-*"))
+    assert saved and int(saved[-1].name.removeprefix("step-")) == int(steps(tmp_path / "run")[-1]["step"])
