@@ -199,9 +199,10 @@ def test_where_a_small_table_would_differ_the_whole_one_is_trained(tmp_path: Pat
 
 
 def test_rows_become_tensors_as_one_by_one(tmp_path: Path) -> None:
-    source = make_world(tmp_path).source()
-    tokens, rows = source.student, np.array([5, 0, 17, 5])
-    made = view(source.task, tokens, rows)
+    world = make_world(tmp_path)
+    tokens = world.source().student
+    rows = np.array([5, 0, 17, 5])
+    made = view(world.task, tokens, rows)
     for place, row in enumerate(rows):
         ids = tokens.ids[tokens.offsets[row] : tokens.offsets[row + 1]]
         assert made.inputs["input_ids"][place, : len(ids)].tolist() == ids.tolist()
