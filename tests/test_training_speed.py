@@ -231,7 +231,7 @@ def test_the_last_layer_ends_with_the_first_token_where_nothing_else_is_read(
     last.register_forward_hook(lambda _, __, out: sizes.append((out if isinstance(out, Tensor) else out[0]).shape[1]))
     heard, gradient = heard_with_gradient(model, inputs)
     assert sizes == [1 if architecture in ("bert", "roberta", "electra") else made["input_ids"].shape[1]]
-    monkeypatch.setattr(listening, "_end_of_attention", lambda _: None)
+    monkeypatch.setattr(listening, "end_of_attention", lambda _: None)
     expected, whole = heard_with_gradient(model, inputs)
     torch.testing.assert_close(heard.logits, expected.logits, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(heard.cls, expected.cls, rtol=1e-5, atol=1e-6)
@@ -242,10 +242,10 @@ def test_the_last_layer_ends_with_the_first_token_where_nothing_else_is_read(
 
 def test_a_layer_that_is_used_twice_is_not_cut() -> None:
     model = copy.deepcopy(small_model("bert").model)
-    assert listening._end_of_attention(model) is not None
+    assert listening.end_of_attention(model) is not None
     layers = listening.encoder_layers(model)
     layers[0] = layers[-1]
-    assert listening._end_of_attention(model) is None
+    assert listening.end_of_attention(model) is None
     inherits = type("Inherits", (type(model),), {})
     model.__class__ = inherits
-    assert listening._end_of_attention(model) is None
+    assert listening.end_of_attention(model) is None

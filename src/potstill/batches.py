@@ -151,13 +151,16 @@ class Source:
 
     def in_order(self, tokens: int) -> Iterator[tuple[np.ndarray, Batch]]:
         """Every example once, in batches of like length, with its positions: for asking and scoring, not for training."""
+        for positions in self.pieces(tokens):
+            yield positions, self.batch(positions, self.count(positions))
+
+    def pieces(self, tokens: int) -> Iterator[np.ndarray]:
+        """The positions alone."""
         lengths = self.lengths
         for begin in range(
             0, len(lengths), 4096
         ):  # a bounded stretch at a time, so that memory does not grow with rows
-            stretch = np.arange(begin, min(begin + 4096, len(lengths)))
-            for positions in cut(stretch, lengths, tokens):
-                yield positions, self.batch(positions, self.count(positions))
+            yield from cut(np.arange(begin, min(begin + 4096, len(lengths))), lengths, tokens)
 
 
 def occurring(sources: Sequence[Source], vocabulary: int) -> np.ndarray:
@@ -172,6 +175,12 @@ def occurring(sources: Sequence[Source], vocabulary: int) -> np.ndarray:
     return found
 
 
+def counted_through(sources: Sequence[Source]) -> tuple[np.ndarray, np.ndarray]:
+    """Lengths of all examples of all data sets; and where each one's begin."""
+    lengths = np.concatenate([source.lengths for source in sources])
+    return lengths, np.cumsum([0, *(len(source.examples) for source in sources[:-1])])
+
+
 @dataclass(frozen=True)
 class Micro:
     """A part of a step that goes through the model at once."""
@@ -179,6 +188,18 @@ class Micro:
     place: int  # among the step's parts: its dropout follows from it
     data: int  # number of the data set
     batch: Batch  # with the whole step's counts
+
+
+def step_pieces(
+    step: np.ndarray, lengths: np.ndarray, starts: np.ndarray, tokens: int
+) -> Iterator[tuple[int, np.ndarray]]:
+    """How a step is cut: for each micro-batch the number of its data set, and positions among the examples of that.
+
+    In `step`, positions of all data sets are counted through: those of data set d begin at starts[d].
+    """
+    for number, positions in enumerate(_by_data(step, starts)):
+        for piece in cut(positions, lengths, tokens):
+            yield number, piece - starts[number]
 
 
 def step_batches(
@@ -190,15 +211,11 @@ def step_batches(
     rank: int = 0,
     ranks: int = 1,
 ) -> list[Micro]:
-    """A rank's share of one optimiser step: every N-th of its micro-batches. How a step is cut does not depend on N.
-
-    Positions of all data sets are counted through: those of data set d begin at starts[d].
-    """
-    mine, counts = _by_data(sources, step, starts), step_counts(sources, step, starts)
-    pieces = [(number, piece) for number in range(len(sources)) for piece in cut(mine[number], lengths, tokens)]
+    """A rank's share of one optimiser step: every N-th of its micro-batches. How a step is cut does not depend on N."""
+    counts = step_counts(sources, step, starts)
     return [
-        Micro(place, number, sources[number].batch(piece - starts[number], counts))
-        for place, (number, piece) in enumerate(pieces)
+        Micro(place, number, sources[number].batch(piece, counts))
+        for place, (number, piece) in enumerate(step_pieces(step, lengths, starts, tokens))
         if place % ranks == rank
     ]
 
@@ -206,12 +223,12 @@ def step_batches(
 def step_counts(sources: Sequence[Source], step: np.ndarray, starts: np.ndarray) -> dict[Over, int]:
     """What a whole optimiser step holds, over all its data sets and ranks."""
     counts: dict[Over, int] = {"examples": 0, "predictions": 0, "labelled": 0, "tokens": 0}
-    for number, positions in enumerate(_by_data(sources, step, starts)):
+    for number, positions in enumerate(_by_data(step, starts)):
         for name, value in sources[number].count(positions - starts[number]).items():
             counts[name] += value
     return counts
 
 
-def _by_data(sources: Sequence[Source], step: np.ndarray, starts: np.ndarray) -> list[np.ndarray]:
+def _by_data(step: np.ndarray, starts: np.ndarray) -> list[np.ndarray]:
     owner = np.searchsorted(starts, step, side="right") - 1
-    return [step[owner == number] for number in range(len(sources))]
+    return [step[owner == number] for number in range(len(starts))]

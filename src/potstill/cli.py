@@ -5,46 +5,15 @@ from __future__ import annotations
 import json
 import os
 import sys
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from potstill import __version__
-from potstill.console import print_differences, print_grid, print_list, print_rows, print_table
+from potstill import __version__, options
+from potstill.console import print_differences, print_grid, print_list, print_plan, print_rows, print_table
 from potstill.errors import InputError, TrainingError
 from potstill.interrupts import Interrupted
-from potstill.options import (
-    BatchSize,
-    Choices,
-    Dev,
-    Device,
-    Epochs,
-    Label,
-    Labels,
-    Length,
-    Out,
-    Overwrite,
-    Pair,
-    Quiet,
-    Rate,
-    RecipeName,
-    Resume,
-    Seed,
-    Seeds,
-    Set,
-    TaskOption,
-    Test,
-    Text,
-    Tracker,
-    Train,
-    columns_of,
-    data_flags,
-    fields_of,
-    number,
-    training_flags,
-)
 
 app = typer.Typer(
     name="potstill",
@@ -63,7 +32,7 @@ def _version(asked: bool) -> None:
 
 
 @app.callback()
-def options(
+def program(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
@@ -72,62 +41,44 @@ def options(
 
 @app.command()
 def distill(
-    recipe: RecipeName = None,
-    teacher: Annotated[
-        str | None, typer.Option(help="The big model: a folder in Hugging Face's layout, or a hub name.")
-    ] = None,
-    train: Train = None,
-    dev: Dev = None,
-    test: Test = None,
-    student: Annotated[
-        str | None,
-        typer.Option(
-            help="Its shape: keep_layers:3, fresh:4, keep_layers:3+trim_vocabulary … (`potstill list students`)."
-        ),
-    ] = None,
-    method: Annotated[
-        str | None, typer.Option(help="The objective: soft_targets, patient … (`potstill list methods`).")
-    ] = None,
-    out: Out = None,
-    start: Annotated[
-        str | None, typer.Option(help="Weights the student begins from, where they are not the teacher's.")
-    ] = None,
-    text: Text = None,
-    pair: Pair = None,
-    label: Label = None,
-    labels: Labels = None,
-    choices: Choices = None,
-    task: TaskOption = None,
-    epochs: Epochs = None,
-    batch: BatchSize = None,
-    rate: Rate = None,
-    length: Length = None,
-    seed: Seed = None,
-    seeds: Seeds = None,
-    device: Device = None,
-    set_: Set = None,
-    resume: Resume = "auto",
-    overwrite: Overwrite = False,
-    no_baseline: Annotated[
-        bool, typer.Option("--no-baseline", help="Do not also train the same student on hard labels.")
-    ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Accept a teacher that is near chance on the data.")] = False,
-    tracker: Tracker = None,
-    quiet: Quiet = False,
+    recipe: options.RecipeName = None,
+    teacher: options.Teacher = None,
+    train: options.Train = None,
+    dev: options.Dev = None,
+    test: options.Test = None,
+    student: options.StudentShape = None,
+    method: options.MethodName = None,
+    out: options.Out = None,
+    start: options.Start = None,
+    text: options.Text = None,
+    pair: options.Pair = None,
+    label: options.Label = None,
+    labels: options.Labels = None,
+    choices: options.Choices = None,
+    task: options.TaskOption = None,
+    epochs: options.Epochs = None,
+    batch: options.BatchSize = None,
+    rate: options.Rate = None,
+    length: options.Length = None,
+    seed: options.Seed = None,
+    seeds: options.Seeds = None,
+    device: options.Device = None,
+    set_: options.Set = None,
+    resume: options.Resume = "auto",
+    overwrite: options.Overwrite = False,
+    no_baseline: options.NoBaseline = False,
+    force: options.Force = False,
+    tracker: options.Tracker = None,
+    quiet: options.Quiet = False,
 ) -> None:
     """Make a smaller student of a teacher, beside the same student fine-tuned alone, and print one table.
 
     potstill distill --teacher DIR --train train.csv --dev dev.csv --test test.csv --student keep_layers:3 --method patient
     """
     flags = {
-        "teacher": ("--teacher", teacher),
-        "start": ("--start", start),
-        "student": ("--student", student),
-        "stage.0.method": ("--method", method),
-        "baseline": ("--no-baseline", False if no_baseline else None),
-        "force": ("--force", True if force else None),
-        **data_flags(train, dev, test, text, pair, label, labels, choices, task),
-        **training_flags(epochs, batch, rate, length, seed, seeds, device, tracker),
+        **options.student_flags(teacher, start, student, method, no_baseline, force),
+        **options.data_flags(train, dev, test, text, pair, label, labels, choices, task),
+        **options.training_flags(epochs, batch, rate, length, seed, seeds, device, tracker),
     }
     _run(recipe, flags, set_, out, resume, overwrite, quiet)
 
@@ -135,46 +86,107 @@ def distill(
 @app.command()
 def finetune(
     model: Annotated[str, typer.Argument(help="An encoder: a folder in Hugging Face's layout, or a hub name.")],
-    train: Train = None,
-    dev: Dev = None,
-    test: Test = None,
-    out: Out = None,
+    train: options.Train = None,
+    dev: options.Dev = None,
+    test: options.Test = None,
+    out: options.Out = None,
     recipe: Annotated[
         str | None, typer.Option(help="A TOML file to begin from, for example with a [grid] over rates.")
     ] = None,
-    text: Text = None,
-    pair: Pair = None,
-    label: Label = None,
-    labels: Labels = None,
-    choices: Choices = None,
-    task: TaskOption = None,
-    epochs: Epochs = None,
-    batch: BatchSize = None,
+    text: options.Text = None,
+    pair: options.Pair = None,
+    label: options.Label = None,
+    labels: options.Labels = None,
+    choices: options.Choices = None,
+    task: options.TaskOption = None,
+    epochs: options.Epochs = None,
+    batch: options.BatchSize = None,
     rate: Annotated[
         str | None, typer.Option(help="Learning rate, or several as 5e-5,2e-5: the best by dev is kept.")
     ] = None,
-    length: Length = None,
-    seed: Seed = None,
-    seeds: Seeds = None,
-    device: Device = None,
-    set_: Set = None,
-    resume: Resume = "auto",
-    overwrite: Overwrite = False,
-    tracker: Tracker = None,
-    quiet: Quiet = False,
+    length: options.Length = None,
+    seed: options.Seed = None,
+    seeds: options.Seeds = None,
+    device: options.Device = None,
+    set_: options.Set = None,
+    resume: options.Resume = "auto",
+    overwrite: options.Overwrite = False,
+    tracker: options.Tracker = None,
+    quiet: options.Quiet = False,
 ) -> None:
     """Make a teacher: fine-tune an encoder on labelled rows; it lies in OUT/student.
 
     potstill finetune DIR --train train.csv --dev dev.csv --test test.csv --rate 5e-5,2e-5 --out runs/teacher
     """
-    rates = [number(one, "--rate") for one in rate.split(",")] if rate else []
+    rates = [options.number(one, "--rate") for one in rate.split(",")] if rate else []
     flags = {
         "stage.0.method": ("finetune", "hard_labels"),
         "grid": ("--rate", {"optimizer.rate": rates} if len(rates) > 1 else None),
-        **data_flags(train, dev, test, text, pair, label, labels, choices, task),
-        **training_flags(epochs, batch, rates[0] if len(rates) == 1 else None, length, seed, seeds, device, tracker),
+        **options.data_flags(train, dev, test, text, pair, label, labels, choices, task),
+        **options.training_flags(
+            epochs, batch, rates[0] if len(rates) == 1 else None, length, seed, seeds, device, tracker
+        ),
     }
     _run(recipe, flags, set_, out, resume, overwrite, quiet, encoder=model)
+
+
+@app.command()
+def plan(
+    recipe: options.RecipeName = None,
+    teacher: options.Teacher = None,
+    train: options.Train = None,
+    dev: options.Dev = None,
+    test: options.Test = None,
+    student: options.StudentShape = None,
+    method: options.MethodName = None,
+    out: options.Out = None,
+    start: options.Start = None,
+    text: options.Text = None,
+    pair: options.Pair = None,
+    label: options.Label = None,
+    labels: options.Labels = None,
+    choices: options.Choices = None,
+    task: options.TaskOption = None,
+    epochs: options.Epochs = None,
+    batch: options.BatchSize = None,
+    rate: options.Rate = None,
+    length: options.Length = None,
+    seed: options.Seed = None,
+    seeds: options.Seeds = None,
+    device: options.Device = None,
+    set_: options.Set = None,
+    no_baseline: options.NoBaseline = False,
+    force: options.Force = False,
+    tracker: options.Tracker = None,
+    peak: Annotated[
+        float | None, typer.Option(help="Count hours for a machine whose products reach so many GFLOPS.")
+    ] = None,
+    devices: Annotated[int, typer.Option(help="Count hours for so many of them.")] = 1,
+    memory: Annotated[float | None, typer.Option(help="What a device there has, in GB.")] = None,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """What `distill` with the same words would cost: steps, operations, memory, disk, hours, and what will not fit.
+
+    potstill plan --teacher DIR --train train.csv --dev dev.csv --student keep_layers:3 --method patient --seeds 3
+    """
+    flags = {
+        **options.student_flags(teacher, start, student, method, no_baseline, force),
+        **options.data_flags(train, dev, test, text, pair, label, labels, choices, task),
+        **options.training_flags(epochs, batch, rate, length, seed, seeds, device, tracker),
+    }
+    from potstill.recipe import resolve
+
+    resolved = resolve(recipe, flags, set_ or ()).recipe
+    from potstill import plan as planned
+    from potstill.progress import Display
+
+    folder = out or f"runs/{resolved.name if recipe else 'distilled'}"
+    found = planned.plan(resolved, folder, peak, devices, memory, Display(quiet or as_json))
+    if as_json:
+        print(json.dumps(found, indent=1))
+    else:
+        print_plan(found)
 
 
 @app.command()
@@ -184,9 +196,9 @@ def predict(
         str | None,
         typer.Argument(help="Rows to answer; without it, a text or a JSON object per line of standard input."),
     ] = None,
-    text: Text = None,
-    pair: Pair = None,
-    length: Length = None,
+    text: options.Text = None,
+    pair: options.Pair = None,
+    length: options.Length = None,
 ) -> None:
     """Answer each row, as JSON lines on standard output.
 
@@ -207,13 +219,13 @@ def measure(
         typer.Argument(help="Folders of models; the first is what the others are compared with.", metavar="MODEL…"),
     ],
     data: Annotated[str, typer.Option(help="Labelled rows.")],
-    text: Text = None,
-    pair: Pair = None,
-    label: Label = None,
-    labels: Labels = None,
-    choices: Choices = None,
-    length: Length = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    text: options.Text = None,
+    pair: options.Pair = None,
+    label: options.Label = None,
+    labels: options.Labels = None,
+    choices: options.Choices = None,
+    length: options.Length = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Score models on one file, with size and speed, in one run.
 
@@ -222,7 +234,7 @@ def measure(
     from potstill.predict import measure_models
     from potstill.rows import Columns
 
-    columns = Columns(text, pair, columns_of(label), choices=columns_of(choices))
+    columns = Columns(text, pair, options.columns_of(label), choices=options.columns_of(choices))
     found = measure_models(models, data, columns, labels.split(",") if labels else None, length or 128)
     if as_json:
         print(json.dumps(found, indent=1, ensure_ascii=False))
@@ -238,31 +250,16 @@ def export(
     data: Annotated[
         str | None, typer.Option(help="Rows to compare it with PyTorch on; random ones without it.")
     ] = None,
-    text: Text = None,
+    text: options.Text = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export.")] = False,
 ) -> None:
     """Write a student in another form, compared with PyTorch at once; `predict` and `measure` read it.
 
     potstill export runs/x/student --to int8 --data test.csv
     """
-    from potstill import plugins
+    from potstill.exported import export_student
 
-    form = plugins.make("exports", to, {})
-    folder = Path(out or f"{model.rstrip('/')}-{to}")
-    if folder.exists() and any(folder.iterdir()) and not (overwrite and (folder / "model.onnx").exists()):
-        raise InputError(
-            f"{folder} is not empty; write --overwrite to replace an earlier export, or --out for another folder"
-        )
-    from potstill.predict import rows_for
-    from potstill.students import load_student
-
-    student = load_student(model)
-    rows = [(row.text, row.pair) for row in islice(rows_for(student.model.config, data, text), 2000)] if data else []
-    checked = form.export(student, folder, rows)
-    where = f"{len(rows)} rows of {data}" if rows else "random rows"
-    size = checked.file.stat().st_size / 1e6
-    found = f"same answer {100 * checked.agreement:.1f} %, largest difference of a logit {checked.difference:.1e}"
-    print(f"{checked.file}: {size:.1f} MB; on {where}: {found}")
+    print(export_student(model, to, out, data, text, overwrite))
 
 
 @app.command()
@@ -288,7 +285,7 @@ def report(
 @app.command()
 def study(
     name: Annotated[str, typer.Argument(help="size-curve, better-teacher … (`potstill list studies`).")],
-    recipe: RecipeName = None,
+    recipe: options.RecipeName = None,
     out: Annotated[
         str | None, typer.Option(help="The study's folder, one run in each sub-folder. Default: runs/NAME.")
     ] = None,
@@ -296,10 +293,10 @@ def study(
         list[str] | None,
         typer.Option("--with", help="A field of the study: --with 'layers=[1, 2, 4]'.", metavar="FIELD=VALUE"),
     ] = None,
-    seeds: Seeds = None,
-    set_: Set = None,
-    overwrite: Overwrite = False,
-    quiet: Quiet = False,
+    seeds: options.Seeds = None,
+    set_: options.Set = None,
+    overwrite: options.Overwrite = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Answer a question by several runs: a table, a figure, and sentences that say what is shown and what is not.
 
@@ -308,7 +305,7 @@ def study(
     from potstill import plugins
     from potstill.recipe import resolve
 
-    asked = plugins.make("studies", name.replace("-", "_"), fields_of(with_ or []))
+    asked = plugins.make("studies", name.replace("-", "_"), options.fields_of(with_ or []))
     resolved = resolve(recipe, {"seeds": ("--seeds", seeds)}, set_ or ()).recipe
     from potstill.progress import Display
     from potstill.study import run_study
@@ -333,8 +330,8 @@ def list_(
 
 @app.command()
 def show(
-    recipe: RecipeName = None,
-    set_: Set = None,
+    recipe: options.RecipeName = None,
+    set_: options.Set = None,
 ) -> None:
     """A recipe with every value it resolves to, and where each is from."""
     from potstill.recipe import resolve

@@ -6,7 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from potstill.errors import InputError
-from potstill.wording import NOTHING, interval, megabytes, parameters, percent, points, score
+from potstill.wording import (
+    NOTHING,
+    count,
+    in_words,
+    interval,
+    megabytes,
+    parameters,
+    percent,
+    points,
+    score,
+    short,
+    sized,
+)
 
 
 def print_table(found: dict[str, Any]) -> None:
@@ -80,6 +92,33 @@ def print_grid(cells: list[dict[str, Any]]) -> None:
         print_rows(
             list(cells[0]), [[f"{100 * v:.2f}" if k == "dev" else str(v) for k, v in cell.items()] for cell in cells]
         )
+
+
+def print_plan(found: dict[str, Any]) -> None:
+    """Lines of work, what they need, and whether it fits."""
+    header = ["", "runs", "rows an epoch", "tokens an epoch", "steps", "rows in all", "tokens in all", "TFLOP", "time"]
+    counts = ("runs", "rows_per_epoch", "tokens_per_epoch", "steps", "rows", "tokens")
+    rows = [
+        [
+            line["what"],
+            *(count(line[name]) if line[name] else NOTHING for name in counts),
+            short(line["operations"] / 1e12) if line["operations"] else NOTHING,
+            in_words(line["seconds"]),
+        ]
+        for line in found["lines"]
+    ]
+    total = ["in all", *[NOTHING] * 6, short(found["operations"] / 1e12), in_words(found["seconds"])]
+    print_rows(header, [*rows, total])
+    device, machine = found["device_memory"], found["machine"]
+    parts = ", ".join(f"{name} {sized(device[name])}" for name in device if name not in ("peak", "limit"))
+    print(f"memory of a device: {sized(device['peak'])} of {sized(device['limit'])} ({parts})")
+    for one in found["disks"]:
+        passing = f", and {sized(one['passing'])} while training" if one["passing"] else ""
+        print(f"{one['what']}: {sized(one['kept'])}{passing}, in {one['folder']}, where {sized(one['free'])} are free")
+    many = f", {machine['devices']} devices" if machine["devices"] > 1 else ""
+    told = f"{machine['peak_gflops']:,.0f} GFLOPS at best{many}, of which training reaches"
+    print(f"time is for {told} {percent(machine['share_of_peak'], 0)} %")
+    print(f"will not fit: {found['will_not_fit']}" if found["will_not_fit"] else "everything fits")
 
 
 def print_rows(header: list[str], rows: list[list[str]]) -> None:

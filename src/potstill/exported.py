@@ -1,4 +1,4 @@
-"""Models as ONNX files for the time they are measured in."""
+"""Models in other forms: written to stay, or as ONNX files for the time they are measured in."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 
-from potstill import paths
+from potstill import paths, plugins
+from potstill.errors import InputError
 from potstill.files import locked
+from potstill.predict import rows_for
 from potstill.progress import Display
-from potstill.students import Student
+from potstill.students import Student, load_student
 from potstill.teacher import weights_hash
 
 Files = dict[str, tuple[Path, Path]]
@@ -65,3 +68,20 @@ def _made(student: Student, folder: Path, advance: Callable[[int], None]) -> tup
     quantize(plain, small)
     advance(1)
     return plain, small
+
+
+def export_student(model: str, to: str, out: str | None, data: str | None, text: str | None, overwrite: bool) -> str:
+    """Write a student's folder in another form beside it or in `out`; returns what was found when it was compared."""
+    form = plugins.make("exports", to, {})
+    folder = Path(out or f"{model.rstrip('/')}-{to}")
+    if folder.exists() and any(folder.iterdir()) and not (overwrite and (folder / "model.onnx").exists()):
+        raise InputError(
+            f"{folder} is not empty; write --overwrite to replace an earlier export, or --out for another folder"
+        )
+    student = load_student(model)
+    rows = [(row.text, row.pair) for row in islice(rows_for(student.model.config, data, text), 2000)] if data else []
+    checked = form.export(student, folder, rows)
+    where = f"{len(rows)} rows of {data}" if rows else "random rows"
+    size = checked.file.stat().st_size / 1e6
+    found = f"same answer {100 * checked.agreement:.1f} %, largest difference of a logit {checked.difference:.1e}"
+    return f"{checked.file}: {size:.1f} MB; on {where}: {found}"

@@ -35,7 +35,7 @@ def listen(model: PreTrainedModel, view: View, wants: Wants, bridges: Bridges | 
     """The signals of one forward pass. [CLS] is the first token, as in all encoders that are served here."""
     heard: dict[int, Tensor] = {}  # layer -> (batch, tokens, width), or (batch, 1, width) where only [CLS] is wanted
     hooks = [_hear(model, layer, heard, whole=layer in wants.hidden) for layer in {*wants.cls, *wants.hidden}]
-    if not wants.hidden and (end := _end_of_attention(model)) is not None:
+    if not wants.hidden and (end := end_of_attention(model)) is not None:
         hooks.append(end.register_forward_pre_hook(lambda _, states: tuple(one[:, :1] for one in states)))
     try:
         with attention_told(model) if wants.attention else nullcontext():
@@ -102,7 +102,7 @@ def attention_told(model: PreTrainedModel) -> Iterator[None]:
             module.attention_dropout = rate
 
 
-def _end_of_attention(model: PreTrainedModel) -> nn.Module | None:
+def end_of_attention(model: PreTrainedModel) -> nn.Module | None:
     """Where the last layer needs the first token alone: after its attention, in models whose head reads nothing else.
 
     What follows there is three quarters of a layer, and of three layers that is a quarter of all work.

@@ -132,6 +132,17 @@ class Memory:
         """See what others wrote."""
         self._read_manifest()
 
+    def size_with(self, added: Sequence[tuple[int, Mapping[str, tuple[int, ...]]]]) -> int:
+        """Bytes of the folder once shards of so many keys and such columns are written too."""
+        known = [shard.entry() for shard in self._opened()]
+        new = [
+            Entry(_name(len(known) + place), rows, dict(sorted(shapes.items())), "0" * 32)
+            for place, (rows, shapes) in enumerate(added)
+        ]
+        entries = [*known, *new]
+        manifest = sealed({"shards": [entry._asdict() for entry in entries]}) if entries else b""
+        return len(manifest) + sum(shard_size(entry.rows, entry.columns) for entry in entries)
+
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Keep other processes from writing; what they wrote before is seen from here on."""
@@ -243,6 +254,16 @@ def _shard_bytes(keys: NDArray[np.int64], columns: dict[str, NDArray[np.float32]
     with pa.ipc.new_file(sink, schema) as writer:
         writer.write_batch(pa.record_batch(arrays, schema=schema))
     return sink.getvalue()
+
+
+def shard_size(rows: int, shapes: Mapping[str, tuple[int, ...]]) -> int:
+    """Bytes of a shard of so many keys. What Arrow adds hangs on the columns alone; every buffer is filled to 8 bytes."""
+
+    def buffers(count: int) -> int:
+        return 8 * count + sum(-(-4 * count * math.prod(shape) // 8) * 8 for shape in shapes.values())
+
+    one = {column: np.zeros((1, *shape), np.float32) for column, shape in shapes.items()}
+    return int(_shard_bytes(np.zeros(1, np.int64), one).size) - buffers(1) + buffers(rows)
 
 
 def _open(folder: Path, name: str, rows: int, shapes: dict[str, tuple[int, ...]], xxh3: str) -> Shard:

@@ -13,6 +13,18 @@ RecipeName = Annotated[
     str | None,
     typer.Argument(help="A TOML file, or the name of a recipe that `potstill list recipes` shows.", metavar="[RECIPE]"),
 ]
+Teacher = Annotated[str | None, typer.Option(help="The big model: a folder in Hugging Face's layout, or a hub name.")]
+StudentShape = Annotated[
+    str | None,
+    typer.Option(help="Its shape: keep_layers:3, fresh:4, keep_layers:3+trim_vocabulary … (`potstill list students`)."),
+]
+MethodName = Annotated[
+    str | None, typer.Option(help="The objective: soft_targets, patient … (`potstill list methods`).")
+]
+Start = Annotated[str | None, typer.Option(help="Weights the student begins from, where they are not the teacher's.")]
+NoBaseline = Annotated[bool, typer.Option("--no-baseline", help="Do not also train the same student on hard labels.")]
+Force = Annotated[bool, typer.Option("--force", help="Accept a teacher that is near chance on the data.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Train = Annotated[
     str | None,
     typer.Option(
@@ -104,6 +116,19 @@ def training_flags(
         "seeds": ("--seeds", seeds),
         "device": ("--device", device),
         "tracker": ("--tracker", tracker),
+    }
+
+
+def student_flags(
+    teacher: str | None, start: str | None, student: str | None, method: str | None, no_baseline: bool, force: bool
+) -> dict[str, tuple[str, Any]]:
+    return {
+        "teacher": ("--teacher", teacher),
+        "start": ("--start", start),
+        "student": ("--student", student),
+        "stage.0.method": ("--method", method),
+        "baseline": ("--no-baseline", False if no_baseline else None),
+        "force": ("--force", True if force else None),
     }
 
 

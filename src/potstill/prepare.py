@@ -32,6 +32,7 @@ from potstill.tokens import tokenise
 
 Say = Callable[[str], None]
 MOST_LABELS = 10_000
+CHANCE_ROWS = 1000  # on which a teacher must be better than chance
 
 
 @dataclass
@@ -231,10 +232,15 @@ def _teacher(recipe: Recipe, data: DataSet, device: torch.device) -> Teacher:
     return Teacher(None, memory, device)
 
 
+def asked_first(data: DataSet) -> Examples:
+    """Labelled rows that show whether the teacher knows the task."""
+    examples = data.dev.scored if len(data.dev.scored) else data.train.scored
+    return examples.take(np.arange(min(len(examples), CHANCE_ROWS)))
+
+
 def _refuse_chance(data: DataSet) -> None:
     assert data.taught_by is not None
-    examples = data.dev.scored if len(data.dev.scored) else data.train.scored
-    examples = examples.take(np.arange(min(len(examples), 1000)))
+    examples = asked_first(data)
     if not len(examples):
         return
     source = data.source(examples, data.taught_by.tokenizer, "dev")

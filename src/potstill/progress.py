@@ -12,10 +12,12 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
+from potstill.calibration import estimate
 from potstill.checkpoints import Checkpoint
 from potstill.errors import InputError
 from potstill.files import disk_errors, write_atomically
-from potstill.training import Step, Training, estimate
+from potstill.training import Step, Training
+from potstill.wording import in_words
 
 
 class Bar:
@@ -152,9 +154,3 @@ def _tensorboard(folder: Path) -> Any:
             "TensorBoard is not installed; write pip install 'potstill[track]', or --tracker none"
         ) from None
     return SummaryWriter(str(folder / "tensorboard"))
-
-
-def in_words(seconds: float) -> str:
-    if seconds < 90:
-        return f"{max(seconds, 1):.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -206,11 +206,7 @@ def best_of_grid(
     """
     if not recipe.grid:
         return train_student(recipe, data, folder.root, accelerator, show, start_at), recipe, []
-    for path in recipe.grid:
-        if path.split(".")[0] in PREPARED_ONCE:
-            raise InputError(
-                f"a grid shares its rows and teacher, so '{path}' cannot vary in it; make a run for each value"
-            )
+    refuse_unshared(recipe)
     combinations = cells(recipe)
     places = [folder.grid / f"{number:04d}-{fingerprint(cell)}" for number, (_, cell) in enumerate(combinations)]
     reached = ranks.by_the_first(
@@ -242,6 +238,14 @@ def best_of_grid(
     )
     winner = combinations[best][1]
     return train_student(winner, data, places[best], accelerator, show, None), winner, tried
+
+
+def refuse_unshared(recipe: Recipe) -> None:
+    for path in recipe.grid:
+        if path.split(".")[0] in PREPARED_ONCE:
+            raise InputError(
+                f"a grid shares its rows and teacher, so '{path}' cannot vary in it; make a run for each value"
+            )
 
 
 def is_taught(recipe: Recipe, data: list[DataSet]) -> bool:
@@ -291,6 +295,7 @@ def make_baseline(
         }
     )
     digest.update(f"{fingerprint(same)} {sorted(plain.grid.items())} {torch.__version__}".encode())
+    del models  # another student of this size would lie in memory all along
     place = RunFolder(paths.baselines() / digest.hexdigest())
     show.say("baseline: the same student on hard labels alone")
     with locked(place.root) if ranks.is_first() else nullcontext():  # another run may be making the same one

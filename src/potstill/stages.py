@@ -88,6 +88,29 @@ def train_stage(
     start_at: Path | None,
 ) -> float:
     """Train the models in place by one stage; returns the score on dev of the weights that were kept."""
+    training, asks = make_training(recipe, stage, number, models, tokenizer, data, folder, accelerator)
+    for one, source, asked in zip(data, training.sources, asks, strict=True):
+        with show.bar(f"asking the teacher ({one.name})", len(source.examples)) as bar:
+            one.teacher.remember(source, asked, bar.advance)
+    resume = ranks.by_the_first(lambda: chosen_checkpoint(folder, number, start_at))
+    if resume:
+        show.say(f"continuing at step {resume.step} from {resume.folder}")
+    show.expect(training, resume.step if resume else 0)
+    steps = train(training, resume)
+    return show.follow(steps, folder, resume, recipe.tracker) if ranks.is_first() else unseen(steps)
+
+
+def make_training(
+    recipe: Recipe,
+    stage: Stage,
+    number: int,
+    models: list[PreTrainedModel],
+    tokenizer: PreTrainedTokenizerBase,
+    data: list[DataSet],
+    folder: Path,
+    accelerator: Accelerator,
+) -> tuple[Training, list[Wants]]:
+    """All that a stage's training follows from, refused where it does not fit; and what each teacher must be asked before."""
     method = short_forms.made("methods", stage.method)
     asks = [
         method.wants(layer_count(model), teacher_layers(one.teacher, model))[1]
@@ -99,52 +122,42 @@ def train_stage(
     ]
     for one, source, asked in zip(data, sources, asks, strict=True):
         refuse_unfit(stage.method["name"], method, one, source, asked)
-        with show.bar(f"asking the teacher ({one.name})", len(source.examples)) as bar:
-            one.teacher.remember(source, asked, bar.advance)
     widths = {width(one.teacher.model) for one in data if one.teacher.model is not None}
     if len(widths) > 1 and any(asked.cls or asked.per_token for asked in asks):
         raise InputError(
             f"the teachers are of different widths {sorted(widths)}; use a method of logits alone, such as 'soft_targets'"
         )
-
     scored_by = [metric_of(recipe, one) for one in data]
-    watched = {"dev": [one.reading(one.dev.scored, tokenizer) for one in data]}
-    learned = [source.examples.scored for source in sources]
-    if all(map(len, learned)):  # beside dev, so that over-fitting can be seen
-        watched["train"] = [one.reading(sampled(rows), tokenizer) for one, rows in zip(data, learned, strict=True)]
+    watched = watched_rows(data, sources, tokenizer)
 
     def score() -> dict[str, float]:
         means: dict[str, float] = {}
         each: dict[str, float] = {}
         for split, seen in watched.items():
-            found = [
-                one.task.score(*measure.labelled(one.task, source.examples, answered(model, source)))
-                for model, one, source in zip(models, data, seen, strict=True)
-            ]
+            found = [scores_of(model, source) for model, source in zip(models, seen, strict=True)]
             means[split] = float(np.mean([scores[metric] for scores, metric in zip(found, scored_by, strict=True)]))
             for one, scores in zip(data, found, strict=True):
                 each |= {f"{split}.{one.name}.{name}": value for name, value in scores.items()}
         return {**means, **each}
 
-    training = Training(
-        models,
-        [one.teacher for one in data],
-        sources,
-        method,
-        stage,
-        recipe.seed,
-        number,
-        folder,
-        accelerator,
-        score,
-        recipe.save_every,
-    )
-    resume = ranks.by_the_first(lambda: chosen_checkpoint(folder, number, start_at))
-    if resume:
-        show.say(f"continuing at step {resume.step} from {resume.folder}")
-    show.expect(training, resume.step if resume else 0)
-    steps = train(training, resume)
-    return show.follow(steps, folder, resume, recipe.tracker) if ranks.is_first() else unseen(steps)
+    teachers, rest = [one.teacher for one in data], (recipe.seed, number, folder, accelerator, score, recipe.save_every)
+    return Training(models, teachers, sources, method, stage, *rest), asks
+
+
+def watched_rows(
+    data: list[DataSet], sources: list[Source], tokenizer: PreTrainedTokenizerBase
+) -> dict[str, list[Source]]:
+    """What is scored at the end of every epoch, by split: dev and, so that over-fitting can be seen, some of train."""
+    watched = {"dev": [one.reading(one.dev.scored, tokenizer) for one in data]}
+    learned = [source.examples.scored for source in sources]
+    if all(map(len, learned)):
+        watched["train"] = [one.reading(sampled(rows), tokenizer) for one, rows in zip(data, learned, strict=True)]
+    return watched
+
+
+def scores_of(model: PreTrainedModel, source: Source) -> dict[str, float]:
+    said = measure.answers(measure.network(torch_run(model)), source)
+    return source.task.score(*measure.labelled(source.task, source.examples, said))
 
 
 def unseen(steps: Generator[Step, None, float]) -> float:
@@ -178,10 +191,6 @@ def refuse_unfit(name: str, method: Method, data: DataSet, source: Source, asked
         raise InputError(
             f"method '{name}' compares token by token, but student and teacher split texts differently; {todo}"
         )
-
-
-def answered(model: PreTrainedModel, source: Source) -> np.ndarray:
-    return measure.answers(measure.network(torch_run(model)), source)
 
 
 def chosen_checkpoint(folder: Path, number: int, start_at: Path | None) -> Checkpoint | None:

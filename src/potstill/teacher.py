@@ -78,15 +78,12 @@ class Teacher:
         """Ask for what memory lacks of these examples; returns how many were asked. A stopped call goes on where it was."""
         if self.memory is None or self.model is None or wants.per_token or wants == Wants():
             return 0
-        keys = np.asarray(source.examples.keys[source.examples.index])
         # alone, the lock is held throughout: another run that wants the same waits and finds it; ranks lock to write
         with self.memory.lock() if ranks.count() == 1 else nullcontext():
-            unknown, shards = ranks.by_the_first(lambda: self._unknown(keys, wants))
-            blocks = [unknown[begin : begin + BLOCK] for begin in range(0, len(unknown), BLOCK)]
-            for number in range(ranks.number(), len(blocks), ranks.count()):
-                block = blocks[number]
-                part = Source(source.task, source.examples.take(block), source.teacher, source.teacher)
-                asked = self._ask_all(part, wants, progress)
+            unknown, shards = ranks.by_the_first(lambda: self._unknown(source, wants))
+            parts = blocks(source, unknown)
+            for number in range(ranks.number(), len(parts), ranks.count()):
+                asked = self._ask_all(parts[number], wants, progress)
                 for place, (found, answers) in enumerate(asked):
                     # the name follows from the block, so that it does not matter which rank is the quicker
                     self.memory.write(found, answers, shards + number * len(asked) + place)
@@ -94,13 +91,11 @@ class Teacher:
         self.memory.refresh()
         return len(unknown)
 
-    def _unknown(self, keys: np.ndarray, wants: Wants) -> tuple[np.ndarray, int]:
-        """Positions of the examples to be asked, each text once; and the number of shards that are there."""
+    def _unknown(self, source: Source, wants: Wants) -> tuple[np.ndarray, int]:
+        """Positions of the examples to be asked; and the number of shards that are there."""
         assert self.memory is not None
         with self.memory.lock():
-            unknown = np.flatnonzero(self.memory.missing(keys, columns(wants)))
-            _, first = np.unique(keys[unknown], return_index=True)
-            return unknown[np.sort(first)], self.memory.free_number()
+            return lacking(self.memory.missing, source, wants), self.memory.free_number()
 
     def _ask_all(
         self, source: Source, wants: Wants, progress: Callable[[int], None] | None
@@ -123,6 +118,20 @@ class Teacher:
         if wants.logits and np.array_equal(by_place, by_sequence):  # one place each: one shard holds both
             return [(by_place, {"logits": logits, **states})]
         return [*([(by_place, {"logits": logits})] if wants.logits else []), (by_sequence, states)]
+
+
+def lacking(missing: Callable[[np.ndarray, list[str]], np.ndarray], source: Source, wants: Wants) -> np.ndarray:
+    """Positions of the examples that memory misses, each text once."""
+    keys = np.asarray(source.examples.keys[source.examples.index])
+    unknown = np.flatnonzero(missing(keys, columns(wants)))
+    _, first = np.unique(keys[unknown], return_index=True)
+    return unknown[np.sort(first)]
+
+
+def blocks(source: Source, positions: np.ndarray) -> list[Source]:
+    """As many examples each as are written together, as the teacher reads them."""
+    parts = [source.examples.take(positions[begin : begin + BLOCK]) for begin in range(0, len(positions), BLOCK)]
+    return [Source(source.task, part, source.teacher, source.teacher) for part in parts]
 
 
 def columns(wants: Wants) -> list[str]:

@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 
 from potstill import checkpoints, interrupts, ranks
 from potstill.anatomy import layer_count, width, without_effect
-from potstill.batches import Micro, Source, epoch_order, mix, step_batches, step_counts
+from potstill.batches import Micro, Source, counted_through, epoch_order, mix, step_batches, step_counts
 from potstill.checkpoints import Checkpoint
 from potstill.errors import TrainingError
 from potstill.listening import Bridges, listen
@@ -86,16 +86,20 @@ def train(training: Training, resume: Checkpoint | None = None) -> Generator[Ste
     return float(progress.best or 0.0) if stage.keep == "best" else float(progress.history[-1]["dev"])
 
 
+def steps_of(stage: Stage, rows: int) -> tuple[int, int]:
+    """Optimiser steps of an epoch, and of all epochs."""
+    per_epoch = math.ceil(rows / stage.batch)
+    return per_epoch, math.ceil(stage.epochs * per_epoch)
+
+
 def _steps(
     training: Training, network: nn.Module, bridges: Bridges, rows: UsedRows, resume: Checkpoint | None
 ) -> Generator[Step, None, Progress]:
     stage, accelerator = training.stage, training.accelerator
     optimizer = make_optimizer(stage.optimizer, training.models, bridges)
     prepared = accelerator.prepare_optimizer(optimizer)
-    lengths = np.concatenate([source.lengths for source in training.sources])
-    starts = np.cumsum([0, *(len(source.examples) for source in training.sources[:-1])])
-    per_epoch = math.ceil(len(lengths) / stage.batch)
-    steps = math.ceil(stage.epochs * per_epoch)
+    lengths, starts = counted_through(training.sources)
+    per_epoch, steps = steps_of(stage, len(lengths))
     progress = Progress()
     if resume:
         progress = Progress(**resume.state["progress"])
@@ -130,7 +134,7 @@ def _steps(
             raise TrainingError(
                 f"step {progress.step + 1}: the loss is {loss} ({terms}); nothing of this step was kept. Lower optimizer.rate, or look at the rows"
             )
-        norm = _clip(accelerator, network, stage.optimizer.clip)
+        norm = clip_norm(accelerator, network, stage.optimizer.clip)
         if accelerator.scaler is None and not math.isfinite(norm):
             raise TrainingError(
                 f"step {progress.step + 1}: the gradient's norm is {norm}; nothing of this step was kept. Lower optimizer.rate"
@@ -234,7 +238,7 @@ def make_bridges(training: Training) -> Bridges:
     return Bridges(ours, width(model), theirs, mix(training.seed, training.number, "bridges"))
 
 
-def _clip(accelerator: Accelerator, network: nn.Module, bound: float | None) -> float:
+def clip_norm(accelerator: Accelerator, network: nn.Module, bound: float | None) -> float:
     parameters = [parameter for parameter in network.parameters() if parameter.grad is not None]
     return float(accelerator.clip_grad_norm_(parameters, math.inf if bound is None else bound))
 
@@ -259,22 +263,3 @@ def _fill(network: nn.Module, saved: dict[str, Tensor]) -> None:
     with torch.no_grad():
         for name, tensor in ours.items():
             tensor.copy_(saved[name])
-
-
-def estimate(training: Training) -> tuple[int, float]:
-    """Steps, and seconds they will take, from one step of middle length that changes nothing."""
-    lengths = np.concatenate([source.lengths for source in training.sources])
-    starts = np.cumsum([0, *(len(source.examples) for source in training.sources[:-1])])
-    order = epoch_order(lengths, training.stage.batch, training.seed, training.number, 0, "order")
-    middle = sorted(order, key=lambda step: float(lengths[step].sum()))[len(order) // 2]
-    bridges = make_bridges(training)
-    network = nn.ModuleList([*training.models, bridges]).to(training.accelerator.device).train()
-    batches = step_batches(training.sources, middle, lengths, starts, training.stage.tokens)
-    spent = math.inf
-    for _ in range(2):  # the first pays for warming up
-        begun = time.perf_counter()
-        gradients(training, bridges, batches, 0)
-        spent = min(spent, time.perf_counter() - begun)
-        network.zero_grad(set_to_none=True)
-    steps = math.ceil(training.stage.epochs * len(order))
-    return steps, steps * spent

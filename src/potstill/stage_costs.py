@@ -1,0 +1,183 @@
+"""What each stage of one run costs, from a few of its batches that are timed on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from accelerate import Accelerator
+from torch import nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from potstill.anatomy import encoder_layers, width, word_embeddings
+from potstill.batches import Source, counted_through, epoch_order
+from potstill.building import build, reshape
+from potstill.calibration import Law, TrainingCost, chosen, time_scoring, time_training
+from potstill.measure import SCORED_AT_ONCE
+from potstill.memory import Memory
+from potstill.operations import forward, training_step
+from potstill.prepare import DataSet
+from potstill.recipe import Recipe
+from potstill.shapes import Piece, Shapes, epoch_pieces, read_pieces, shapes_of
+from potstill.signals import Wants
+from potstill.stages import make_training, watched_rows
+from potstill.teacher import Teacher
+from potstill.training import Training
+
+MOMENTS = {"adamw": 2, "adadelta": 2, "sgd": 1}  # that an optimizer keeps of each parameter
+FLOAT = 4  # bytes
+
+
+@dataclass(frozen=True)
+class Work:
+    """Batches for asking or scoring, which hang on no other."""
+
+    rows: int = 0
+    tokens: int = 0  # without padding
+    operations: float = 0.0
+    seconds: float = 0.0
+
+    def __add__(self, other: Work) -> Work:
+        return Work(
+            self.rows + other.rows,
+            self.tokens + other.tokens,
+            self.operations + other.operations,
+            self.seconds + other.seconds,
+        )
+
+
+@dataclass(frozen=True)
+class StageCost:
+    sources: list[Source]
+    asks: list[Wants]  # of the teacher of each data set, before training
+    shapes: Shapes  # micro-batches of the first epoch; those of the others are alike
+    seconds: np.ndarray  # (batches,)
+    operations: np.ndarray  # (batches,)
+    timed: TrainingCost
+    scoring: Work  # at the end of every epoch
+    testing: Work  # dev and tests, when all is done
+    heads: int  # data sets
+    weights: int  # bytes
+    gradients: int
+    moments: int  # in the device's memory
+    saved_moments: int  # on disk, where those of unused word vectors are written too
+    activations: (
+        int  # of the largest micro-batch and, since they seldom fit into each other's place, of the largest scoring
+    )
+
+    @property
+    def rows(self) -> int:
+        return sum(len(source.examples) for source in self.sources)
+
+    @property
+    def tokens(self) -> int:
+        return sum(map(tokens_of, self.sources))
+
+    def rows_and_tokens(self, recipe: Recipe, number: int, epoch: int, steps: int) -> tuple[int, int]:
+        """Rows and tokens of an epoch's first steps, which hang on its order."""
+        if not steps:
+            return 0, 0
+        lengths, _ = counted_through(self.sources)
+        order = epoch_order(lengths, recipe.stage[number].batch, recipe.seed, number, epoch, "order")
+        met = np.concatenate(order[:steps])
+        sizes = np.concatenate([sizes_of(source) for source in self.sources])
+        return len(met), int(sizes[met].sum())
+
+
+def sizes_of(source: Source) -> np.ndarray:
+    """(n,) tokens of each example in the student's reading, without padding."""
+    rows = source.examples.index
+    sizes = source.student.sizes(source.student.sequences(rows))
+    counts = source.student.counts(rows)
+    return np.add.reduceat(sizes, np.cumsum(counts) - counts) if len(rows) else sizes
+
+
+def tokens_of(source: Source) -> int:
+    return int(sizes_of(source).sum())
+
+
+def costs_of(recipe: Recipe, data: list[DataSet], accelerator: Accelerator, folder: Path) -> list[StageCost]:
+    """Stage by stage, with the student as each one finds it. `folder` is for what the teacher says of the timed rows."""
+    models, tokenizer = build(recipe, data)
+    found = []
+    for number, stage in enumerate(recipe.stage):
+        models, tokenizer = reshape(stage, recipe, models, tokenizer, data)
+        training, asks = make_training(recipe, stage, number, models, tokenizer, data, folder, accelerator)
+        found.append(_cost(training, asks, data, tokenizer, folder / str(number)))
+    return found
+
+
+def _cost(
+    training: Training, asks: list[Wants], data: list[DataSet], tokenizer: PreTrainedTokenizerBase, folder: Path
+) -> StageCost:
+    pieces = epoch_pieces(training)
+    shapes = shapes_of(pieces, training.sources)
+    which = chosen(shapes, (0.0, 0.33, 0.67, 1.0), (0.0, 0.5, 1.0))
+    few = [pieces[one] for one in which]
+    ready = replace(training, teachers=taught(training, asks, few, folder))
+    timed = time_training(ready, few, shapes.take(which), turns=3, count=True)
+    laws = [
+        _scoring_law(model, one.reading(one.dev, tokenizer)) for model, one in zip(training.models, data, strict=True)
+    ]
+    scoring = testing = Work()
+    watched = watched_rows(data, training.sources, tokenizer)
+    for number, (one, model, law) in enumerate(zip(data, training.models, laws, strict=True)):
+        for seen in watched.values():
+            scoring += read_work(model, law, seen[number])
+        for rows in (one.dev, *one.tests.values()):
+            testing += read_work(model, law, one.reading(rows, tokenizer))
+    parameters = {id(one): one for model in training.models for one in model.parameters()}
+    weights = FLOAT * sum(one.numel() for one in parameters.values())
+    moments = MOMENTS[training.stage.optimizer.name]
+    unused = word_embeddings(training.models[0]).weight.numel() - timed.spare if timed.spare else 0
+    assert timed.kept is not None
+    return StageCost(
+        training.sources,
+        asks,
+        shapes,
+        timed.batch.of(shapes),
+        training_step(training, shapes),
+        timed,
+        scoring,
+        testing,
+        len(data),
+        weights,
+        FLOAT * timed.trained,
+        FLOAT * moments * timed.trained,
+        FLOAT * moments * (timed.trained + unused),
+        int(timed.kept.of(shapes).max()) + max(map(scoring_bytes, training.models)),
+    )
+
+
+def taught(training: Training, asks: list[Wants], pieces: list[Piece], folder: Path) -> list[Teacher]:
+    """Teachers that remember the rows of these pieces, in a folder of their own: a plan leaves the real memory as it is."""
+    found = []
+    for number, (teacher, source, wants) in enumerate(zip(training.teachers, training.sources, asks, strict=True)):
+        if teacher.model is not None and not wants.per_token:
+            teacher = Teacher(teacher.model, Memory(folder / str(number)), teacher.device)
+            mine = [positions for _, owner, positions in pieces if owner == number]
+            if mine:
+                teacher.remember(replace(source, examples=source.examples.take(np.concatenate(mine))), wants)
+        found.append(teacher)
+    return found
+
+
+def _scoring_law(model: PreTrainedModel, source: Source) -> Law:
+    pieces = read_pieces([source], SCORED_AT_ONCE)
+    shapes = shapes_of(pieces, [source])
+    which = chosen(shapes, (0.0, 0.5, 1.0))
+    return time_scoring(model, source, [pieces[one] for one in which], shapes.take(which))
+
+
+def scoring_bytes(model: PreTrainedModel) -> int:
+    """What lies in memory at once in the widest part of a layer: its input and output, and what is around it."""
+    layer = encoder_layers(model)[0]
+    widest = max(part.out_features for part in layer.modules() if isinstance(part, nn.Linear))
+    return FLOAT * SCORED_AT_ONCE * (2 * widest + 3 * width(model))
+
+
+def read_work(model: PreTrainedModel, law: Law, source: Source) -> Work:
+    shapes = shapes_of(read_pieces([source], SCORED_AT_ONCE), [source])
+    operations = float(forward(model, shapes).sum())
+    return Work(len(source.examples), tokens_of(source), operations, float(law.of(shapes).sum()))
