@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +19,33 @@ from test_run import FAST, files, make_home, measurements
 
 from potstill.memory import Memory
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 LAUNCHERS = {
     "torchrun": ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"],
     "accelerate": ["accelerate.commands.launch", "--cpu", "--num_processes", "2", "--num_machines", "1"],
 }
+
+
+WRITES_DOWN = '''"""Soft targets, and the rows of every micro-batch are written down."""
+
+import os
+from dataclasses import dataclass
+
+from potstill.methods.soft_targets import SoftTargets
+
+
+@dataclass(frozen=True)
+class WritesDown:
+    weight: float = 1.0
+
+    def wants(self, student_layers, teacher_layers):
+        return SoftTargets().wants(student_layers, teacher_layers)
+
+    def losses(self, student, teacher, batch):
+        with open(f"{os.environ['NOTES']}-{os.environ.get('RANK', '0')}", "a") as file:
+            print(*batch.keys.tolist(), file=file)
+        return SoftTargets().losses(student, teacher, batch)
+'''
 
 
 def environment() -> dict[str, str]:
@@ -64,7 +88,9 @@ def steps(run: Path) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", pytest.param("accelerate", marks=pytest.mark.slow)])
-def test_two_ranks_make_the_student_of_one_process(launcher: str, home: Path, tmp_path: Path) -> None:
+def test_12_two_ranks_make_the_student_of_one_process(
+    launcher: str, home: Path, tmp_path: Path, figure: Callable[..., None]
+) -> None:
     from potstill import cli
 
     sys.argv = ["potstill", *map(str, distilled(home)[2:]), "--set", "dropout=0.1", "--out", str(tmp_path / "one")]
@@ -83,19 +109,25 @@ def test_two_ranks_make_the_student_of_one_process(launcher: str, home: Path, tm
     ours, theirs = (measurements(tmp_path / name)["models"]["distilled"]["quality"]["task"] for name in ("one", "two"))
     for split in ("dev", "test"):
         assert theirs[split] == pytest.approx(ours[split], abs=1e-6)
+    figure(12, "weights differ by {:.0e} at most", difference(tmp_path / "one", tmp_path / "two"))
 
 
-def test_memory_built_by_two_ranks_is_that_of_one_process(home: Path, tmp_path: Path) -> None:
+def test_12_memory_built_by_two_ranks_is_that_of_one_process(
+    home: Path, tmp_path: Path, figure: Callable[..., None]
+) -> None:
     """Twelve blocks, which two ranks take in turns: the same bytes."""
     worker = [HERE / "rank_worker.py", home]
     ran(None, *worker, tmp_path / "one", "0")
     assert ran("torchrun", *worker, tmp_path / "two", "0").count("asked 96") == 2
     whole = contents(tmp_path / "one")
     assert len(whole) == 13 and contents(tmp_path / "two") == whole
+    figure(12, "memory of two is that of one, byte for byte")
 
 
 @pytest.mark.slow
-def test_a_rank_killed_while_remembering_ends_the_job_and_one_process_goes_on(home: Path, tmp_path: Path) -> None:
+def test_12_a_rank_killed_while_remembering_ends_the_job_and_one_process_goes_on(
+    home: Path, tmp_path: Path, figure: Callable[..., None]
+) -> None:
     worker = [HERE / "rank_worker.py", home]
     begun = time.monotonic()
     dying = started("torchrun", *worker, tmp_path / "killed", "3")
@@ -107,6 +139,7 @@ def test_a_rank_killed_while_remembering_ends_the_job_and_one_process_goes_on(ho
     keys = np.concatenate([shard.keys for shard in Memory(tmp_path / "one")._opened()])
     killed, whole = (Memory(tmp_path / name).read(keys, "cls.2") for name in ("killed", "one"))
     assert np.array_equal(killed, whole)
+    figure(12, "memory begun by two and continued by one is the same")
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -115,7 +148,9 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-def test_a_dead_rank_ends_the_job_and_one_process_goes_on_to_the_same_student(home: Path, tmp_path: Path) -> None:
+def test_12_a_dead_rank_ends_the_job_and_one_process_goes_on_to_the_same_student(
+    home: Path, tmp_path: Path, figure: Callable[..., None]
+) -> None:
     words = [*distilled(home), "--set", "dropout=0.1", "--set", "save_every=1", "--epochs", "40"]
     ran(None, *words, "--out", tmp_path / "whole")
     job = started("torchrun", *words, "--out", tmp_path / "killed")
@@ -127,7 +162,9 @@ def test_a_dead_rank_ends_the_job_and_one_process_goes_on_to_the_same_student(ho
     os.kill(int(ranks[-1]), signal.SIGKILL)
     begun = time.monotonic()
     job.communicate(timeout=60)
-    assert job.returncode != 0 and time.monotonic() - begun < 30
+    ended = time.monotonic() - begun
+    assert job.returncode != 0 and ended < 30
+    figure(12, f"all end {ended:.1f} s after a rank's death with code {job.returncode}, and one process goes on")
     ran(None, *words, "--out", tmp_path / "killed")
     # rounding of another order of sums grows over 480 steps at so high a rate; the first steps show what is the same
     whole, killed = steps(tmp_path / "whole"), steps(tmp_path / "killed")
@@ -140,7 +177,7 @@ def test_a_dead_rank_ends_the_job_and_one_process_goes_on_to_the_same_student(ho
 
 
 @pytest.mark.slow
-def test_a_signal_to_one_rank_saves_and_ends_all(home: Path, tmp_path: Path) -> None:
+def test_12_a_signal_to_one_rank_saves_and_ends_all(home: Path, tmp_path: Path, figure: Callable[..., None]) -> None:
     job = started("torchrun", *distilled(home), "--epochs", "400", "--out", tmp_path / "run")
     log = tmp_path / "run/stages/0/steps.csv"
     while not log.exists() or len(log.read_text().splitlines()) < 5:
@@ -152,3 +189,58 @@ def test_a_signal_to_one_rank_saves_and_ends_all(home: Path, tmp_path: Path) -> 
     assert job.returncode != 0
     saved = sorted((tmp_path / "run/stages/0/checkpoints").glob("step-*"))
     assert saved and int(saved[-1].name.removeprefix("step-")) == int(steps(tmp_path / "run")[-1]["step"])
+
+
+def stopped(job: subprocess.Popen[str], run: Path, after: int) -> None:
+    """Asked to stop after so many steps, and ended."""
+    log = run / "stages/0/steps.csv"
+    while not log.exists() or len(log.read_text().splitlines()) <= after:
+        assert job.poll() is None
+        time.sleep(0.02)
+    ranks = subprocess.run(["pgrep", "-P", str(job.pid)], capture_output=True, text=True).stdout.split()
+    os.kill(int(ranks[0]) if ranks else job.pid, signal.SIGTERM)
+    job.communicate(timeout=60)
+    assert job.returncode != 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("before", "after"), [(None, None), (None, "torchrun"), ("torchrun", None)])
+def test_04_rows_come_in_the_same_order_after_a_resume_on_any_number_of_processes(
+    before: str | None,
+    after: str | None,
+    home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    figure: Callable[..., None],
+) -> None:
+    (tmp_path / "plugged/methods").mkdir(parents=True)
+    (tmp_path / "plugged/methods/writes_down.py").write_text(WRITES_DOWN)
+    monkeypatch.setenv("POTSTILL_PLUGINS", str(tmp_path / "plugged"))
+    words = [*distilled(home), "--method", "writes_down", "--epochs", "20"]
+
+    def written(name: str) -> list[list[str]]:
+        """The micro-batches of each rank."""
+        return [path.read_text().splitlines() for path in sorted(tmp_path.glob(f"{name}-[01]"))]
+
+    def noting(name: str) -> None:
+        monkeypatch.setenv("NOTES", str(tmp_path / name))
+
+    noting("whole")
+    ran(None, *words, "--out", tmp_path / "whole-run")
+    noting("first")
+    stopped(started(before, *words, "--out", tmp_path / "run"), tmp_path / "run", 50)
+    noting("then")
+    ran(after, *words, "--out", tmp_path / "run")
+    (whole,) = written("whole")
+    cut = sum(map(len, written("first")))
+    assert 0 < cut < len(whole)
+    for name, there in (("first", whole[:cut]), ("then", whole[cut:])):
+        found = written(name)
+        assert len(found) == (2 if (before if name == "first" else after) else 1)
+        assert sorted(itertools.chain(*found)) == sorted(there)  # none is missing, none is repeated
+        for one in found:
+            rest = iter(there)
+            assert all(batch in rest for batch in one)  # each rank meets its own in the order of one process
+    rows = sum(len(batch.split()) for batch in whole)
+    assert rows == 20 * 96
+    figure(4, f"the {rows:,} rows of 20 epochs in the same order, none missing or repeated: 1 to 1, 1 to 2 and 2 to 1")
