@@ -13,9 +13,10 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev,onnx,track]'
 	touch $(STAMP)
 
+# two processes of one thread each; a file's tests share what they prepared, so they stay together
 test: install
 	$(BIN)/ruff check src tests demo bench
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-all: install
 	$(BIN)/python -m pytest -m ''

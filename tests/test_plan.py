@@ -228,7 +228,7 @@ def test_devices_help_as_far_as_a_step_has_micro_batches() -> None:
 def test_what_does_not_fit_is_named_and_what_comes_first_is(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recipe = recipe_of(home)
+    recipe = recipe_of(home, f"memory={tmp_path}/memory")
     found = plan(recipe, tmp_path / "run")
     assert found["will_not_fit"] is None
     needed = found["device_memory"]

@@ -60,7 +60,8 @@ def disk_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        error.filename = error.filename or str(path)
+        if error.errno is not None:  # without one, an error with a path would lose its words
+            error.filename = error.filename or str(path)
         raise
     except Exception as error:
         code = re.search(r"os error (\d+)", str(error))

@@ -52,7 +52,7 @@ def test_25_the_wheel_passes_the_tests_without_the_source_and_with_warnings_as_e
 
     run(sys.executable, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
     python = tmp_path / "venv/bin/python"
-    tools = ["pytest", "hypothesis", f"{wheel}[onnx,track]"]
+    tools = ["pytest", "pytest-xdist", "hypothesis", f"{wheel}[onnx,track]"]
     installed = run(python, "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt", *tools, cwd=tmp_path)
     if installed.returncode:
         pytest.skip(f"the pinned packages cannot be had here: {installed.stderr.strip().splitlines()[-1]}")
@@ -68,7 +68,19 @@ def test_25_the_wheel_passes_the_tests_without_the_source_and_with_warnings_as_e
     (place / "pytest.ini").write_text("[pytest]\n" + "".join(lines))
     where = run(python, "-c", "import potstill; print(potstill.__file__)", cwd=place)
     assert where.stdout.startswith(str(tmp_path / "venv"))
-    ended = run(python, "-m", "pytest", "-p", "no:cacheprovider", "--show-capture=no", cwd=place)
+    ended = run(
+        python,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "--show-capture=no",
+        "-n",
+        "2",
+        "--dist",
+        "loadfile",
+        cwd=place,
+    )
     assert ended.returncode == 0, ended.stdout[-8000:]
     counted = re.search(r"(\d+) passed", ended.stdout)
     figure(25, f"pip check clean, {counted[1] if counted else 'all'} tests pass")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors import safe_open
 from transformers import (
     AutoConfig,
     AutoModelForMultipleChoice,
@@ -271,7 +272,7 @@ def _check_weights(folder: str | Path, model: PreTrainedModel, info: dict[str, A
         raise InputError(
             f"{folder} has no trained head ({', '.join(absent)}); use a model that was fine-tuned on this task"
         )
-    for name, weight in model.state_dict().items():
+    for name, weight in _stored_weights(safe_folder(folder)) if is_spread(model) else model.state_dict().items():
         if weight.is_floating_point() and not bool(torch.isfinite(weight).all()):
             raise InputError(
                 f"{folder}: {name} holds numbers that are not finite; use weights of a training that went well"
@@ -284,6 +285,14 @@ def _check_weights(folder: str | Path, model: PreTrainedModel, info: dict[str, A
             f"{folder} has layers that its config.json does not name, such as {left_over[0]}; "
             f"write the right number of layers into config.json, which now says {model.config.num_hidden_layers}"
         )
+
+
+def _stored_weights(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
+    """One after the other: all of a model that is spread would not fit."""
+    for file in sorted(folder.glob("*.safetensors")):
+        with safe_open(file, "pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118 (it is no dictionary)
+                yield name, tensors.get_tensor(name)
 
 
 def _as_made(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
