@@ -10,7 +10,7 @@ install: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q -c constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev,onnx,track]'
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev,onnx,text,track]'
 	touch $(STAMP)
 
 test: install
