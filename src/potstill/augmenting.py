@@ -89,15 +89,14 @@ def written(place: Path, names: list[str]) -> Iterator[Callable[[Record], None]]
         with disk_errors(place), making.open("xb") as raw:
             # without a time in its head, the same rows make the same bytes
             packed: Any = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if place.suffix == ".gz" else None
-            file = io.TextIOWrapper(packed or raw, encoding="utf-8", newline="", write_through=False)
+            file = io.TextIOWrapper(packed or raw, encoding="utf-8", newline="")
             ending = Path(place.name.removesuffix(".gz")).suffix
             yield json_writer(file, names) if ending == ".jsonl" else table_writer(file, names, ending)
-            file.flush()
+            file.detach()  # flushed; without it, the wrapper would close what is under it
             if packed:
                 packed.close()
             raw.flush()
             os.fsync(raw.fileno())
-            file.detach()
         os.replace(making, place)
     except BaseException:
         with contextlib.suppress(OSError):

@@ -47,9 +47,13 @@ class Corpus:
         self.mask = 2 * len(texts.words)
         spoken = [piece for word in (*texts.words, MASK) for piece in (word, f" {word}")]
         self.spoken = np.array(spoken, object)
-        pairs = texts.tags.astype(np.int64) * len(texts.words) + (texts.pieces >> 1)
+        # by the alphabet, since numbers hang on the order of the examples
+        alphabet = np.array(sorted(range(len(texts.words)), key=texts.words.__getitem__), np.int64)
+        rank = np.argsort(alphabet)
+        pairs = texts.tags.astype(np.int64) * len(texts.words) + rank[texts.pieces >> 1]
         found, counts = np.unique(pairs, return_counts=True)
-        tags, self.words = np.divmod(found, max(len(texts.words), 1))
+        tags, ranks = np.divmod(found, max(len(texts.words), 1))
+        self.words = alphabet[ranks]
         self.ends = np.cumsum(counts)  # in the row of all words of the corpus, sorted by tag and word
         self.sizes = np.bincount(tags, weights=counts, minlength=len(texts.tag_names)).astype(np.int64)
         self.begins = np.cumsum(self.sizes) - self.sizes
