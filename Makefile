@@ -33,7 +33,7 @@ lint: install
 	$(BIN)/mypy
 
 bench: install
-	$(BIN)/python -m pip install -q --no-deps -c constraints.txt textbrewer
+	$(BIN)/python -m pip install -q --no-deps -c constraints.txt nlpaug textbrewer
 	for file in bench/*.py; do $(BIN)/python $$file || exit 1; done
 
 docs: install
