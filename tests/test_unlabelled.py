@@ -143,6 +143,21 @@ def test_a_run_with_both_flags_and_copies(home: Path, tmp_path: Path) -> None:
     assert potstill(*plan, "--quiet", "--json") == 0
 
 
+def test_a_file_of_answers_has_none_for_copies(home: Path, tmp_path: Path) -> None:
+    rows = [(text, label, json.dumps([0.1 * place, 1.0])) for place, (text, label) in enumerate(sentences(12, 1))]
+    write_csv(
+        tmp_path / "train.csv",
+        [*rows[:10], *((text, label, "") for text, label, _ in rows[10:])],
+        ("text", "label", "logits"),
+    )
+    sets = [f"data.train={tmp_path}/train.csv", "teacher=none", f"start={home}/teacher", "stage.data=augmented:2"]
+    data, _ = prepared(home, *sets)
+    made = stages.made(recipe_of(home, *sets).stage[0], data, Wants(logits=True), 0)
+    source = data.source(made, small_model("bert").tokenizer, "train")
+    assert source.answered is not None and len(made) > 30
+    assert source.answered[made.index].tolist() == [True] * 10 + [False] * (len(made) - 10)
+
+
 class Head:
     problem_type = None
     architectures = ("BertForSequenceClassification",)

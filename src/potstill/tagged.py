@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import inspect
 import json
 import re
@@ -24,6 +25,10 @@ Tagger = Callable[[list[str]], Sequence[str]]
 # what stands between spaces, with the quotes and brackets before it and the marks behind it as words of their own
 WORD = re.compile(r'["“(\[{]+|[.,;:!?)\]}"”…]+|[^\s"“(\[{](?:\S*[^\s.,;:!?)\]}"”…])?')
 FORMAT = 1  # of the folders below
+INSTALL = {
+    "textblob": "pip install 'potstill[text]'",
+    "spacy": "pip install spacy and python -m spacy download en_core_web_sm",
+}
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,7 @@ class TaggedTexts:
     """The texts and pairs of examples: text number 2i is the text of example i, 2i + 1 its pair."""
 
     pieces: np.ndarray  # flat int32: twice the word's number, plus one where a space stands before it
-    tags: np.ndarray  # flat int16
+    tags: np.ndarray  # flat int32
     offsets: np.ndarray  # (2 · examples + 1,)
     words: list[str]  # that occur
     tag_names: list[str]
@@ -39,14 +44,14 @@ class TaggedTexts:
 
 def tagged(examples: Examples, tagger: str, progress: Callable[[int], None]) -> TaggedTexts:
     """Every example once by this tagger; a second call reads what the first wrote."""
-    what = f"{FORMAT} {WORD.pattern} {fingerprint(tagger)} {xxhash.xxh3_128_hexdigest(examples.index.tobytes())}"
+    what = f"{fingerprint(tagger)} {xxhash.xxh3_128_hexdigest(examples.index.tobytes())}"
     folder = examples.folder / f"words-{xxhash.xxh3_128_hexdigest(what.encode())}"
     if not (folder / "meta.json").exists():
         with ColumnFiles(folder) as columns:
             _write(examples, function(tagger), tagger, columns, progress)
     names = json.loads((folder / "meta.json").read_text())["tags"]
     words = bytes(column(folder, "words", np.uint8)).decode().split("\n")
-    pieces, tags = column(folder, "pieces", np.int32), column(folder, "tags", np.int16)
+    pieces, tags = column(folder, "pieces", np.int32), column(folder, "tags", np.int32)
     return TaggedTexts(pieces, tags, column(folder, "offsets", np.int64), words, names)
 
 
@@ -75,7 +80,7 @@ def _write(examples: Examples, tag: Tagger, name: str, columns: ColumnFiles, pro
             numbers += [tags.setdefault(str(one), len(tags)) for one in said]
             ends.append(end + len(pieces))
         columns.add("pieces", np.array(pieces, np.int32))
-        columns.add("tags", np.array(numbers, np.int16))
+        columns.add("tags", np.array(numbers, np.int32))
         columns.add("offsets", np.array(ends, np.int64))
         end += len(pieces)
         progress(len(part))
@@ -103,21 +108,24 @@ def function(name: str) -> Tagger:
 
 
 def fingerprint(name: str) -> str:
-    """What decides the tags: the name, and the library's version or the function's own source."""
-    if ":" in name:
+    """What decides words and tags: how texts are cut, and the library's version or the function's own source."""
+    cut = f"{FORMAT} {WORD.pattern} {name}"
+    if name in INSTALL:  # not imported, since the tags may be known already
         try:
-            return f"{name} {inspect.getsource(function(name))}"
-        except (OSError, TypeError):
-            return name
-    function(name)  # refused here where it is not there
-    return f"{name} {getattr(sys.modules.get(name), '__version__', '')}"
+            return f"{cut} {importlib.metadata.version(name)}"
+        except importlib.metadata.PackageNotFoundError:
+            raise _missing(name) from None
+    try:
+        return f"{cut} {inspect.getsource(function(name))}"
+    except (OSError, TypeError):
+        return cut
 
 
 def _textblob() -> Tagger:
     try:
         import textblob.en
     except ImportError:
-        raise _missing("textblob", "pip install 'potstill[text]'") from None
+        raise _missing("textblob") from None
     tag: Any = textblob.en.tag
     return lambda words: [one for _, one in tag(" ".join(words), tokenize=False)]
 
@@ -128,11 +136,11 @@ def _spacy() -> Tagger:
 
         language = spacy.load("en_core_web_sm", exclude=["parser", "ner", "lemmatizer"])
     except (ImportError, OSError):
-        raise _missing("spacy", "pip install spacy and python -m spacy download en_core_web_sm") from None
+        raise _missing("spacy") from None
     return lambda words: [token.tag_ for token in language(spacy.tokens.Doc(language.vocab, words=words))]
 
 
-def _missing(name: str, install: str) -> InputError:
+def _missing(name: str) -> InputError:
     return InputError(
-        f"the tagger '{name}' is not installed; write {install}, or name another as tagger = \"module:function\""
+        f"the tagger '{name}' is not installed; write {INSTALL[name]}, or name another as tagger = \"module:function\""
     )

@@ -16,6 +16,7 @@ from potstill.extended import More, extended
 from potstill.tagged import fingerprint, tagged
 from potstill.word_changes import Corpus, Rules, seeds_of
 
+FORMAT = 1  # of the draws: a new number makes copies be made again
 AT_ONCE = 2**17  # words of all copies that are made together
 
 
@@ -48,7 +49,7 @@ class Augmented:
             raise InputError(
                 f"data.augmented: p_mask + p_pos is {self.p_mask + self.p_pos:g}, more than 1; write smaller ones"
             )
-        decides = [*asdict(self).items(), fingerprint(self.tagger)]
+        decides = [FORMAT, *asdict(self).items(), fingerprint(self.tagger)]
         return extended(
             examples, decides, lambda: self._copies(examples, context), self.labels == "kept", repeated=False
         )
