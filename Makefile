@@ -10,7 +10,7 @@ install: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q -c constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev,onnx,track]'
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev,onnx,text,track]'
 	touch $(STAMP)
 
 # two processes of one thread each; a file's tests share what they prepared, so they stay together
@@ -34,7 +34,7 @@ lint: install
 	$(BIN)/mypy
 
 bench: install
-	$(BIN)/python -m pip install -q --no-deps -c constraints.txt textbrewer
+	$(BIN)/python -m pip install -q --no-deps -c constraints.txt nlpaug textbrewer
 	for file in bench/*.py; do $(BIN)/python $$file || exit 1; done
 
 docs: install

@@ -83,13 +83,15 @@ def test_every_relative_link_leads_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(target), f"{name_of(page)} links to {link}, which has no such heading"
 
 
-@pytest.mark.parametrize("kind", ["methods", "students"])
-def test_every_method_and_student_has_a_page_and_every_page_a_thing(kind: plugins.Kind) -> None:
+@pytest.mark.parametrize("kind", ["methods", "students", "data"])
+def test_every_method_student_and_data_maker_has_a_page_and_every_page_a_thing(kind: plugins.Kind) -> None:
     built_in = {file.stem for file in (plugins.BUILT_IN / kind).glob("[!_]*.py")}
     assert {page.stem for page in (ROOT / "docs" / kind).glob("*.md")} == built_in
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name in ("methods", "students")], ids=name_of)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.parent.name in ("methods", "students", "data")], ids=name_of
+)
 def test_every_page_of_a_thing_names_its_fields_with_their_defaults(page: Path) -> None:
     kind: Any = page.parent.name
     text = page.read_text(encoding="utf-8")

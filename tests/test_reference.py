@@ -12,14 +12,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from potstill import layers, losses, metrics
+from potstill.examples import key_of
 from potstill.methods.patient import Patient
 from potstill.methods.soft_targets import SoftTargets
 from potstill.signals import Batch, Signals, Term, View
+from potstill.tagged import TaggedTexts
+from potstill.word_changes import Changed, Corpus, Rules, seeds_of
 
 FOLDER = Path(os.environ.get("POTSTILL_REFERENCE", Path(__file__).parents[1] / "../shared/reference/dev"))
 Case = dict[str, Any]
@@ -203,7 +207,76 @@ def check_entities(case: Case) -> None:
         close(strict[name], case["expected"]["strict"][name])
 
 
+def check_augmentation(case: Case) -> None:
+    """500 copies of each sentence, duplicates kept; what cannot be seen in them is found by other rules with the same draws."""
+    inputs, expected = (
+        [[one.rpartition("/")[::2] for one in row] for row in case["inputs"]["tagged_sentences"]],
+        case["expected"],
+    )
+    p_mask, p_pos, p_ng = (case["settings"][name] for name in ("p_mask", "p_pos", "p_ng"))
+    words, tags = (sorted({one[part] for row in inputs for one in row}) for part in (0, 1))
+    sizes = np.array([len(row) for row in inputs])
+    offsets = np.repeat(np.concatenate([[0], np.cumsum(sizes)]), 2)[1:]  # the pairs are empty
+    pieces = np.array([2 * words.index(word) + (place > 0) for row in inputs for place, (word, _) in enumerate(row)])
+    numbers = np.array([tags.index(tag) for row in inputs for _, tag in row])
+    corpus = Corpus(TaggedTexts(pieces, numbers, offsets, words, tags))
+    places = [str(place) for place in range(len(pieces))]  # a corpus in which each word occurs once
+    numbered = Corpus(TaggedTexts(2 * np.arange(len(pieces)), numbers, offsets, places, tags))
+    copies = case["settings"]["outputs_per_sentence"]
+    rows = np.repeat(np.arange(len(inputs)), copies)
+    keys = np.array([key_of(" ".join(word for word, _ in row), None) for row in inputs])[rows]
+    seeds = seeds_of(0, keys, np.tile(np.arange(copies), len(inputs)), 0)
+
+    def changed(mask: float, pos: float, ngram: float, of: Corpus = corpus, longest: int = 5) -> Changed:
+        return of.changed(2 * rows, seeds, Rules(mask, pos, ngram, longest, "keep"))
+
+    def within(found: float, told: dict[str, float]) -> None:
+        assert abs(found - told["expected"]) <= told["tolerance_5_sigma"], (found, told)
+
+    plain, before = changed(0, 0, 0), changed(p_mask, p_pos, 0)
+    masked = before.pieces >> 1 == len(words)
+    ruled = (changed(p_mask + p_pos, 0, 0).pieces >> 1 == len(words)) & ~masked
+    same = before.pieces == plain.pieces
+    stated = expected["before_n_gram_sampling_fraction_of_words"]
+    assert len(masked) == stated["masked"]["trials"]
+    for name, found in {
+        "masked": masked,
+        "pos_rule_applied": ruled,
+        "neither_rule": ~masked & ~ruled,
+        "pos_rule_gave_the_same_word": ruled & same,
+        "visibly_replaced": ~masked & ~same,
+        "visibly_unchanged": same,
+    }.items():
+        within(found.mean(), stated[name])
+    assert not (~masked & ~same & ~ruled).any()
+    within(1 - before.altered.mean(), expected["identical_to_original_before_n_gram_sampling"])
+    their_tags = np.concatenate([numbers[offsets[2 * row] : offsets[2 * row + 1]] for row in rows])
+    for tag, each in expected["replacement_words_within_tag"].items():
+        drawn = before.pieces[ruled & (their_tags == tags.index(tag))] >> 1
+        assert {words[one] for one in np.unique(drawn)} <= each.keys()
+        for word, told in each.items():
+            within((drawn == words.index(word)).mean(), told)
+
+    after = changed(p_mask, p_pos, p_ng)
+    within((after.pieces >> 1 == len(words)).mean(), expected["mask_fraction_of_output_words_after_n_gram_sampling"])
+    sampled = changed(0, 0, p_ng, longest=1).sizes == 1  # every sentence is longer
+    within(sampled.mean(), expected["n_gram_sampled_fraction_of_outputs"])
+    told = expected["after_n_gram_sampling"]["cap"]
+    for size, each in told["output_length"].items():
+        within((after.sizes == int(size)).mean(), each)
+    assert set(np.unique(after.sizes)) <= set(map(int, told["output_length"]))
+    assert abs(after.sizes.mean() - told["mean_output_length"]) <= told["mean_output_length_tolerance_5_sigma"]
+    kept = changed(0, 0, p_ng, numbered)
+    assert np.array_equal(kept.sizes, after.sizes)
+    ends = np.cumsum(kept.sizes)
+    first, last = kept.pieces[ends - kept.sizes] >> 1, kept.pieces[ends - 1] >> 1
+    assert np.array_equal(last - first + 1, kept.sizes)  # a run of words
+    within((last == offsets[2 * rows + 1] - 1)[sampled].mean(), told["n_gram_contains_last_word"])
+    within((first == offsets[2 * rows])[sampled].mean(), told["n_gram_contains_first_word"])
+
+
 CHECKS: dict[str, dict[str | None, Callable[[Case], None]]] = {
+    "augmentation": {None: check_augmentation},
     "hinton": {None: check_hinton},
     "pkd": {"soft_and_hard": check_soft_and_hard, "patience": check_patience, "layer_map": check_layer_map},
     "glue_metrics": {

@@ -66,11 +66,16 @@ def place_keys(keys: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def _part_keys(keys: np.ndarray, parts: np.ndarray, salt: int) -> np.ndarray:
-    """The key itself for part 0, else a mix of both (the finisher of SplitMix64)."""
-    mixed = keys.astype(np.uint64) + parts.astype(np.uint64) * np.uint64(salt)
+    """The key itself for part 0, else a mix of both."""
+    mixed = scrambled(keys.astype(np.uint64) + parts.astype(np.uint64) * np.uint64(salt))
+    return np.where(parts == 0, keys, mixed.astype(np.int64))
+
+
+def scrambled(numbers: np.ndarray) -> np.ndarray:
+    """uint64 to uint64, one to one, near ones far apart: the finisher of SplitMix64."""
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-    return np.where(parts == 0, keys, (mixed ^ (mixed >> np.uint64(31))).astype(np.int64))
+        numbers = (numbers ^ (numbers >> np.uint64(shift))) * np.uint64(factor)
+    return numbers ^ (numbers >> np.uint64(31))
 
 
 def view(task: Task, tokens: Tokens, rows: np.ndarray) -> View:

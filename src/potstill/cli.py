@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from potstill import __version__, options
+from potstill import __version__, data_commands, model_commands, options
 from potstill.console import print_differences, print_grid, print_list, print_plan, print_rows, print_table
 from potstill.errors import InputError, TrainingError
 from potstill.interrupts import Interrupted
@@ -46,6 +46,7 @@ def distill(
     train: options.Train = None,
     dev: options.Dev = None,
     test: options.Test = None,
+    unlabelled: options.Unlabelled = None,
     student: options.StudentShape = None,
     method: options.MethodName = None,
     out: options.Out = None,
@@ -54,6 +55,7 @@ def distill(
     pair: options.Pair = None,
     label: options.Label = None,
     labels: options.Labels = None,
+    label_map: options.LabelMap = None,
     choices: options.Choices = None,
     task: options.TaskOption = None,
     epochs: options.Epochs = None,
@@ -77,7 +79,7 @@ def distill(
     """
     flags = {
         **options.student_flags(teacher, start, student, method, no_baseline, force),
-        **options.data_flags(train, dev, test, text, pair, label, labels, choices, task),
+        **options.data_flags(train, dev, test, text, pair, label, labels, choices, task, unlabelled, label_map),
         **options.training_flags(epochs, batch, rate, length, seed, seeds, device, tracker),
     }
     _run(recipe, flags, set_, out, resume, overwrite, quiet)
@@ -97,6 +99,7 @@ def finetune(
     pair: options.Pair = None,
     label: options.Label = None,
     labels: options.Labels = None,
+    label_map: options.LabelMap = None,
     choices: options.Choices = None,
     task: options.TaskOption = None,
     epochs: options.Epochs = None,
@@ -122,7 +125,7 @@ def finetune(
     flags = {
         "stage.0.method": ("finetune", "hard_labels"),
         "grid": ("--rate", {"optimizer.rate": rates} if len(rates) > 1 else None),
-        **options.data_flags(train, dev, test, text, pair, label, labels, choices, task),
+        **options.data_flags(train, dev, test, text, pair, label, labels, choices, task, None, label_map),
         **options.training_flags(
             epochs, batch, rates[0] if len(rates) == 1 else None, length, seed, seeds, device, tracker
         ),
@@ -137,6 +140,7 @@ def plan(
     train: options.Train = None,
     dev: options.Dev = None,
     test: options.Test = None,
+    unlabelled: options.Unlabelled = None,
     student: options.StudentShape = None,
     method: options.MethodName = None,
     out: options.Out = None,
@@ -145,6 +149,7 @@ def plan(
     pair: options.Pair = None,
     label: options.Label = None,
     labels: options.Labels = None,
+    label_map: options.LabelMap = None,
     choices: options.Choices = None,
     task: options.TaskOption = None,
     epochs: options.Epochs = None,
@@ -172,7 +177,7 @@ def plan(
     """
     flags = {
         **options.student_flags(teacher, start, student, method, no_baseline, force),
-        **options.data_flags(train, dev, test, text, pair, label, labels, choices, task),
+        **options.data_flags(train, dev, test, text, pair, label, labels, choices, task, unlabelled, label_map),
         **options.training_flags(epochs, batch, rate, length, seed, seeds, device, tracker),
     }
     from potstill.recipe import resolve
@@ -189,77 +194,8 @@ def plan(
         print_plan(found)
 
 
-@app.command()
-def predict(
-    model: Annotated[str, typer.Argument(help="A student's folder, or any model's of a task that is known here.")],
-    file: Annotated[
-        str | None,
-        typer.Argument(help="Rows to answer; without it, a text or a JSON object per line of standard input."),
-    ] = None,
-    text: options.Text = None,
-    pair: options.Pair = None,
-    length: options.Length = None,
-) -> None:
-    """Answer each row, as JSON lines on standard output.
-
-    echo "a stirring , funny film" | potstill predict runs/x/student
-    """
-    from potstill.predict import asked_in
-    from potstill.predict import predict as answers
-
-    lines = (line.decode("utf-8", "replace").rstrip("\r\n") for line in sys.stdin.buffer)
-    for one in answers(model, asked_in(model, file, text, pair) if file else lines, length):
-        print(json.dumps(one, ensure_ascii=False), flush=file is None)
-
-
-@app.command()
-def measure(
-    models: Annotated[
-        list[str],
-        typer.Argument(help="Folders of models; the first is what the others are compared with.", metavar="MODEL…"),
-    ],
-    data: Annotated[str, typer.Option(help="Labelled rows.")],
-    text: options.Text = None,
-    pair: options.Pair = None,
-    label: options.Label = None,
-    labels: options.Labels = None,
-    choices: options.Choices = None,
-    length: options.Length = None,
-    as_json: options.AsJson = False,
-) -> None:
-    """Score models on one file, with size and speed, in one run.
-
-    potstill measure runs/x/student ../teacher --data test.csv
-    """
-    from potstill.predict import measure_models
-    from potstill.rows import Columns
-
-    columns = Columns(text, pair, options.columns_of(label), choices=options.columns_of(choices))
-    found = measure_models(models, data, columns, labels.split(",") if labels else None, length or 128)
-    if as_json:
-        print(json.dumps(found, indent=1, ensure_ascii=False))
-    else:
-        print_table(found)
-
-
-@app.command()
-def export(
-    model: Annotated[str, typer.Argument(help="A student's folder.")],
-    to: Annotated[str, typer.Option(help="onnx or int8 (`potstill list exports`).")],
-    out: Annotated[str | None, typer.Option(help="The new folder. Default: MODEL-onnx, MODEL-int8.")] = None,
-    data: Annotated[
-        str | None, typer.Option(help="Rows to compare it with PyTorch on; random ones without it.")
-    ] = None,
-    text: options.Text = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export.")] = False,
-) -> None:
-    """Write a student in another form, compared with PyTorch at once; `predict` and `measure` read it.
-
-    potstill export runs/x/student --to int8 --data test.csv
-    """
-    from potstill.exported import export_student
-
-    print(export_student(model, to, out, data, text, overwrite))
+for command in (model_commands.predict, model_commands.measure, model_commands.export, data_commands.augment):
+    app.command()(command)
 
 
 @app.command()

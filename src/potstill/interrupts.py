@@ -19,6 +19,9 @@ class Interrupted(Exception):
         super().__init__(signal.Signals(number).name)
         self.code = 128 + number
 
+    def __reduce__(self) -> tuple[type[Interrupted], tuple[int]]:
+        return Interrupted, (self.code - 128,)  # to be told to other ranks
+
 
 def asked() -> int | None:
     """The signal that asked this process to end, or None."""

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from potstill.signals import Batch, Term
+from potstill.signals import Batch, Outcome, Term
 
 
 def soft_targets(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
@@ -107,6 +107,18 @@ def soft(student: Tensor, teacher: Tensor, batch: Batch, temperature: float) -> 
     else:
         each = squared_distance(student, teacher)
     return taught(each, batch)
+
+
+def chosen_by_the_teacher(student: Tensor, teacher: Tensor, outcome: Outcome) -> Tensor:
+    """Loss against what the teacher would say: its most probable class, its yes or no for each, or its value.
+
+    (predictions, classes) twice -> (predictions,): cross-entropy, its yes/no form summed over classes, or squared error.
+    """
+    if outcome in ("class", "span"):
+        return F.cross_entropy(student, teacher.argmax(-1), reduction="none")
+    if outcome == "classes":
+        return F.binary_cross_entropy_with_logits(student, (teacher > 0).to(student.dtype), reduction="none").sum(-1)
+    return squared_distance(student, teacher)
 
 
 def taught(each: Tensor, batch: Batch) -> Term:

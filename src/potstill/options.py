@@ -33,11 +33,17 @@ Train = Annotated[
 ]
 Dev = Annotated[str | None, typer.Option(help="Rows to choose by. Without it a tenth of train is held out.")]
 Test = Annotated[list[str] | None, typer.Option(help="Rows to report on; several as --test m=FILE --test mm=FILE.")]
+Unlabelled = Annotated[
+    str | None, typer.Option(help="More texts that the teacher alone teaches: a text per line (.txt), or a table.")
+]
 Out = Annotated[str | None, typer.Option(help="The run's folder; the student lies in OUT/student. Default: runs/NAME.")]
 Text = Annotated[str | None, typer.Option(help="Column of the text, where its name is not a usual one.")]
 Pair = Annotated[str | None, typer.Option(help="Column of the second text.")]
 Label = Annotated[str | None, typer.Option(help="Column of the label; several 0/1 columns as A,B,C.")]
 Labels = Annotated[str | None, typer.Option(help="Names of the classes in the order of the model's outputs, as A,B.")]
+LabelMap = Annotated[
+    str | None, typer.Option(help="Which class a label of the rows is, as LABEL=CLASS,LABEL=CLASS.", metavar="A=B,…")
+]
 Choices = Annotated[
     str | None, typer.Option(help="Column of the candidates of multiple choice; one column for each as A,B,C.")
 ]
@@ -83,6 +89,8 @@ def data_flags(
     labels: str | None,
     choices: str | None,
     task: str | None,
+    unlabelled: str | None = None,
+    label_map: str | None = None,
 ) -> dict[str, tuple[str, Any]]:
     return {
         "data.0.train": ("--train", train),
@@ -94,6 +102,8 @@ def data_flags(
         "data.0.labels": ("--labels", [name.strip() for name in labels.split(",")] if labels else None),
         "data.0.choices": ("--choices", _listed(columns_of(choices))),
         "data.0.task": ("--task", task),
+        "data.0.unlabelled": ("--unlabelled", unlabelled),
+        "data.0.label_map": ("--label-map", map_of(label_map) if label_map else None),
     }
 
 
@@ -151,6 +161,15 @@ def tests_of(given: list[str]) -> dict[str, str]:
             raise InputError(f"two test sets are named '{name}'; write --test NAME=FILE with a name for each")
         named[name] = path
     return named
+
+
+def map_of(given: str) -> dict[str, str]:
+    """positive=1,negative=0"""
+    pairs = [one.partition("=") for one in given.split(",")]
+    for ours, equals, theirs in pairs:
+        if not equals or not ours.strip() or not theirs.strip():
+            raise InputError(f"--label-map {given}: is no list of names; write --label-map positive=1,negative=0")
+    return {ours.strip(): theirs.strip() for ours, _, theirs in pairs}
 
 
 def number(text: str, flag: str) -> float:

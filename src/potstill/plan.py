@@ -111,7 +111,7 @@ def plan(
             for cell in several:
                 if (key := cost_key(cell)) not in known:
                     show.say(f"timing a few batches: {name}")
-                    known[key] = costs_of(cell, data, accelerator, Path(place) / str(len(known)))
+                    known[key] = costs_of(cell, data, accelerator, Path(place) / str(len(known)), show)
                     remember_rows(asked, known[key])
                 for number, cost in enumerate(known[key]):
                     title = name if len(cell.stage) == 1 else f"{name}, stage {number}"

@@ -29,6 +29,7 @@ from potstill.tasks.matching import FORMS
 from potstill.teacher import Teacher, fingerprint
 from potstill.tokens import fingerprint as tokenizer_fingerprint
 from potstill.tokens import tokenise
+from potstill.unlabelled import with_unlabelled
 
 Say = Callable[[str], None]
 MOST_LABELS = 10_000
@@ -60,7 +61,14 @@ class DataSet:
             tokenizer
         ):
             theirs = tokenise(self.task, examples, self.taught_by.tokenizer, self.length)
-        return Source(self.task, examples, ours, theirs, self.answered.get(split), self.class_weights)
+        return Source(self.task, examples, ours, theirs, self._answered(examples, split), self.class_weights)
+
+    def _answered(self, examples: Examples, split: str) -> np.ndarray | None:
+        """(rows of the examples' folder,) bool. A data maker's rows lie in another one than those of the file."""
+        known = self.answered.get(split)
+        if known is None or split != "train" or examples.folder == self.train.folder:
+            return known
+        return np.isin(examples.keys, self.train.keys[known])
 
     def reading(self, examples: Examples, tokenizer: PreTrainedTokenizerBase) -> Source:
         """The same without the teacher: for scoring and timing."""
@@ -109,7 +117,9 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, show: Display) ->
     head = taught_by.model.config if taught_by else None
     found = labels_of(train)
     named = data.labels or (list(train.answer_labels) if train.answer_labels and not taught_by else None)
-    task, matched = make_task(data.task, head, found, named, train.source, train.form, train.choices)
+    task, matched = make_task(
+        data.task, head, found, named, train.source, train.form, train.choices, label_map=data.label_map
+    )
     if taught_by and train.has_answers:
         say(f"{train.source}: the answers in its rows are not used, since a teacher model is given")
     if found or taught_by:
@@ -122,6 +132,13 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, show: Display) ->
         rows, held = _split(rows)
         say(f"no dev file: a tenth of {train.source} is held out as dev ({len(held)} rows); give your own with --dev")
     tested = dict(zip(tests, others, strict=True))
+    if data.unlabelled:
+        if taught_by is None:
+            raise InputError(
+                f"{data.unlabelled}: only a teacher can teach texts without labels; give its model with --teacher, or leave --unlabelled away"
+            )
+        add = partial(with_unlabelled, rows, data.unlabelled, train, task, [held, *tested.values()], say)
+        rows = ranks.the_first_before_others(add)
     for name, examples in {"train": rows, "dev": held, **tested}.items():
         _say_unlabelled(examples, name, say)
     begun_from = begin_from(_start(recipe), task) if recipe.start or not taught_by else None

@@ -42,6 +42,7 @@ Makers = Annotated[list[dict[str, Any]], BeforeValidator(partial(short_forms.com
 Builders = Annotated[list[dict[str, Any]], BeforeValidator(partial(short_forms.complete, "students"))]
 Method = Annotated[dict[str, Any], BeforeValidator(short_forms.complete_method)]
 Tests = Annotated[dict[FileName, str], BeforeValidator(short_forms.tests)]
+LabelMap = Annotated[dict[str, str], BeforeValidator(short_forms.label_map)]
 
 
 class Values(BaseModel):
@@ -62,6 +63,7 @@ class Data(Values):
     train: str
     dev: str | None = None  # None: a tenth of train
     test: Tests = {}  # name -> file; a plain text is {"test": file}
+    unlabelled: str | None = None  # more texts, which the teacher alone teaches
     text: str | None = None  # columns; None: found by their usual names
     pair: str | None = None
     label: str | list[str] | None = None
@@ -69,6 +71,7 @@ class Data(Values):
     choices: str | list[str] | None = None  # column of the candidates, or one column for each
     task: Literal["classify", "multilabel", "regress", "tag", "answer", "choose"] | None = None  # None: from the rows
     labels: list[str] | None = None  # names in the order of the classes
+    label_map: LabelMap = {}  # label in the rows -> class of the teacher
     class_weights: Literal["balanced"] | list[Above] | None = None
     teacher: str | None = None  # None: the recipe's
 
@@ -305,7 +308,7 @@ def _full(tree: dict[str, Any], path: str) -> list[str]:
     if path.startswith("grid."):
         return path.split(".", 1)
     parent, _, name = path.rpartition(".")
-    if re.fullmatch(r"data\.\d+\.test", ways.get(parent, "")):
+    if re.fullmatch(r"data\.\d+\.(test|label_map)", ways.get(parent, "")):
         return [*ways[parent].split("."), name]
     if path not in ways:
         several = f"; there are {len(tree['stage'])} stages: write stage.0.{path}" if f"stage.0.{path}" in ways else ""
@@ -372,7 +375,7 @@ def _explained(kind: str, location: tuple[int | str, ...], given: Any, message: 
             field = model.model_fields[part]
             words = plugins.in_words(field.annotation) + plugins.limits_in_words(field.metadata)
             model = {"data": Data, "stage": Stage, "optimizer": Optimizer}.get(part, model)
-            if part in ("test", "grid"):  # whose keys are the user's
+            if part in ("test", "grid", "label_map"):  # whose keys are the user's
                 path += [str(key) for key in location[i + 1 : i + 2]]
                 break
     where = ".".join(path)

@@ -290,7 +290,8 @@ def make_baseline(
             "teacher": None,
             "start": None,
             "data": [
-                one.model_copy(update={"train": "", "dev": None, "test": {}, "teacher": None}) for one in plain.data
+                one.model_copy(update={"train": "", "unlabelled": None, "dev": None, "test": {}, "teacher": None})
+                for one in plain.data
             ],
         }
     )

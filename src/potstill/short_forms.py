@@ -48,6 +48,13 @@ def tests(value: Any) -> Any:
     return {"test": value} if isinstance(value, str) else value
 
 
+def label_map(value: Any) -> Any:
+    """TOML's { positive = 1 } is a name as well."""
+    if not isinstance(value, dict):
+        return value
+    return {name: str(one) if type(one) is int else one for name, one in value.items()}
+
+
 def method(value: Any) -> dict[str, Any]:
     return {"name": value} if isinstance(value, str) else {"name": PLAIN_METHOD, **table("method", value)}
 

@@ -18,6 +18,7 @@ from potstill.measure import SCORED_AT_ONCE
 from potstill.memory import Memory
 from potstill.operations import forward, training_step
 from potstill.prepare import DataSet
+from potstill.progress import Display
 from potstill.recipe import Recipe
 from potstill.shapes import Piece, Shapes, epoch_pieces, read_pieces, shapes_of
 from potstill.signals import Wants
@@ -97,13 +98,15 @@ def tokens_of(source: Source) -> int:
     return int(sizes_of(source).sum())
 
 
-def costs_of(recipe: Recipe, data: list[DataSet], accelerator: Accelerator, folder: Path) -> list[StageCost]:
+def costs_of(
+    recipe: Recipe, data: list[DataSet], accelerator: Accelerator, folder: Path, show: Display | None = None
+) -> list[StageCost]:
     """Stage by stage, with the student as each one finds it. `folder` is for what the teacher says of the timed rows."""
     models, tokenizer = build(recipe, data)
     found = []
     for number, stage in enumerate(recipe.stage):
         models, tokenizer = reshape(stage, recipe, models, tokenizer, data)
-        training, asks = make_training(recipe, stage, number, models, tokenizer, data, folder, accelerator)
+        training, asks = make_training(recipe, stage, number, models, tokenizer, data, folder, accelerator, show)
         found.append(_cost(training, asks, data, tokenizer, folder / str(number)))
     return found
 

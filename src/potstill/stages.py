@@ -88,7 +88,7 @@ def train_stage(
     start_at: Path | None,
 ) -> float:
     """Train the models in place by one stage; returns the score on dev of the weights that were kept."""
-    training, asks = make_training(recipe, stage, number, models, tokenizer, data, folder, accelerator)
+    training, asks = make_training(recipe, stage, number, models, tokenizer, data, folder, accelerator, show)
     for one, source, asked in zip(data, training.sources, asks, strict=True):
         with show.bar(f"asking the teacher ({one.name})", len(source.examples)) as bar:
             one.teacher.remember(source, asked, bar.advance)
@@ -109,6 +109,7 @@ def make_training(
     data: list[DataSet],
     folder: Path,
     accelerator: Accelerator,
+    show: Display | None = None,
 ) -> tuple[Training, list[Wants]]:
     """All that a stage's training follows from, refused where it does not fit; and what each teacher must be asked before."""
     method = short_forms.made("methods", stage.method)
@@ -117,7 +118,7 @@ def make_training(
         for model, one in zip(models, data, strict=True)
     ]
     sources = [
-        one.source(made(stage, one, asked, recipe.seed), tokenizer, "train")
+        one.source(made(stage, one, asked, recipe.seed, show), tokenizer, "train")
         for one, asked in zip(data, asks, strict=True)
     ]
     for one, source, asked in zip(data, sources, asks, strict=True):
@@ -204,11 +205,12 @@ def chosen_checkpoint(folder: Path, number: int, start_at: Path | None) -> Check
     return checkpoints.newest(mine)
 
 
-def made(stage: Stage, data: DataSet, asked: Wants, seed: int) -> Examples:
+def made(stage: Stage, data: DataSet, asked: Wants, seed: int, show: Display | None = None) -> Examples:
     """The stage's examples. Where the teacher is not asked, only labelled rows can teach."""
     examples = data.train
     for fields in stage.data:
-        examples = short_forms.made("data", fields).make(examples, Context(seed))
+        make = short_forms.made("data", fields).make
+        examples = ranks.the_first_before_others(partial(make, examples, Context(seed, data.task, show)))
     if asked == Wants():
         examples = examples.scored
     if not len(examples):

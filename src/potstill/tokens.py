@@ -28,6 +28,7 @@ ARRAYS: dict[str, tuple[Any, int]] = {  # type and width
     "characters": (np.int32, 2),
 }
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+MASK = "[MASK]"  # a hidden word in a text, whatever tokenizer reads it
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,12 @@ def tokenise(
         if (folder / f"{name}.bin").exists()
     }
     return _tokens(arrays, json.loads((folder / "meta.json").read_text())["shortened"], tokenizer)
+
+
+def with_own_mask(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """The texts with the mask as this tokenizer writes it, <mask> for RoBERTa: teacher and student may differ in it."""
+    own = tokenizer.mask_token
+    return list(texts) if own in (None, MASK) else [text.replace(MASK, own) for text in texts]
 
 
 def in_memory(

@@ -1,15 +1,21 @@
 from __future__ import annotations
 
+import shutil
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
+from processes import run_to_the_end, same_student, started, steps_told, wait_until
+from test_run import patient
 from world import World, make_world, stopped_and_resumed
 
 from potstill.batches import Source, mix
 from potstill.data import Context
+from potstill.data.augmented import Augmented
 from potstill.examples import Examples
 from potstill.methods.soft_targets import SoftTargets
 from potstill.signals import Batch, Signals, Term, Wants
@@ -50,3 +56,51 @@ def test_03_random_rows_and_dynamic_masks_are_the_same_after_a_resume(
     difference, changed = stopped_and_resumed(make_world, tmp_path, Masked(SoftTargets()), STOPS, drawn)
     assert difference == 0 and changed
     figure(3, f"difference {difference:g}, {len(STOPS)} of {len(STOPS)}")
+
+
+def test_03_augmented_copies_are_the_same_after_a_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, figure: Callable[..., None]
+) -> None:
+    """Also where the copies are lost with the cache and made again."""
+    caches = iter(range(99))
+
+    def drawn(world: World) -> Source:
+        monkeypatch.setenv("POTSTILL_CACHE", str(tmp_path / f"cache{next(caches)}"))
+        maker = Augmented(copies=2, tagger="taggers:by_length")
+        made = maker.make(world.examples, Context(0, world.task))
+        assert len(made) > 2 * len(world.examples)
+        return world.source(made)
+
+    difference, changed = stopped_and_resumed(
+        make_world, tmp_path, Masked(SoftTargets()), STOPS, drawn, epochs=1.0, batch=12
+    )
+    assert difference == 0 and changed
+    figure(3, f"difference {difference:g}, {len(STOPS)} of {len(STOPS)}")
+
+
+@pytest.mark.slow
+def test_03_a_killed_run_on_augmented_copies_ends_in_the_same_bits(
+    home: Path, tmp_path: Path, figure: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed while copies are made, while the student learns from them, and with the cache lost."""
+    words = [*patient(home), "--epochs", "1", "--set", "save_every=5", "--set", "batch=32", "--length", "32"]
+    words += ["--set", "stage.data=augmented:8", "--set", "timing=none", "--out"]
+    monkeypatch.setenv("POTSTILL_CACHE", str(tmp_path / "whole-cache"))
+    run_to_the_end(*words, tmp_path / "whole")
+    cache, run = tmp_path / "cache", tmp_path / "run"
+    monkeypatch.setenv("POTSTILL_CACHE", str(cache))
+    stops = [
+        lambda: any(cache.rglob(".tmp-*/pieces.bin")),
+        lambda: steps_told(run) >= 10,
+        lambda: steps_told(run) >= 25,
+    ]
+    for stop in stops:
+        with started(*words, run) as running:
+            wait_until(stop, running)
+            running.send_signal(signal.SIGKILL)
+            running.communicate()
+    assert steps_told(run) < steps_told(tmp_path / "whole")
+    shutil.rmtree(cache)
+    run_to_the_end(*words, run)
+    assert same_student(run, tmp_path / "whole")
+    figure(3, "difference 0, 4 of 4")

@@ -112,6 +112,19 @@ def test_12_two_ranks_make_the_student_of_one_process(
     figure(12, "weights differ by {:.0e} at most", difference(tmp_path / "one", tmp_path / "two"))
 
 
+@pytest.mark.slow
+def test_12_two_ranks_learn_from_the_copies_of_one_process(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Made by the first, in a cache of their own, and read by the other."""
+    words = [*distilled(home), "--set", "dropout=0.1", "--set", "stage.data=augmented:3", "--out"]
+    for name, launcher in (("one", None), ("two", "torchrun")):
+        monkeypatch.setenv("POTSTILL_CACHE", str(tmp_path / f"cache-{name}"))
+        ran(launcher, *words, tmp_path / name)
+    assert len(steps(tmp_path / "two")) == len(steps(tmp_path / "one")) > 24
+    assert difference(tmp_path / "one", tmp_path / "two") <= 1e-5
+
+
 def test_12_memory_built_by_two_ranks_is_that_of_one_process(
     home: Path, tmp_path: Path, figure: Callable[..., None]
 ) -> None:

@@ -35,7 +35,7 @@ PROMISES = [
     Promise(
         3,
         "So does one with random rows and masks",
-        "the same with rows drawn at random and masks drawn in every micro-batch",
+        "the same with rows drawn at random, masks drawn in every micro-batch, and augmented copies, which are made again",
         "HF Trainer 0 of 4",
     ),
     Promise(

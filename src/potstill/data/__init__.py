@@ -6,7 +6,14 @@ wants as `data = [{ make = "sample", rows = 640 }]`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from potstill.progress import Display
+    from potstill.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -14,3 +21,14 @@ class Context:
     """What a data maker may look at beside the examples."""
 
     seed: int
+    task: Task | None = None
+    show: Display | None = None  # None: nothing is shown
+
+    @contextmanager
+    def bar(self, label: str, total: int) -> Iterator[Callable[[int], None]]:
+        """A progress bar for the body, which tells it how many more rows are done."""
+        if self.show is None:
+            yield lambda count: None
+        else:
+            with self.show.bar(label, total) as bar:
+                yield bar.advance

@@ -18,7 +18,7 @@ from potstill.examples import Examples
 from potstill.rows import Form, Label
 from potstill.signals import Outcome
 from potstill.significance import Score
-from potstill.tokens import Encoded, Tokens
+from potstill.tokens import Encoded, Tokens, with_own_mask
 
 TaskName = Literal["classify", "multilabel", "regress", "tag", "answer", "choose"]
 Problem = Literal["single_label_classification", "multi_label_classification", "regression"]
@@ -111,7 +111,8 @@ class Task:
     ) -> Encoded:
         """Rows as sequences of at most `length` tokens."""
         firsts, seconds = zip(*texts, strict=True)
-        made = encoded(tokenizer, list(firsts), None if seconds[0] is None else list(seconds), length)
+        pairs = None if seconds[0] is None else with_own_mask(seconds, tokenizer)
+        made = encoded(tokenizer, with_own_mask(firsts, tokenizer), pairs, length)
         shortened = sum(bool(one.overflowing) for one in made.encodings or ())
         return Encoded(made["input_ids"], made["token_type_ids"], shortened)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import string
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,11 +37,14 @@ def make_task(
     source: str,
     form: Form = "text",
     choices: int = 0,
+    *,
+    label_map: Mapping[str, str] | None = None,
 ) -> tuple[Task, str]:
     """The task, and one sentence that says how labels were matched to classes.
 
     Where a model has a head (`model_config`), its `id2label` rules: names match by name, integers by index. Where none
-    has (fine-tuning), the labels found in the training rows are the classes. `labels` overrides both.
+    has (fine-tuning), the labels found in the training rows are the classes. `labels` overrides both. `label_map` says
+    of some labels in the rows which class they are, by its name or number.
     """
     found = list(found)
     kind = next((KINDS[one] for one in KINDS if KINDS[one].form == form), Task)
@@ -50,6 +53,8 @@ def make_task(
         raise InputError(
             f"{source}: the rows are {WHAT[form]}, but the model is made for {fits}; give a model of this task, or {fits}"
         )
+    if label_map and kind in (Answering, Choosing):
+        raise InputError(f"label_map is for classes, but the rows are {WHAT[form]}; leave it out here")
     if kind is Answering:
         return Answering("span", ("start", "end")), "answers are looked for in the context"
     if kind is Choosing:
@@ -60,30 +65,56 @@ def make_task(
         return Choosing("class", letters, numbers), f"one of {choices} candidates is chosen"
     outcome = "class" if kind is Tagging else OUTCOMES[name] if name else _outcome(model_config, found)
     if outcome == "value":
+        if label_map:
+            raise InputError("label_map is for classes, but numbers are predicted; leave it out here")
         return Task("value", ("value",)), "numbers are predicted"
     each = {str(one) for label in found for one in (label if isinstance(label, tuple) else (label,))}
-    seen = sorted({as_written(label) for label in each}, key=_numerically)
+    written = {as_written(label) for label in each}
+    mapped = {as_written(ours).lower(): as_written(theirs) for ours, theirs in (label_map or {}).items()}
+    _refuse_unknown(mapped, written, source)
+    seen = sorted({label for label in written if label.lower() not in mapped}, key=_numerically)
     if model_config is not None:
         given = tuple(str(model_config.id2label[i]) for i in range(model_config.num_labels))
         names = _checked(labels, given) if labels else given
     else:
-        names = tuple(labels) if labels else tuple(seen)
+        names = tuple(labels) if labels else tuple(sorted({*seen, *mapped.values()}, key=_numerically))
         if len(names) < 2:
             raise InputError(
                 f"{source}: the labels are {list(names)}; at least two different ones are needed to learn from"
             )
     numbers = {label.lower(): number for number, label in enumerate(names)}
+    same = {ours: _class_number(theirs, names) for ours, theirs in mapped.items()}
+    shown = "".join(f"; {ours} is {names[number]}" for ours, number in same.items())
     by_index = [label for label in seen if label.lower() not in numbers]
     if by_index and all(label.isdigit() and int(label) < len(names) for label in seen):
         numbers |= {str(number): number for number in range(len(names))}
-        shown = ", ".join(f"{number} = {label}" for number, label in enumerate(names))
-        return kind(outcome, names, numbers), f"labels matched by number: {shown}"
+        each_number = ", ".join(f"{number} = {label}" for number, label in enumerate(names))
+        return kind(outcome, names, numbers | same), f"labels matched by number: {each_number}{shown}"
     if by_index and is_placeholder(names):
         raise InputError(
             f"{source}: the labels {by_index[:5]} are names, but the teacher's classes have none; write them in the order of its "
             f"outputs, as in --labels {','.join(seen[: len(names)])}"
         )
-    return kind(outcome, names, numbers), f"labels matched by name: {', '.join(names[:12])}"
+    return kind(outcome, names, numbers | same), f"labels matched by name: {', '.join(names[:12])}{shown}"
+
+
+def _refuse_unknown(mapped: Mapping[str, str], written: set[str], source: str) -> None:
+    known = {label.lower() for label in written}
+    for label in mapped:
+        if known and label not in known:
+            raise InputError(
+                f"label_map: '{label}' is no label of {source}; write one of {', '.join(sorted(written)[:20])}"
+            )
+
+
+def _class_number(name: str, names: tuple[str, ...]) -> int:
+    """A class by its name or, where no name is like it, its number."""
+    lower = [one.lower() for one in names]
+    if name.lower() in lower:
+        return lower.index(name.lower())
+    if name.isdigit() and int(name) < len(names):
+        return int(name)
+    raise InputError(f"label_map: there is no class '{name}'; write one of {', '.join(names[:20])}, or its number")
 
 
 def kind_of(config: Any) -> type[Task]:

@@ -1,0 +1,82 @@
+"""Commands on a finished model. Each is a thin coat over a function; torch is imported only where it is used."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from potstill import options
+from potstill.console import print_table
+
+
+def predict(
+    model: Annotated[str, typer.Argument(help="A student's folder, or any model's of a task that is known here.")],
+    file: Annotated[
+        str | None,
+        typer.Argument(help="Rows to answer; without it, a text or a JSON object per line of standard input."),
+    ] = None,
+    text: options.Text = None,
+    pair: options.Pair = None,
+    length: options.Length = None,
+) -> None:
+    """Answer each row, as JSON lines on standard output.
+
+    echo "a stirring , funny film" | potstill predict runs/x/student
+    """
+    from potstill.predict import asked_in
+    from potstill.predict import predict as answers
+
+    lines = (line.decode("utf-8", "replace").rstrip("\r\n") for line in sys.stdin.buffer)
+    for one in answers(model, asked_in(model, file, text, pair) if file else lines, length):
+        print(json.dumps(one, ensure_ascii=False), flush=file is None)
+
+
+def measure(
+    models: Annotated[
+        list[str],
+        typer.Argument(help="Folders of models; the first is what the others are compared with.", metavar="MODEL…"),
+    ],
+    data: Annotated[str, typer.Option(help="Labelled rows.")],
+    text: options.Text = None,
+    pair: options.Pair = None,
+    label: options.Label = None,
+    labels: options.Labels = None,
+    choices: options.Choices = None,
+    length: options.Length = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Score models on one file, with size and speed, in one run.
+
+    potstill measure runs/x/student ../teacher --data test.csv
+    """
+    from potstill.predict import measure_models
+    from potstill.rows import Columns
+
+    columns = Columns(text, pair, options.columns_of(label), choices=options.columns_of(choices))
+    found = measure_models(models, data, columns, labels.split(",") if labels else None, length or 128)
+    if as_json:
+        print(json.dumps(found, indent=1, ensure_ascii=False))
+    else:
+        print_table(found)
+
+
+def export(
+    model: Annotated[str, typer.Argument(help="A student's folder.")],
+    to: Annotated[str, typer.Option(help="onnx or int8 (`potstill list exports`).")],
+    out: Annotated[str | None, typer.Option(help="The new folder. Default: MODEL-onnx, MODEL-int8.")] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Rows to compare it with PyTorch on; random ones without it.")
+    ] = None,
+    text: options.Text = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export.")] = False,
+) -> None:
+    """Write a student in another form, compared with PyTorch at once; `predict` and `measure` read it.
+
+    potstill export runs/x/student --to int8 --data test.csv
+    """
+    from potstill.exported import export_student
+
+    print(export_student(model, to, out, data, text, overwrite))
