@@ -69,20 +69,23 @@ class Difference:
 
 
 def paired(ours: Sequence[Score], theirs: Sequence[Score], rows: int, seed: int = 0) -> Difference:
-    """Bootstrap over examples of the mean difference of two models' scores, of one run per seed on each side.
+    """The mean difference of two models' scores on the same rows, of one run per seed on each side."""
+    return contrast([(1.0, ours), (-1.0, theirs)], rows, seed)
+
+
+def contrast(sides: Sequence[tuple[float, Sequence[Score]]], rows: int, seed: int = 0) -> Difference:
+    """The sum of weight × mean score over seeds, such as (a − b) − (c − d), with an interval from a bootstrap over examples.
 
     Each draw takes rows with repetition, and seeds with repetition on each side: a difference is shown only where it holds
     for other rows and for other seeds. p is two-sided, from how often a draw lies on the other side of zero.
     """
     random = np.random.default_rng(seed)
-    everything = np.arange(rows)
-    mean = _mean(ours, everything) - _mean(theirs, everything)
+    mean = sum(weight * _mean(scores, np.arange(rows)) for weight, scores in sides)
     draws = np.empty(RESAMPLES)
     for number in range(RESAMPLES):
         drawn = random.integers(0, rows, rows)
-        left = [ours[one] for one in random.integers(0, len(ours), len(ours))]
-        right = [theirs[one] for one in random.integers(0, len(theirs), len(theirs))]
-        draws[number] = _mean(left, drawn) - _mean(right, drawn)
+        taken = [[scores[one] for one in random.integers(0, len(scores), len(scores))] for _, scores in sides]
+        draws[number] = sum(weight * _mean(some, drawn) for (weight, _), some in zip(sides, taken, strict=True))
     low, high = np.quantile(draws, [0.025, 0.975])
     across = min((draws <= 0).mean(), (draws >= 0).mean())
     p = min(1.0, max(2 * float(across), 1 / RESAMPLES))
