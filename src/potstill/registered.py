@@ -42,9 +42,7 @@ AFTER: dict[str, Callable[[Any], None]] = {
 class _Watching(MetaPathFinder):
     """Finds the two modules as Python would, and has our networks added once they have run."""
 
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         spec = PathFinder.find_spec(name, path) if name in AFTER else None
         if spec is None or spec.loader is None:
             return None

@@ -170,9 +170,7 @@ def unseen(steps: Generator[Step, None, float]) -> float:
             return float(end.value)
 
 
-def refuse_without_layers(
-    name: str, method: Method, models: list[PreTrainedModel], data: list[DataSet]
-) -> None:
+def refuse_without_layers(name: str, method: Method, models: list[PreTrainedModel], data: list[DataSet]) -> None:
     """An error where layers are to be compared and one side has none."""
     teachers = [one.teacher.model for one in data if one.teacher.model is not None]
     without = next((model for model in (*models, *teachers) if not has_layers(model)), None)

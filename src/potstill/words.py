@@ -34,14 +34,14 @@ def over_words(
         by_pieces(current.tokenizer) if words == "pieces" else by_words(current.tokenizer, context.texts(), most)
     )
     table = None if vectors == "fresh" else vectors_of(name, vectors, tokenizer, words, current, context.seed)
-    before = current.model.config
+    before, width = current.model.config, width if table is None else table.shape[1]
     config = CONFIG_MAPPING[f"potstill-{name}"](
         vocab_size=rows_of(tokenizer),
-        embedding_size=width if table is None else table.shape[1],
+        embedding_size=width,
         max_position_embeddings=longest_input(current.model, current.tokenizer),
         pad_token_id=tokenizer.pad_token_id,
         pairs=context.pairs,
-        **shape,
+        **{"hidden_size": width, **shape},
     )
     config.id2label, config.label2id = copy.deepcopy((before.id2label, before.label2id))
     config.problem_type = before.problem_type
