@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from small import ARCHITECTURES, sentences, small_model
 
@@ -14,11 +15,12 @@ from potstill import cli, plugins
 from potstill.exports import sample_inputs
 from potstill.networks import load_network, torch_run
 from potstill.predict import measure_models, predict
-from potstill.students import save_student
+from potstill.students import Context, save_student
 
 EXPORTS = plugins.names("exports")
 QUICK = ("bert",)
 EVERY = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in ARCHITECTURES]
+OVER_WORDS = [(name, pairs) for name in ("bilstm", "bag") for pairs in (False, True)]
 CLOSE = {"onnx": 1e-5}  # others round their weights
 
 
@@ -38,6 +40,30 @@ def test_any_batch_and_length_give_the_student_s_answers(export: str, architectu
         assert np.abs(found - expected).max() <= CLOSE.get(export, 0.5)
     assert checked.difference <= CLOSE.get(export, 0.5)
     assert checked.agreement >= 0.9
+
+
+@pytest.mark.parametrize(("name", "pairs"), OVER_WORDS)
+@pytest.mark.parametrize("export", EXPORTS)
+def test_networks_over_words_give_their_own_answers_also_for_empty_texts(
+    export: str, name: str, pairs: bool, tmp_path: Path
+) -> None:
+    start = small_model("bert", layers=1)
+    texts = [text for text, _ in sentences(30, 0)]
+    student = plugins.make("students", name, {}).build(start, Context(start, 0, lambda: iter(texts), pairs))
+    rows = [(text, other if pairs else None) for text, other in zip(["", "", *texts], ["", *texts, ""], strict=True)]
+    checked = plugins.make("exports", export, {}).export(student, tmp_path / "out", rows)
+    network, run = load_network(tmp_path / "out"), torch_run(student.model)
+    asked = [sample_inputs(student, *shape, seed) for seed, shape in enumerate([(1, 2), (7, 3), (33, 40)])]
+    asked.append({name: one[:, :0] for name, one in asked[1].items()})  # no text has a token
+    for inputs in asked:
+        expected, found = run(inputs), network.run(inputs)
+        assert found.shape == expected.shape
+        assert np.abs(found - expected).max() <= CLOSE.get(export, 0.02)
+        assert len(expected) < 2 or not inputs["input_ids"].numel() or np.ptp(expected, 0).max() > 0.01  # texts differ
+    assert checked.difference <= CLOSE.get(export, 0.02)
+    if export == "int8":
+        kinds = {node.op_type for node in onnx.load(tmp_path / "out" / "model.onnx").graph.node}
+        assert "LSTM" not in kinds and ("DynamicQuantizeLSTM" in kinds) == (name == "bilstm")
 
 
 @pytest.mark.parametrize("export", EXPORTS)

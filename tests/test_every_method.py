@@ -4,39 +4,62 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedModel
-from world import CASES, World, loss_and_norm, make_world, stopped_and_resumed
+from world import CASES, World, loss_and_norm, make_world, of_logits, stopped_and_resumed
 
 from potstill.anatomy import set_dropout
 from potstill.training import train
 
 SHAPES = {"same width": {}, "other width": {"width": 16}}
+OVER_WORDS = {  # for tasks of one answer per text, by methods that compare no layers; of words, which the teacher splits
+    "bilstm": {"build": "bilstm", "hidden": 8, "features": 12, "width": 16},
+    "bilstm of words": {"build": "bilstm", "hidden": 8, "features": 12, "vectors": "teacher", "words": "words"},
+    "bag": {"build": "bag", "features": 12, "width": 16},
+}
+EVERY_SHAPE = [
+    pytest.param(method, task, shape, id=f"{method}-{task}-{name}")
+    for method, task in CASES
+    for name, shape in {
+        **SHAPES,
+        **{name: {"over_words": one} for name, one in OVER_WORDS.items() if of_logits(method)},
+    }.items()
+    if "over_words" not in shape
+    # all of them by the paper's method, one by each other
+    or (task == "classify" and (method == "logit_regression" or name == "bilstm of words"))
+]
 
 each_case = pytest.mark.parametrize(("method", "task"), CASES)
+each_shape = pytest.mark.parametrize(("method", "task", "shape"), EVERY_SHAPE)
+each_new_shape = pytest.mark.parametrize(
+    ("method", "task", "shape"), [case for case in EVERY_SHAPE if case.values[2] != SHAPES["same width"]]
+)
 
 
-@pytest.fixture(params=SHAPES.values(), ids=SHAPES.keys())
-def world(request: pytest.FixtureRequest, task: str, tmp_path: Path) -> World:
-    made = make_world(tmp_path, task=task, **request.param)
+@pytest.fixture
+def world(task: str, shape: dict[str, Any], tmp_path: Path) -> World:
+    made = make_world(tmp_path, task=task, **shape)
     set_dropout(made.student.model, 0.0)
     return made
 
 
-@each_case
-def test_memory_says_what_the_live_teacher_says(method: str, task: str, world: World) -> None:
+@each_shape
+def test_memory_says_what_the_live_teacher_says(method: str, task: str, shape: dict[str, Any], world: World) -> None:
     live = loss_and_norm(world.training(method, world.live()))
     remembered = loss_and_norm(world.training(method, world.remembering()))
     assert remembered == pytest.approx(live, rel=1e-6, abs=1e-6)
     assert live[1] > 0
 
 
-@each_case
-def test_cutting_a_step_into_micro_batches_changes_nothing(method: str, task: str, world: World) -> None:
+@each_shape
+def test_cutting_a_step_into_micro_batches_changes_nothing(
+    method: str, task: str, shape: dict[str, Any], world: World
+) -> None:
     """One of eight, two of four, eight of one: the same loss and gradient, though lengths differ."""
     teacher = world.remembering()
     step = np.arange(8)
@@ -49,8 +72,8 @@ def test_cutting_a_step_into_micro_batches_changes_nothing(method: str, task: st
     assert ones == pytest.approx(whole, rel=1e-5)
 
 
-@each_case
-def test_padding_changes_nothing(method: str, task: str, world: World) -> None:
+@each_shape
+def test_padding_changes_nothing(method: str, task: str, shape: dict[str, Any], world: World) -> None:
     """A short text beside a long one gives what both give alone."""
     lengths = world.source().lengths
     pair = np.array([int(lengths.argmin()), int(lengths.argmax())])
@@ -60,11 +83,11 @@ def test_padding_changes_nothing(method: str, task: str, world: World) -> None:
     assert padded == pytest.approx(alone, rel=1e-5)
 
 
-@each_case
+@each_shape
 @settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(order=st.permutations(range(8)))
 def test_each_example_keeps_its_own_answers_however_shuffled(
-    method: str, task: str, order: list[int], world: World
+    method: str, task: str, shape: dict[str, Any], order: list[int], world: World
 ) -> None:
     teacher = world.remembering()
     plain = loss_and_norm(world.training(method, teacher), np.arange(8))
@@ -99,8 +122,8 @@ def test_a_second_epoch_has_dropout_as_the_first(method: str, task: str, tmp_pat
     assert len(seen) == 12 and all(seen)
 
 
-@each_case
-def test_a_stopped_run_goes_on_to_the_same_bits(method: str, task: str, tmp_path: Path) -> None:
+@each_new_shape
+def test_a_stopped_run_goes_on_to_the_same_bits(method: str, task: str, shape: dict[str, Any], tmp_path: Path) -> None:
     """Dropout and accumulation on, stopped in mid-epoch."""
-    difference, changed = stopped_and_resumed(lambda folder: make_world(folder, width=16, task=task), tmp_path, method)
+    difference, changed = stopped_and_resumed(lambda folder: make_world(folder, task=task, **shape), tmp_path, method)
     assert difference == 0 and changed

@@ -27,7 +27,12 @@ from potstill.students.trim_vocabulary import TrimVocabulary
 SHARED = Path(__file__).parents[2] / "shared"
 TEXTS = [text for text, _ in sentences(12, seed=1)]  # few enough that they do not use every piece
 BUILDERS = plugins.load("students")
-FIELDS = {"fresh": {"layers": 2, "width": 24}}  # where the defaults would make a test slow
+FIELDS = {  # where the defaults would make a test slow
+    "fresh": {"layers": 2, "width": 24},
+    "bilstm": {"hidden": 8, "features": 12, "width": 16},
+    "bag": {"features": 12, "width": 16},
+}
+OWN = ("bilstm", "bag")  # networks that transformers does not have
 
 every_architecture = pytest.mark.parametrize("architecture", ARCHITECTURES)
 every_builder = pytest.mark.parametrize("name", BUILDERS)
@@ -78,35 +83,50 @@ def test_saved_and_loaded_it_is_bit_equal(built, name, architecture):
 
 PLAIN = """
 import json, sys
+if sys.argv[1] == "with":
+    import potstill
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 torch.set_num_threads(1)
-texts, answers = json.loads(sys.argv[1]), {}
-for folder in sys.argv[2:]:
+texts, answers = json.loads(sys.argv[2]), {}
+for folder in sys.argv[3:]:
     model, tokenizer = AutoModelForSequenceClassification.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     with torch.no_grad():
         logits = model(**tokenizer(texts, padding=True, return_tensors="pt")).logits
     answers[folder] = logits.tolist(), pipeline("text-classification", folder)(texts)
-assert not [name for name in sys.modules if name.startswith("potstill")]
+assert sys.argv[1] == "with" or not [name for name in sys.modules if name.startswith("potstill")]
 print(json.dumps(answers))
 """
 
 
-def test_plain_transformers_reads_every_folder_alike(built):
-    """AutoModelForSequenceClassification and pipeline, in a process without potstill, give the same answers."""
-    folders = [str(folder) for _, folder in built.values()]
-    done = subprocess.run(
-        [sys.executable, "-c", PLAIN, json.dumps(TEXTS[:4]), *folders], capture_output=True, text=True, check=False
-    )
+def read_plainly(potstill: str, folders: list[str]) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-c", PLAIN, potstill, json.dumps(TEXTS[:4]), *folders]
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("potstill", ["without", "with"])
+def test_plain_transformers_reads_every_folder_alike(potstill, built):
+    """AutoModelForSequenceClassification and pipeline, in a process without potstill, give the same answers; networks of
+    potstill's own need it to be imported, and nothing else."""
+    mine = [one for (name, _), one in built.items() if (name in OWN) == (potstill == "with")]
+    done = read_plainly(potstill, [str(folder) for _, folder in mine])
     assert done.returncode == 0, done.stderr
+    assert "not supported" not in done.stderr
     answers = json.loads(done.stdout.splitlines()[-1])
-    for student, folder in built.values():
+    for student, folder in mine:
         expected = logits(student, TEXTS[:4])
         theirs, labelled = answers[str(folder)]
         torch.testing.assert_close(torch.tensor(theirs), expected, rtol=0, atol=1e-6)
         assert [one["label"] for one in labelled] == [("negative", "positive")[best] for best in expected.argmax(dim=1)]
         scores = expected.softmax(dim=1).amax(dim=1)
         torch.testing.assert_close(torch.tensor([one["score"] for one in labelled]), scores, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_without_potstill_its_own_networks_are_refused(name, built):
+    done = read_plainly("without", [str(built[name, "bert"][1])])
+    assert done.returncode != 0
+    assert f"potstill-{name}" in done.stderr
 
 
 @every_architecture

@@ -19,8 +19,11 @@ from torch import Tensor
 
 from potstill import layers, losses, metrics
 from potstill.examples import key_of
+from potstill.methods.logit_regression import LogitRegression
 from potstill.methods.patient import Patient
 from potstill.methods.soft_targets import SoftTargets
+from potstill.recurrent import BilstmForSequenceClassification, pair_features
+from potstill.recurrent_config import BilstmConfig
 from potstill.signals import Batch, Signals, Term, View
 from potstill.tagged import TaggedTexts
 from potstill.word_changes import Changed, Corpus, Rules, seeds_of
@@ -275,10 +278,94 @@ def check_augmentation(case: Case) -> None:
     within((first == offsets[2 * rows])[sampled].mean(), told["n_gram_contains_first_word"])
 
 
+def check_logits_mse(case: Case) -> None:
+    """The authors' loss is also divided by the number of classes; the paper's squared norm is what we keep to."""
+    expected, settings, inputs = case["expected"], case["settings"], case["inputs"]
+    for dtype in (torch.float64, torch.float32):
+        student = tensor(inputs["student_logits"], dtype).requires_grad_()
+        teacher = tensor(inputs["teacher_logits"], dtype)
+        classes = student.shape[1]
+        batch = batch_of(None if settings["regression"] else inputs["labels"], len(student))
+        terms = LogitRegression(alpha=0.0).losses(Signals(logits=student), Signals(logits=teacher), batch)
+        squared = total(terms, batch)
+        close(squared, expected["paper_squared_norm_mean_over_batch"], dtype)
+        close(squared / classes, expected["mse_mean_over_batch_and_classes"], dtype)
+        hard = student.new_zeros(()) if settings["regression"] else losses.hard(student, batch).mean(batch.counts)
+        close(hard, expected["cross_entropy"], dtype)
+        theirs = settings["distill_lambda"] * squared / classes + settings["ce_lambda"] * hard
+        close(theirs, expected["loss"], dtype)
+        gradients = case["gradient_wrt_student_logits"]
+        close(torch.autograd.grad(theirs, student, retain_graph=True)[0], gradients["loss"], dtype)
+        ours = gradients["paper_squared_norm_mean_over_batch"]
+        close(torch.autograd.grad(squared, student)[0], ours, dtype)
+
+
+def check_siamese_features(case: Case) -> None:
+    a, b = tensor(case["inputs"]["h1"]), tensor(case["inputs"]["h2"])
+    close(pair_features(a, b), case["expected"]["paper_order_h1_h2_product_absdiff"])
+
+
+def bilstm_of(case: Case, pairs: bool) -> BilstmForSequenceClassification:
+    """Our network with the case's weights, in float64."""
+    settings, weights = case["settings"], case["inputs"]["weights"]
+    config = BilstmConfig(
+        vocab_size=settings["vocabulary"],
+        embedding_size=settings["embedding"],
+        hidden_size=settings["hidden_per_direction"],
+        features=settings["fc"],
+        pairs=pairs,
+        num_labels=settings["classes"],
+    )
+    model = BilstmForSequenceClassification(config).double().eval()
+    names = {"embed": "encoder.embeddings", "bi_rnn": "encoder.lstm", "fc1": "dense", "fc2": "out"}
+    ours = {f"{names[name.split('.')[0]]}.{name.split('.')[1]}": tensor(value) for name, value in weights.items()}
+    if pairs:
+        ours["dense.weight"] = ours["dense.weight"][:, case["expected"]["fc1_columns_for_paper_order"]]
+    model.load_state_dict(ours, strict=True)
+    return model
+
+
+def check_bilstm(case: Case) -> None:
+    model, inputs = bilstm_of(case, pairs=False), case["inputs"]
+    ids, lengths = torch.tensor(inputs["tokens"]), torch.tensor(inputs["lengths"])
+    mask = (torch.arange(ids.shape[1]) < lengths[:, None]).long()
+    with torch.no_grad():
+        close(model.encoder(ids, lengths), case["expected"]["sentence_vector"])
+        close(model(input_ids=ids, attention_mask=mask).logits, case["expected"]["logits"])
+
+
+def check_siamese_bilstm(case: Case) -> None:
+    model, inputs = bilstm_of(case, pairs=True), case["inputs"]
+    rows = [
+        (first[:n], second[:m])
+        for first, n, second, m in zip(
+            inputs["tokens1"], inputs["lengths1"], inputs["tokens2"], inputs["lengths2"], strict=True
+        )
+    ]
+    longest = max(len(first) + len(second) for first, second in rows)
+    ids, mask, types = (torch.zeros(len(rows), longest, dtype=torch.long) for _ in range(3))
+    for place, (first, second) in enumerate(rows):
+        whole = len(first) + len(second)
+        ids[place, :whole] = torch.tensor(first + second)
+        mask[place, :whole] = 1
+        types[place, len(first) : whole] = 1
+    with torch.no_grad():
+        for side in (1, 2):
+            tokens, lengths = torch.tensor(inputs[f"tokens{side}"]), torch.tensor(inputs[f"lengths{side}"])
+            close(model.encoder(tokens, lengths), case["expected"][f"h{side}"])
+        close(model(input_ids=ids, attention_mask=mask, token_type_ids=types).logits, case["expected"]["logits"])
+
+
 CHECKS: dict[str, dict[str | None, Callable[[Case], None]]] = {
     "augmentation": {None: check_augmentation},
     "hinton": {None: check_hinton},
     "pkd": {"soft_and_hard": check_soft_and_hard, "patience": check_patience, "layer_map": check_layer_map},
+    "bilstm": {
+        "logits_mse": check_logits_mse,
+        "siamese_features": check_siamese_features,
+        "bilstm": check_bilstm,
+        "siamese_bilstm": check_siamese_bilstm,
+    },
     "glue_metrics": {
         "classification": check_classification,
         "regression": check_regression,

@@ -12,7 +12,7 @@ from accelerate import Accelerator
 from small import LABELS, small_model, write_task
 from transformers import PreTrainedModel
 
-from potstill import checkpoints, plugins
+from potstill import checkpoints, plugins, short_forms
 from potstill.anatomy import layer_count
 from potstill.batches import Source, epoch_order, step_batches
 from potstill.examples import Examples, store
@@ -37,6 +37,12 @@ OUTCOMES = {"classify": "class", "tag": "class", "answer": "span", "choose": "cl
 
 def fits(method: str, task: str) -> bool:
     return OUTCOMES[task] in getattr(plugins.make("methods", method, {}), "outcomes", OUTCOMES.values())
+
+
+def of_logits(method: str) -> bool:
+    """Whether a student without layers can be taught by it."""
+    ours, theirs = plugins.make("methods", method, {}).wants(4, 4)
+    return not any(wants.cls or wants.per_token for wants in (ours, theirs))
 
 
 CASES = [(method, task) for task in TASKS for method in METHODS if fits(method, task)]
@@ -90,15 +96,19 @@ def make_world(
     rows: int = 48,
     architecture: str = "bert",
     task: str = "classify",
+    over_words: dict[str, Any] | None = None,
 ) -> World:
-    """`width` other than the teacher's 32 makes bridges necessary."""
+    """`width` other than the teacher's 32 makes bridges necessary. `over_words`: a student without layers, {"build": NAME, …}."""
     table = open_table(write_task(folder / "train", task, rows, seed=1))
     teacher = small_model(architecture, seed=3, labels=LABELS[task], head=TASKS[task].head)
     made, _ = make_task(None, teacher.model.config, labels_of(table), None, "train", table.form, table.choices)
-    context = Context(start=teacher, seed=0, texts=lambda: iter(()))
-    fields = {"layers": layers} if width is None else {"layers": layers, "width": width, "heads": 4}
-    student = plugins.make("students", "keep_layers" if width is None else "fresh", fields).build(teacher, context)
-    return World(teacher, student, made, store(table, made), folder)
+    examples = store(table, made)
+    context = Context(teacher, 0, lambda: (text for text, _ in examples.texts()), bool(examples.meta["pairs"]))
+    builder: dict[str, Any] = {"build": "keep_layers", "layers": layers}
+    if width is not None:
+        builder |= {"build": "fresh", "width": width, "heads": 4}
+    student = short_forms.made("students", over_words or builder).build(teacher, context)
+    return World(teacher, student, made, examples, folder)
 
 
 def loss_and_norm(training: Training, step: Any = None, seed_step: int = 0) -> tuple[float, float]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from potstill import registered
+
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
@@ -43,6 +45,9 @@ __all__ = [
     "resolve",
     "save_student",
 ]
+
+
+registered.watch()
 
 
 def __getattr__(name: str) -> Any:

@@ -8,12 +8,22 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from potstill.errors import InputError
+from potstill.registered import PREFIX
 
 TESTED = ("bert", "roberta", "distilbert", "mpnet", "electra", "modernbert")
 
 
+def has_layers(model: PreTrainedModel) -> bool:
+    """False for networks without layers that could be compared, kept or cut: those over word vectors."""
+    return getattr(model.config, "num_hidden_layers", None) != 0
+
+
 def layers_path(model: PreTrainedModel) -> str:
     """The name of the list of encoder layers inside the whole model, e.g. "bert.encoder.layer"."""
+    if not has_layers(model):
+        raise InputError(
+            f"a {kind(model)} has no layers to choose from; build it last, or leave it out and write student = 'fresh'"
+        )
     base = model.base_model
     count = getattr(model.config, "num_hidden_layers", None)
     found = [
@@ -27,8 +37,15 @@ def layers_path(model: PreTrainedModel) -> str:
     return found[0] if base is model else f"{model.base_model_prefix}.{found[0]}"
 
 
+def kind(model: PreTrainedModel) -> str:
+    """What the architecture is called in messages: bert, bilstm."""
+    return str(model.config.model_type).removeprefix(PREFIX)
+
+
 def encoder_layers(model: PreTrainedModel) -> nn.ModuleList:
-    """The layers of the encoder, first to last."""
+    """The layers of the encoder, first to last; none of networks without layers."""
+    if not has_layers(model):
+        return nn.ModuleList()
     layers = model.get_submodule(layers_path(model))
     assert isinstance(layers, nn.ModuleList)
     return layers

@@ -42,7 +42,7 @@ def shape(current: Student, builders: list[dict[str, Any]], seed: int, start: St
         for one in data:
             yield from one.texts()
 
-    context = Context(start=start, seed=seed, texts=texts)
+    context = Context(start=start, seed=seed, texts=texts, pairs=has_pairs(data[0]))
     for fields in builders:
         current = short_forms.made("students", fields).build(current, context)
     return current
@@ -65,12 +65,18 @@ def further_head(first: PreTrainedModel, data: DataSet, seed: int) -> PreTrained
     config = copy.deepcopy(first.config)
     if data.task.names_outputs:
         config.num_labels = data.task.classes
+    if hasattr(config, "pairs"):  # of students over word vectors, whose head reads one text or two
+        config.pairs = has_pairs(data)
     with torch.random.fork_rng():
         torch.manual_seed(mix(seed, data.name, "head"))
         model: PreTrainedModel = type(first)(config)
     setattr(model, model.base_model_prefix, first.base_model)
     name_classes(model, data)
     return model.eval()
+
+
+def has_pairs(data: DataSet) -> bool:
+    return bool(data.train.meta["pairs"])
 
 
 def name_classes(model: PreTrainedModel, data: DataSet) -> None:

@@ -182,7 +182,8 @@ def how_to_use(found: dict[str, Any]) -> str:
         more = ', function_to_apply="none"' if "regress" in names else ", top_k=None" if "multilabel" in names else ""
         call = f'classify = pipeline("text-classification", model="path/to/this/folder"{more})'
         note = 'A pair of texts is given as `{"text": …, "text_pair": …}`.'
-        lines = (f'from transformers import pipeline\n\n{call}\nclassify("a text")', note)
+        begin = "import potstill  # knows this network\n" if found.get("needs_potstill") else ""
+        lines = (f'{begin}from transformers import pipeline\n\n{call}\nclassify("a text")', note)
     code, note = lines
     return f"## Use\n\n```python\n{code}\n```\n\n{note}"
 

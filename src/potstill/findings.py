@@ -22,6 +22,7 @@ from potstill.paths import RunFolder
 from potstill.prepare import DataSet, can_teach, teacher_answers
 from potstill.progress import Display
 from potstill.recipe import Recipe
+from potstill.registered import PREFIX
 from potstill.results import GOLD, TEACHER, write_answers
 from potstill.rows import BETWEEN
 from potstill.stages import Trained, metric_of
@@ -95,6 +96,7 @@ def measured(
         },
         "disagreements": {one.name: disagreements(one, said, ours) for one in data if TEACHER in lines},
         "layer_map": layer_maps(recipe, data[0], layer_count(made[ours].models[0])),
+        "needs_potstill": made[ours].models[0].config.model_type.startswith(PREFIX),
         "teacher_seconds": sum(one.teacher.seconds for one in data),
         "versions": {
             "potstill": potstill.__version__,
@@ -218,7 +220,7 @@ def shown(text: str) -> str:
 
 def layer_maps(recipe: Recipe, data: DataSet, student_layers: int) -> list[dict[str, Any]]:
     """Which layer of the teacher teaches which of the student, stage by stage; no pairs where logits alone are compared."""
-    if data.taught_by is None:
+    if data.taught_by is None or 0 in (student_layers, layer_count(data.taught_by.model)):
         return []
     layers = layer_count(data.taught_by.model)
     found = []

@@ -48,10 +48,12 @@ def training_step(training: Training, shapes: Shapes) -> np.ndarray:
 
 def weights_passed(model: PreTrainedModel, shortened: bool) -> tuple[int, int]:
     """Weights of linear maps that every token passes, and those that one token of each sequence passes."""
-    last = f"{layers_path(model)}.{layer_count(model) - 1}."
+    last = f"{layers_path(model)}.{layer_count(model) - 1}." if shortened else ""
     head_reads_all = type(model).__name__.endswith(EVERY_TOKEN)
     every = once = 0
     for name, module in model.named_modules():
+        if isinstance(module, nn.LSTM):  # one matrix by the input and one by the state, in each direction
+            every += sum(weight.numel() for weight in module.parameters() if weight.ndim == 2)
         if isinstance(module, nn.Linear):
             after_attention = shortened and name.startswith(last) and not name.startswith(f"{last}attention.self")
             if after_attention or (in_head(model, name) and not head_reads_all):

@@ -175,8 +175,9 @@ def _scoring_law(model: PreTrainedModel, source: Source) -> Law:
 
 def scoring_bytes(model: PreTrainedModel) -> int:
     """What lies in memory at once in the widest part of a layer: its input and output, and what is around it."""
-    layer = encoder_layers(model)[0]
-    widest = max(part.out_features for part in layer.modules() if isinstance(part, nn.Linear))
+    part = next(iter(encoder_layers(model)), model)
+    outputs = [module.out_features for module in part.modules() if isinstance(module, nn.Linear)]
+    widest = max(*outputs, *(8 * module.hidden_size for module in part.modules() if isinstance(module, nn.LSTM)), 0)
     return FLOAT * SCORED_AT_ONCE * (2 * widest + 3 * width(model))
 
 

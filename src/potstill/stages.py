@@ -13,7 +13,7 @@ from accelerate import Accelerator
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from potstill import checkpoints, measure, ranks, short_forms
-from potstill.anatomy import layer_count, width
+from potstill.anatomy import has_layers, kind, layer_count, width
 from potstill.batches import Source
 from potstill.building import build, reshape
 from potstill.checkpoints import Checkpoint
@@ -113,6 +113,7 @@ def make_training(
 ) -> tuple[Training, list[Wants]]:
     """All that a stage's training follows from, refused where it does not fit; and what each teacher must be asked before."""
     method = short_forms.made("methods", stage.method)
+    refuse_without_layers(stage.method["name"], method, models, data)
     asks = [
         method.wants(layer_count(model), teacher_layers(one.teacher, model))[1]
         for model, one in zip(models, data, strict=True)
@@ -168,6 +169,19 @@ def unseen(steps: Generator[Step, None, float]) -> float:
             next(steps)
         except StopIteration as end:
             return float(end.value)
+
+
+def refuse_without_layers(name: str, method: Method, models: list[PreTrainedModel], data: list[DataSet]) -> None:
+    """An error where layers are to be compared and one side has none."""
+    teachers = [one.teacher.model for one in data if one.teacher.model is not None]
+    without = next((model for model in (*models, *teachers) if not has_layers(model)), None)
+    if without is None:
+        return
+    wanted, _ = method.wants(99, 99)  # more than a list of layers names
+    if wanted.cls or wanted.per_token:
+        raise InputError(
+            f"method '{name}' compares layers, which a {kind(without)} has not; use 'soft_targets' or 'logit_regression'"
+        )
 
 
 def refuse_unfit(name: str, method: Method, data: DataSet, source: Source, asked: Wants) -> None:

@@ -44,9 +44,12 @@ def sample_inputs(student: Student, rows: int, tokens: int, seed: int = 0) -> di
     real = torch.arange(tokens)[None] < lengths[:, None]
     padding = int(student.tokenizer.pad_token_id or 0)
     ids = torch.where(ids == padding, (padding + 1) % len(student.tokenizer), ids)
+    second = torch.zeros_like(ids)
+    if getattr(student.model.config, "pairs", False):  # a network that tells the two texts of a row apart
+        second = (torch.arange(tokens)[None] >= torch.from_numpy(random.integers(0, tokens + 1, (rows, 1)))).long()
     made = {
         "input_ids": torch.where(real, ids, padding),
         "attention_mask": real.long(),
-        "token_type_ids": torch.zeros_like(ids),
+        "token_type_ids": torch.where(real, second, 0),
     }
     return {name: made[name] for name in NAMES if name in student.tokenizer.model_input_names}

@@ -51,7 +51,7 @@ def quantize(plain: Path, file: Path, embeddings: bool = True) -> None:
             weight_type=QuantType.QInt8,
             per_channel=True,
             reduce_range=True,
-            op_types_to_quantize=["MatMul", "Gemm"],
+            op_types_to_quantize=["MatMul", "Gemm", "LSTM"],
         )
     finally:
         logging.disable(before)

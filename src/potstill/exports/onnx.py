@@ -18,6 +18,7 @@ from potstill.batches import view
 from potstill.errors import InputError, TrainingError
 from potstill.exports import Checked, Rows, sample_inputs
 from potstill.networks import onnx_run, torch_run
+from potstill.recurrent import OverWords
 from potstill.rows import BETWEEN
 from potstill.signals import View
 from potstill.students import Student
@@ -62,6 +63,18 @@ def write(student: Student, out: Path) -> Path:
         raise InputError("exporting needs onnx and onnxscript; write pip install 'potstill[onnx]'") from None
     out.mkdir(parents=True, exist_ok=True)
     model = student.model.cpu().eval()
+    if isinstance(model, OverWords):
+        from potstill.recurrent_onnx import write_graph
+
+        write_graph(model, out / "model.onnx")
+    else:
+        _traced(student, model, out / "model.onnx")
+    describe(student, out)
+    return out / "model.onnx"
+
+
+def _traced(student: Student, model: PreTrainedModel, file: Path) -> None:
+    """By PyTorch's exporter."""
     inputs = sample_inputs(student, rows=3, tokens=min(16, longest_input(model, student.tokenizer)))
     several = type(model).__name__.endswith("ForMultipleChoice")
     if several:  # (questions, candidates, tokens), as everywhere
@@ -85,9 +98,7 @@ def write(student: Student, out: Path) -> Path:
     finally:
         logging.disable(before)
     assert program is not None
-    program.save(str(out / "model.onnx"))
-    describe(student, out)
-    return out / "model.onnx"
+    program.save(str(file))
 
 
 def describe(student: Student, out: Path) -> None:

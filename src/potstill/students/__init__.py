@@ -29,7 +29,7 @@ from transformers import (
 from transformers.utils import logging
 
 from potstill import paths
-from potstill.anatomy import in_head, layers_path
+from potstill.anatomy import has_layers, in_head, layers_path
 from potstill.errors import InputError
 from potstill.files import TEMPORARY, disk_errors, fsync_path
 from potstill.foreign import refuse_larger, refuse_unsafe_files, refuse_unsafe_settings, stored_numbers
@@ -65,6 +65,7 @@ class Context:
     start: Student  # untouched, to take weights from
     seed: int
     texts: Callable[[], Iterator[str]]  # every text (and pair) of the task's train and dev rows, anew at each call
+    pairs: bool = False  # whether a row of the task is two texts
 
 
 def load_student(
@@ -277,6 +278,8 @@ def _check_weights(folder: str | Path, model: PreTrainedModel, info: dict[str, A
             raise InputError(
                 f"{folder}: {name} holds numbers that are not finite; use weights of a training that went well"
             )
+    if not has_layers(model):
+        return
     layer = re.compile(re.escape(layers_path(model).partition(".")[2]) + r"\.(\d+)\.")
     numbers = {name: int(found[1]) for name in info["unexpected_keys"] if (found := layer.search(name))}
     left_over = sorted(name for name, number in numbers.items() if number >= model.config.num_hidden_layers)

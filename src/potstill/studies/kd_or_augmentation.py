@@ -16,11 +16,8 @@ from potstill.studies import Answer, Found, shown
 
 TARGETS = {"gold": "gold labels", "choice": "the teacher's choice", "logits": "the teacher's logits"}
 DATA = {"rows": "rows alone", "copies": "rows and copies"}
-RULES = {
-    "mask": "masking",
-    "replace": "replacing",
-    "shorten": "n-grams",
-}  # fields of `augmented` that are probabilities
+RULES = {"p_mask": "masking", "p_pos": "replacing", "p_ng": "n-grams"}  # probabilities of `augmented`
+COPIES = 20  # where the recipe does not say, as for single texts
 
 
 @dataclass(frozen=True)

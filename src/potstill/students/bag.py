@@ -1,0 +1,28 @@
+"""The mean of a text's word vectors and one hidden layer: the cheapest student (Iyyer et al., 2015, "deep averaging network")."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from potstill.bounds import Count, Share
+from potstill.students import Context, Student
+from potstill.words import Words, over_words
+
+
+@dataclass(frozen=True)
+class Bag:
+    """Words in any order are the same text. The two texts of a pair become [a, b, a⊙b, |a−b|].
+
+    `words`, `most`, `vectors` and `width` are those of `bilstm`.
+    """
+
+    features: Count = 200
+    width: Count = 300
+    words: Words = "pieces"
+    most: Count = 30000
+    vectors: str = "fresh"
+    dropout: Share = 0.1
+
+    def build(self, current: Student, context: Context) -> Student:
+        where = (self.words, self.most, self.vectors, self.width)
+        return over_words("bag", current, context, *where, features=self.features, dropout=self.dropout)
