@@ -103,7 +103,8 @@ def test_rows_tokens_steps_and_bytes_of_memory_are_those_of_the_run(task: str, m
 
 def test_another_layer_is_asked_for_all_rows_and_a_check_against_chance_before(home: Path, tmp_path: Path) -> None:
     """Memory that knows some columns of some rows; the teacher is checked on dev first, without --force."""
-    for sets in (["student=keep_layers:2"], ["student=keep_layers:3", "stage.data=sample:100"]):
+    shapes = ["student=keep_layers:2"], ["student=keep_layers:3", "stage.data=sample:100"], ["stage.data=augmented:2"]
+    for sets in shapes:
         recipe = recipe_of(home, "baseline=false", "epochs=1", f"memory={tmp_path}/memory", *sets)
         before = sum(one.stat().st_size for one in tmp_path.glob("memory/*/*"))
         planned = plan(recipe, tmp_path / "run")
