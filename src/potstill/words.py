@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from torch import Tensor
-from transformers import CONFIG_MAPPING, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import AutoConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from potstill.anatomy import longest_input, word_embeddings
 from potstill.errors import InputError
+from potstill.registered import PREFIX
 from potstill.students import Context, Student, stock_model
 from potstill.vocabulary import split
 
@@ -35,7 +36,8 @@ def over_words(
     )
     table = None if vectors == "fresh" else vectors_of(name, vectors, tokenizer, words, current, context.seed)
     before, width = current.model.config, width if table is None else table.shape[1]
-    config = CONFIG_MAPPING[f"potstill-{name}"](
+    config = AutoConfig.for_model(
+        f"{PREFIX}{name}",
         vocab_size=rows_of(tokenizer),
         embedding_size=width,
         max_position_embeddings=longest_input(current.model, current.tokenizer),

@@ -24,7 +24,7 @@ class KeepLayers:
         return chosen_layers(self.layers, layers)
 
     def build(self, current: Student, context: Context) -> Student:
-        model = current.model
+        model, path = current.model, layers_path(current.model)
         chosen = self.kept(layer_count(model))
         config = copy.deepcopy(model.config)
         config.num_hidden_layers = len(chosen)
@@ -32,7 +32,6 @@ class KeepLayers:
             config.layer_types = [config.layer_types[layer - 1] for layer in chosen]
 
         old = model.state_dict()
-        path = layers_path(model)
         weights = {name: weight for name, weight in old.items() if not name.startswith(f"{path}.")}
         for place, layer in enumerate(chosen):
             ours, there = _inside(old, f"{path}.{layer - 1}."), _inside(old, f"{path}.{place}.")
