@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from potstill import registering
+
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
@@ -49,3 +51,6 @@ def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module 'potstill' has no attribute '{name}'")
     return getattr(import_module(f"potstill.{_WHERE[name]}"), name)
+
+
+registering.watch()

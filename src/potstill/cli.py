@@ -85,10 +85,14 @@ def distill(
 
 @app.command()
 def finetune(
-    model: Annotated[str, typer.Argument(help="An encoder: a folder in Hugging Face's layout, or a hub name.")],
+    model: Annotated[
+        str | None,
+        typer.Argument(help="An encoder: a folder in Hugging Face's layout, or a hub name. Of --student mlp: none."),
+    ] = None,
     train: options.Train = None,
     dev: options.Dev = None,
     test: options.Test = None,
+    student: options.StudentShape = None,
     out: options.Out = None,
     recipe: Annotated[
         str | None, typer.Option(help="A TOML file to begin from, for example with a [grid] over rates.")
@@ -120,6 +124,7 @@ def finetune(
     """
     rates = [options.number(one, "--rate") for one in rate.split(",")] if rate else []
     flags = {
+        "student": ("--student", student),
         "stage.0.method": ("finetune", "hard_labels"),
         "grid": ("--rate", {"optimizer.rate": rates} if len(rates) > 1 else None),
         **options.data_flags(train, dev, test, text, pair, label, labels, choices, task),
@@ -127,7 +132,9 @@ def finetune(
             epochs, batch, rates[0] if len(rates) == 1 else None, length, seed, seeds, device, tracker
         ),
     }
-    _run(recipe, flags, set_, out, resume, overwrite, quiet, encoder=model)
+    if model is not None and student is not None:
+        raise InputError("a model is fine-tuned as it is; leave --student out, or the model")
+    _run(recipe, flags, set_, out, resume, overwrite, quiet, finetuned=True, encoder=model)
 
 
 @app.command()
@@ -348,6 +355,7 @@ def _run(
     resume: str,
     overwrite: bool,
     quiet: bool,
+    finetuned: bool = False,
     encoder: str | None = None,
 ) -> None:
     from potstill.recipe import Recipe, resolve
@@ -356,11 +364,11 @@ def _run(
     from potstill import ranks, run
     from potstill.progress import Display
 
-    folder = out or f"runs/{resolved.name if recipe else 'fine-tuned' if encoder else 'distilled'}"
+    folder = out or f"runs/{resolved.name if recipe else 'fine-tuned' if finetuned else 'distilled'}"
     if resolved.name == Recipe.model_fields["name"].default:  # on the page a run without a name has its folder's
         resolved = resolved.model_copy(update={"name": Path(folder).name})
     how = (folder, resume, overwrite, Display(quiet))
-    found = run.finetune(encoder, resolved, *how) if encoder else run.distill(resolved, *how)
+    found = run.finetune(encoder, resolved, *how) if finetuned else run.distill(resolved, *how)
     if not ranks.is_first():
         return
     print_grid(found.get("grid", []))

@@ -1,12 +1,19 @@
 """Ways to make examples. One file is one data maker; its name is the word that recipes use.
 
 A data maker is a frozen dataclass with `make(examples, context)`, which returns examples; a stage lists the makers it
-wants as `data = [{ make = "sample", rows = 640 }]`.
+wants as `data = [{ make = "sample", rows = 640 }]`. One that changes examples anew in every epoch has
+`change(batch, draw)` as well, which returns the changed batch; `draw(n)` gives (batch, n) numbers from 0 to below 1 that
+follow from seed, epoch and example alone, so that a resumed run and every rank draw the same. The teacher is then asked
+live, on what the student sees.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from potstill.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -14,3 +21,4 @@ class Context:
     """What a data maker may look at beside the examples."""
 
     seed: int
+    task: Task | None = None  # of the data set
