@@ -13,22 +13,28 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-OURS = ("potstill.perceptron",)  # each has `register()`
-CONFIG = "transformers.models.auto.configuration_auto"
+# a module of transformers, and those of ours whose `register()` is called once it is there
+OURS = {
+    "transformers.models.auto.configuration_auto": ("potstill.mlp_config",),
+    "transformers.models.auto.modeling_auto": ("potstill.mlp_network",),
+}
 
 
-def register_ours() -> None:
-    for name in OURS:
-        import_module(name).register()
+def register(theirs: str) -> None:
+    for ours in OURS[theirs]:
+        import_module(ours).register()
 
 
 class AfterImport(MetaPathFinder):
-    """Lets one module be imported as always, and acts when it is there."""
+    """Lets a module be imported as always, and registers when it is there."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname != CONFIG:
+        if fullname != self.name:
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(fullname)
@@ -37,15 +43,16 @@ class AfterImport(MetaPathFinder):
 
             def then_register(module: ModuleType) -> None:
                 execute(module)
-                register_ours()
+                register(fullname)
 
             spec.loader.exec_module = then_register  # type: ignore[method-assign]
         return spec
 
 
 def watch() -> None:
-    """At once where transformers is there already."""
-    if CONFIG in sys.modules:
-        register_ours()
-    elif not any(isinstance(one, AfterImport) for one in sys.meta_path):
-        sys.meta_path.insert(0, AfterImport())
+    """At once where transformers has them already."""
+    for name in OURS:
+        if name in sys.modules:
+            register(name)
+        elif not any(isinstance(one, AfterImport) and one.name == name for one in sys.meta_path):
+            sys.meta_path.insert(0, AfterImport(name))

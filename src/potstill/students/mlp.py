@@ -9,7 +9,8 @@ from pydantic import Field
 
 from potstill.bounds import Count
 from potstill.errors import InputError
-from potstill.perceptron import MOST_LAYERS, MlpConfig, MlpForImageClassification
+from potstill.mlp_config import MOST_LAYERS, MlpConfig
+from potstill.mlp_network import MlpForImageClassification
 from potstill.pixel_reader import PixelReader
 from potstill.students import Context, Student, seeded
 from potstill.tasks import Task
