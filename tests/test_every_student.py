@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small import ARCHITECTURES, same_weights, sentences, small_model
+from small import ARCHITECTURES, same_weights, sentences, small_images, small_model
 from small import logits as logits_of
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
@@ -23,6 +23,7 @@ from potstill.students import Context, Student, load_student, save_student
 from potstill.students.fresh import Fresh
 from potstill.students.keep_layers import KeepLayers, chosen_layers
 from potstill.students.trim_vocabulary import TrimVocabulary
+from potstill.tokens import fingerprint
 
 SHARED = Path(__file__).parents[2] / "shared"
 TEXTS = [text for text, _ in sentences(12, seed=1)]  # few enough that they do not use every piece
@@ -30,7 +31,14 @@ BUILDERS = plugins.load("students")
 FIELDS = {"fresh": {"layers": 2, "width": 24}}  # where the defaults would make a test slow
 
 every_architecture = pytest.mark.parametrize("architecture", ARCHITECTURES)
-every_builder = pytest.mark.parametrize("name", BUILDERS)
+# a builder that begins from nothing makes networks for images, and refuses those of texts
+READS_IMAGES = {name for name, builder in BUILDERS.items() if hasattr(builder, "begin")}
+EVERY = [(name, one) for name in BUILDERS for one in (("digits",) if name in READS_IMAGES else ARCHITECTURES)]
+every_builder = pytest.mark.parametrize(("name", "architecture"), EVERY)
+
+
+def start_of(architecture: str, seed: int = 0) -> Student:
+    return small_images(seed=seed) if architecture == "digits" else small_model(architecture, seed=seed)
 
 
 def logits(student: Student, texts: list[str] = TEXTS) -> torch.Tensor:
@@ -49,22 +57,20 @@ def built(tmp_path_factory) -> dict[tuple[str, str], tuple[Student, Path]]:
     """Each builder on each architecture, and where the result is saved."""
     folder = tmp_path_factory.mktemp("students")
     made = {}
-    for name, builder in BUILDERS.items():
-        for architecture in ARCHITECTURES:
-            start = small_model(architecture)
-            student = builder(**FIELDS.get(name, {})).build(start, context(start))
-            save_student(student, folder / f"{name}-{architecture}")
-            made[name, architecture] = student, folder / f"{name}-{architecture}"
+    for name, architecture in EVERY:
+        start = start_of(architecture)
+        student = BUILDERS[name](**FIELDS.get(name, {})).build(start, context(start))
+        save_student(student, folder / f"{name}-{architecture}")
+        made[name, architecture] = student, folder / f"{name}-{architecture}"
     return made
 
 
-@every_architecture
 @every_builder
 def test_saved_and_loaded_it_is_bit_equal(built, name, architecture):
     student, folder = built[name, architecture]
     again = load_student(folder)
     assert same_weights(again, student)
-    assert again.tokenizer.backend_tokenizer.to_str() == student.tokenizer.backend_tokenizer.to_str()
+    assert fingerprint(again.tokenizer) == fingerprint(student.tokenizer)
     assert again.tokenizer.model_input_names == student.tokenizer.model_input_names
     assert not again.model.training
     assert again.model.config.id2label == {0: "negative", 1: "positive"}
@@ -94,13 +100,14 @@ print(json.dumps(answers))
 
 def test_plain_transformers_reads_every_folder_alike(built):
     """AutoModelForSequenceClassification and pipeline, in a process without potstill, give the same answers."""
-    folders = [str(folder) for _, folder in built.values()]
+    stock = [found for (name, _), found in built.items() if name not in READS_IMAGES]
+    folders = [str(folder) for _, folder in stock]
     done = subprocess.run(
         [sys.executable, "-c", PLAIN, json.dumps(TEXTS[:4]), *folders], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     answers = json.loads(done.stdout.splitlines()[-1])
-    for student, folder in built.values():
+    for student, folder in stock:
         expected = logits(student, TEXTS[:4])
         theirs, labelled = answers[str(folder)]
         torch.testing.assert_close(torch.tensor(theirs), expected, rtol=0, atol=1e-6)
@@ -109,10 +116,36 @@ def test_plain_transformers_reads_every_folder_alike(built):
         torch.testing.assert_close(torch.tensor([one["score"] for one in labelled]), scores, rtol=0, atol=1e-5)
 
 
-@every_architecture
+OURS = """
+import sys
+{first}
+from transformers import AutoConfig, AutoModelForImageClassification
+AutoConfig.from_pretrained(sys.argv[1])
+print(type(AutoModelForImageClassification.from_pretrained(sys.argv[1])).__name__)
+"""
+
+
+@pytest.mark.parametrize("name", sorted(READS_IMAGES))
+def test_our_own_networks_load_after_importing_potstill_and_fail_loudly_without(built, name):
+    folder = str(built[name, "digits"][1])
+
+    def loaded(first: str) -> subprocess.CompletedProcess[str]:
+        code = OURS.format(first=first)
+        return subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True, check=False)
+
+    for first in (
+        "import potstill",
+        "import transformers, potstill",
+        "from transformers import AutoModel\nimport potstill",
+    ):
+        assert loaded(first).stdout.strip() == "MlpForImageClassification", first
+    alone = loaded("")
+    assert alone.returncode != 0 and "potstill-mlp" in alone.stderr
+
+
 @every_builder
 def test_building_changes_neither_what_it_is_given_nor_the_random_state(name, architecture):
-    current, start = small_model(architecture, seed=1), small_model(architecture)
+    current, start = start_of(architecture, seed=1), start_of(architecture)
     before = copy.deepcopy(current), copy.deepcopy(start)
     torch.manual_seed(3)
     made = BUILDERS[name](**FIELDS.get(name, {})).build(current, context(start))
@@ -122,7 +155,7 @@ def test_building_changes_neither_what_it_is_given_nor_the_random_state(name, ar
     for student, old in zip((current, start), before, strict=True):
         assert same_weights(student, old)
         assert student.model.config.to_dict() == old.model.config.to_dict()
-        assert student.tokenizer.backend_tokenizer.to_str() == old.tokenizer.backend_tokenizer.to_str()
+        assert fingerprint(student.tokenizer) == fingerprint(old.tokenizer)
     pointers = {parameter.data_ptr() for parameter in current.model.parameters()}
     assert pointers.isdisjoint(parameter.data_ptr() for parameter in made.model.parameters())
 

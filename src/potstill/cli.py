@@ -85,10 +85,7 @@ def distill(
 
 @app.command()
 def finetune(
-    model: Annotated[
-        str | None,
-        typer.Argument(help="An encoder: a folder in Hugging Face's layout, or a hub name. Of --student mlp: none."),
-    ] = None,
+    model: options.Encoder = None,
     train: options.Train = None,
     dev: options.Dev = None,
     test: options.Test = None,
@@ -124,7 +121,7 @@ def finetune(
     """
     rates = [options.number(one, "--rate") for one in rate.split(",")] if rate else []
     flags = {
-        "student": ("--student", student),
+        **options.begun_flags(model, student),
         "stage.0.method": ("finetune", "hard_labels"),
         "grid": ("--rate", {"optimizer.rate": rates} if len(rates) > 1 else None),
         **options.data_flags(train, dev, test, text, pair, label, labels, choices, task),
@@ -132,8 +129,6 @@ def finetune(
             epochs, batch, rates[0] if len(rates) == 1 else None, length, seed, seeds, device, tracker
         ),
     }
-    if model is not None and student is not None:
-        raise InputError("a model is fine-tuned as it is; leave --student out, or the model")
     _run(recipe, flags, set_, out, resume, overwrite, quiet, finetuned=True, encoder=model)
 
 
@@ -328,7 +323,7 @@ def study(
 @app.command(name="list")
 def list_(
     kind: Annotated[
-        str | None, typer.Argument(help="methods, students, data, exports, studies or recipes; all without it.")
+        str | None, typer.Argument(help="methods, students, data, exports, studies, recipes; or all.")
     ] = None,
 ) -> None:
     """What can be named: methods, students, data makers, exports and studies; and the recipes that are shipped."""
@@ -364,17 +359,16 @@ def _run(
     from potstill import ranks, run
     from potstill.progress import Display
 
-    folder = out or f"runs/{resolved.name if recipe else 'fine-tuned' if finetuned else 'distilled'}"
+    folder = out or f"runs/{resolved.name if recipe else ('distilled', 'fine-tuned')[finetuned]}"
     if resolved.name == Recipe.model_fields["name"].default:  # on the page a run without a name has its folder's
         resolved = resolved.model_copy(update={"name": Path(folder).name})
     how = (folder, resume, overwrite, Display(quiet))
     found = run.finetune(encoder, resolved, *how) if finetuned else run.distill(resolved, *how)
-    if not ranks.is_first():
-        return
-    print_grid(found.get("grid", []))
-    print_table(found)
-    print_differences(found)
-    if not quiet:
+    if ranks.is_first():
+        print_grid(found.get("grid", []))
+        print_table(found)
+        print_differences(found)
+    if not quiet and ranks.is_first():
         print(f"student: {folder}/student   report: {folder}/report.html", file=sys.stderr)
 
 
