@@ -138,12 +138,24 @@ def test_other_rows_are_not_compared() -> None:
 def digits_recipe(folder: Path) -> dict[str, Any]:
     """Digits, with a teacher that was trained on them."""
     data = {
-        "train": str(write_digits(folder / "train.npz", 600)),
-        "test": str(write_digits(folder / "test.npz", 300, 600)),
+        "train": str(write_digits(folder / "train.npz", 400)),
+        "test": str(write_digits(folder / "test.npz", 200, 400)),
     }
-    words = ["--train", data["train"], "--test", data["test"], "--epochs", "8", "--rate", "0.005", *FAST]
+    words = [
+        "--train",
+        data["train"],
+        "--test",
+        data["test"],
+        "--epochs",
+        "6",
+        "--rate",
+        "0.005",
+        *FAST,
+        "--batch",
+        "32",
+    ]
     assert potstill("finetune", "--student", "mlp", *words, "--out", folder / "teacher") == 0
-    stage = {"method": {"name": "soft_targets", "temperature": 5.0, "alpha": 1.0}, "epochs": 2, "batch": 16}
+    stage = {"method": {"name": "soft_targets", "temperature": 5.0, "alpha": 1.0}, "epochs": 1, "batch": 32}
     stage["optimizer"] = {"name": "sgd", "rate": 0.1, "weight_decay": 0.0}
     shape = {"build": "mlp", "hidden": [16]}
     found = {"teacher": f"{folder}/teacher/student", "student": shape, "baseline": True, "data": data, "stage": [stage]}
@@ -168,6 +180,7 @@ def test_every_study_answers(name: str, home: Path, tmp_path: Path, capsys: pyte
     recipe["stage"] = [{"method": "patient" if name == "better_teacher" else "soft_targets", "epochs": 1, "batch": 16}]
     if name == "hinton_mnist":
         recipe |= digits_recipe(tmp_path)
+        capsys.readouterr()
     (tmp_path / "small.toml").write_text(tomli_w.dumps(recipe))
     words = ["study", name.replace("_", "-"), tmp_path / "small.toml", "--out", tmp_path / "out", "--quiet"]
     for one in fields[name]:
