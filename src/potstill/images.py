@@ -15,12 +15,13 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
-
-import numpy as np
+from typing import IO, TYPE_CHECKING, Any
 
 from potstill.delimited import EXPANDED, EXPANSION, HARMLESS, Records, shown
 from potstill.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Shape = tuple[int, int, int]
 """Channels, height, width."""
@@ -66,17 +67,17 @@ class Idx:
             for number, pixels in enumerate(_images(file, self.count, math.prod(self.shape), self.source), 1):
                 record: dict[str, object] = {"images": pixels}
                 if labels is not None:
-                    record["labels"] = int(labels[number - 1])
+                    record["labels"] = labels[number - 1]
                 yield number, record
 
-    def _labels(self) -> np.ndarray:
+    def _labels(self) -> bytes:
         assert self.labels is not None
         with _unpacked(self.labels, str(self.labels)) as (file, allowed):
             counts = _idx_header(file, str(self.labels), allowed)
             if counts != (self.count,):
                 told = f"holds {' x '.join(map(str, counts))} labels, {self.source} {self.count} images"
                 raise InputError(f"{self.labels}: {told}; take two files that belong together")
-            return np.frombuffer(next(_pieces(file, 1, self.count, str(self.labels), "labels")), np.uint8)
+            return next(_pieces(file, 1, self.count, str(self.labels), "labels"))
 
 
 def _idx_header(file: IO[bytes], source: str, allowed: int) -> tuple[int, ...]:
@@ -167,6 +168,8 @@ class Npz:
 
     def _header(self, file: IO[bytes], info: zipfile.ZipInfo) -> tuple[tuple[int, ...], np.dtype[Any]]:
         """Sizes of the axes and type of an array; ValueError where it is none, or not as large as it says."""
+        import numpy as np
+
         version = np.lib.format.read_magic(file)
         read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
         if version not in read:
@@ -182,7 +185,7 @@ class Npz:
 
     def _shape(self, name: str) -> Shape:
         sizes, kind = self.heads[name]
-        if kind != np.uint8:
+        if kind.str != "|u1":
             raise InputError(
                 f"{self.source}: {name!r} holds {kind}; save whole numbers from 0 to 255: .astype('uint8')"
             )
@@ -197,6 +200,8 @@ class Npz:
         return _checked_shape((*(sizes[3:] or (1,)), *sizes[1:3]), self.source)
 
     def records(self, needed: Sequence[str]) -> Records:
+        import numpy as np
+
         images = [name for name in needed if name in self.shapes]
         others = {name: self._values(name) for name in needed if name not in self.shapes}
         assert len(images) == 1  # of which open_table takes the named or the usual one
@@ -215,6 +220,8 @@ class Npz:
                 yield number, record | {name: values[number - 1] for name, values in others.items()}
 
     def _values(self, name: str) -> list[Any]:
+        import numpy as np
+
         sizes, kind = self.heads[name]
         if kind.kind not in "uifUb":
             raise InputError(f"{self.source}: {name!r} holds {kind}; save labels as numbers or texts")

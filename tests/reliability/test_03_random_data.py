@@ -101,5 +101,5 @@ def test_03_what_is_drawn_follows_from_seed_epoch_and_example_alone(tmp_path: Pa
     found = {micro.place: micro.batch for part in parts for micro in part}
     together = torch.cat([found[place].student.inputs["pixel_values"] for place in sorted(found)])
     keys = torch.cat([found[place].keys for place in sorted(found)])
-    assert torch.equal(keys, torch.from_numpy(np.asarray(world.examples.keys)))
+    assert torch.equal(keys, torch.from_numpy(np.array(world.examples.keys)))
     assert torch.equal(together, whole)
