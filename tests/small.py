@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import (
@@ -157,9 +158,36 @@ def small_model(
     return Student(model.eval(), tokenizer)
 
 
+def digits(rows: int | None = None, begin: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Real handwritten digits of 8 x 8 pixels, (rows, 8, 8) uint8, and their classes (rows,)."""
+    from sklearn.datasets import load_digits
+
+    found = load_digits()
+    end = None if rows is None else begin + rows
+    return (found.images * 255 / 16).astype(np.uint8)[begin:end], found.target[begin:end]
+
+
+def write_digits(path: Path, rows: int, begin: int = 0) -> Path:
+    images, labels = digits(rows, begin)
+    np.savez(path, images=images, labels=labels)
+    return path
+
+
+def small_images(hidden: Sequence[int] = (24, 16), seed: int = 0) -> Student:
+    """A random network for digits as rows have them here, with two classes."""
+    from potstill.students.mlp import Mlp
+    from potstill.tasks.pixels import Pixels
+
+    return Mlp(hidden=list(hidden)).begin(Pixels("class", ("negative", "positive"), shape=(1, 8, 8)), seed)
+
+
 def logits(student: Student, texts: Sequence[str]) -> torch.Tensor:
-    """(texts, classes), all in one padded batch."""
+    """(texts, classes), all in one padded batch. A network of images sees as many digits instead."""
     with torch.no_grad():
+        if student.tokenizer.model_input_names == ["pixel_values"]:
+            seen = torch.from_numpy(digits(len(texts))[0]).float()[:, None] / 255
+            said: torch.Tensor = student.model(pixel_values=seen).logits
+            return said
         batch = student.tokenizer(list(texts), padding=True, return_tensors="pt")
         answer: torch.Tensor = student.model(**batch).logits
     return answer

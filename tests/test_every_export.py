@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from small import ARCHITECTURES, sentences, small_model
+from small import ARCHITECTURES, digits, sentences, small_images, small_model
 
 from potstill import cli, plugins
 from potstill.exports import sample_inputs
@@ -18,8 +18,8 @@ from potstill.predict import measure_models, predict
 from potstill.students import Context, save_student
 
 EXPORTS = plugins.names("exports")
-QUICK = ("bert",)
-EVERY = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in ARCHITECTURES]
+QUICK = ("bert", "digits")
+EVERY = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in (*ARCHITECTURES, "digits")]
 OVER_WORDS = [(name, pairs) for name in ("bilstm", "bag") for pairs in (False, True)]
 CLOSE = {"onnx": 1e-5}  # others round their weights
 
@@ -27,10 +27,11 @@ CLOSE = {"onnx": 1e-5}  # others round their weights
 @pytest.mark.parametrize("architecture", EVERY)
 @pytest.mark.parametrize("export", EXPORTS)
 def test_any_batch_and_length_give_the_student_s_answers(export: str, architecture: str, tmp_path: Path) -> None:
-    student = small_model(architecture, layers=2)
-    checked = plugins.make("exports", export, {}).export(
-        student, tmp_path / "out", [(text, None) for text, _ in sentences(40, 0)]
-    )
+    student = small_images() if architecture == "digits" else small_model(architecture, layers=2)
+    rows = [(text, None) for text, _ in sentences(40, 0)]
+    if architecture == "digits":
+        rows = [(image.tobytes().decode("latin-1"), None) for image in digits(40)[0]]
+    checked = plugins.make("exports", export, {}).export(student, tmp_path / "out", rows)
     network, run = load_network(tmp_path / "out"), torch_run(student.model)
     assert network.parameters == sum(parameter.numel() for parameter in student.model.parameters())
     for seed, shape in enumerate([(1, 2), (1, 64), (7, 3), (33, 40)]):

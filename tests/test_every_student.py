@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small import ARCHITECTURES, same_weights, sentences, small_model
+from small import ARCHITECTURES, same_weights, sentences, small_images, small_model
 from small import logits as logits_of
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
@@ -23,6 +23,7 @@ from potstill.students import Context, Student, load_student, save_student
 from potstill.students.fresh import Fresh
 from potstill.students.keep_layers import KeepLayers, chosen_layers
 from potstill.students.trim_vocabulary import TrimVocabulary
+from potstill.tokens import fingerprint
 
 SHARED = Path(__file__).parents[2] / "shared"
 TEXTS = [text for text, _ in sentences(12, seed=1)]  # few enough that they do not use every piece
@@ -32,10 +33,17 @@ FIELDS = {  # where the defaults would make a test slow
     "bilstm": {"hidden": 8, "features": 12, "width": 16},
     "bag": {"features": 12, "width": 16},
 }
-OWN = ("bilstm", "bag")  # networks that transformers does not have
+OWN = ("bilstm", "bag", "mlp")  # networks that transformers does not have
 
 every_architecture = pytest.mark.parametrize("architecture", ARCHITECTURES)
-every_builder = pytest.mark.parametrize("name", BUILDERS)
+# a builder that begins from nothing makes networks for images, and refuses those of texts
+READS_IMAGES = {name for name, builder in BUILDERS.items() if hasattr(builder, "begin")}
+EVERY = [(name, one) for name in BUILDERS for one in (("digits",) if name in READS_IMAGES else ARCHITECTURES)]
+every_builder = pytest.mark.parametrize(("name", "architecture"), EVERY)
+
+
+def start_of(architecture: str, seed: int = 0) -> Student:
+    return small_images(seed=seed) if architecture == "digits" else small_model(architecture, seed=seed)
 
 
 def logits(student: Student, texts: list[str] = TEXTS) -> torch.Tensor:
@@ -54,22 +62,20 @@ def built(tmp_path_factory) -> dict[tuple[str, str], tuple[Student, Path]]:
     """Each builder on each architecture, and where the result is saved."""
     folder = tmp_path_factory.mktemp("students")
     made = {}
-    for name, builder in BUILDERS.items():
-        for architecture in ARCHITECTURES:
-            start = small_model(architecture)
-            student = builder(**FIELDS.get(name, {})).build(start, context(start))
-            save_student(student, folder / f"{name}-{architecture}")
-            made[name, architecture] = student, folder / f"{name}-{architecture}"
+    for name, architecture in EVERY:
+        start = start_of(architecture)
+        student = BUILDERS[name](**FIELDS.get(name, {})).build(start, context(start))
+        save_student(student, folder / f"{name}-{architecture}")
+        made[name, architecture] = student, folder / f"{name}-{architecture}"
     return made
 
 
-@every_architecture
 @every_builder
 def test_saved_and_loaded_it_is_bit_equal(built, name, architecture):
     student, folder = built[name, architecture]
     again = load_student(folder)
     assert same_weights(again, student)
-    assert again.tokenizer.backend_tokenizer.to_str() == student.tokenizer.backend_tokenizer.to_str()
+    assert fingerprint(again.tokenizer) == fingerprint(student.tokenizer)
     assert again.tokenizer.model_input_names == student.tokenizer.model_input_names
     assert not again.model.training
     assert again.model.config.id2label == {0: "negative", 1: "positive"}
@@ -108,7 +114,8 @@ def read_plainly(potstill: str, folders: list[str]) -> subprocess.CompletedProce
 def test_plain_transformers_reads_every_folder_alike(potstill, built):
     """AutoModelForSequenceClassification and pipeline, in a process without potstill, give the same answers; networks of
     potstill's own need it to be imported, and nothing else."""
-    mine = [one for (name, _), one in built.items() if (name in OWN) == (potstill == "with")]
+    of_texts = {name: one for name, one in built.items() if name[0] not in READS_IMAGES}
+    mine = [one for (name, _), one in of_texts.items() if (name in OWN) == (potstill == "with")]
     done = read_plainly(potstill, [str(folder) for _, folder in mine])
     assert done.returncode == 0, done.stderr
     assert "not supported" not in done.stderr
@@ -122,17 +129,42 @@ def test_plain_transformers_reads_every_folder_alike(potstill, built):
         torch.testing.assert_close(torch.tensor([one["score"] for one in labelled]), scores, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", OWN)
-def test_without_potstill_its_own_networks_are_refused(name, built):
-    done = read_plainly("without", [str(built[name, "bert"][1])])
-    assert done.returncode != 0
-    assert f"potstill-{name}" in done.stderr
+OURS = """
+import sys
+{first}
+from transformers import AutoConfig, AutoModelForImageClassification, AutoModelForSequenceClassification
+for folder in sys.argv[1:]:
+    try:
+        made_for = AutoConfig.from_pretrained(folder).architectures[0]
+        auto = AutoModelForImageClassification if "Image" in made_for else AutoModelForSequenceClassification
+        print(type(auto.from_pretrained(folder)).__name__)
+    except Exception as error:
+        print(" ".join(str(error).split()))
+"""
 
 
-@every_architecture
+@pytest.mark.parametrize(
+    "first",
+    ["", "import potstill", "import transformers, potstill", "from transformers import AutoModel\nimport potstill"],
+)
+def test_our_own_networks_load_after_importing_potstill_and_fail_loudly_without(built, first):
+    """Whichever is imported first."""
+    mine = {
+        name: one for (name, architecture), one in built.items() if name in OWN and architecture in ("bert", "digits")
+    }
+    assert set(mine) == set(OWN)
+    words = [sys.executable, "-c", OURS.format(first=first), *(str(folder) for _, folder in mine.values())]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    for name, said in zip(mine, done.stdout.splitlines(), strict=True):
+        if first:
+            assert said == type(mine[name][0].model).__name__
+        else:
+            assert f"potstill-{name}" in said
+
+
 @every_builder
 def test_building_changes_neither_what_it_is_given_nor_the_random_state(name, architecture):
-    current, start = small_model(architecture, seed=1), small_model(architecture)
+    current, start = start_of(architecture, seed=1), start_of(architecture)
     before = copy.deepcopy(current), copy.deepcopy(start)
     torch.manual_seed(3)
     made = BUILDERS[name](**FIELDS.get(name, {})).build(current, context(start))
@@ -142,7 +174,7 @@ def test_building_changes_neither_what_it_is_given_nor_the_random_state(name, ar
     for student, old in zip((current, start), before, strict=True):
         assert same_weights(student, old)
         assert student.model.config.to_dict() == old.model.config.to_dict()
-        assert student.tokenizer.backend_tokenizer.to_str() == old.tokenizer.backend_tokenizer.to_str()
+        assert fingerprint(student.tokenizer) == fingerprint(old.tokenizer)
     pointers = {parameter.data_ptr() for parameter in current.model.parameters()}
     assert pointers.isdisjoint(parameter.data_ptr() for parameter in made.model.parameters())
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tomli_w
 from safetensors.numpy import load_file
+from small import write_digits
 from test_run import FAST, files, make_home, measurements, potstill
 
 from potstill import exported, paths, plugins, results, stages, timing
@@ -134,6 +135,33 @@ def test_other_rows_are_not_compared() -> None:
     assert differences(said, [("a", "b")]) == []
 
 
+def digits_recipe(folder: Path) -> dict[str, Any]:
+    """Digits, with a teacher that was trained on them."""
+    data = {
+        "train": str(write_digits(folder / "train.npz", 400)),
+        "test": str(write_digits(folder / "test.npz", 200, 400)),
+    }
+    words = [
+        "--train",
+        data["train"],
+        "--test",
+        data["test"],
+        "--epochs",
+        "6",
+        "--rate",
+        "0.005",
+        *FAST,
+        "--batch",
+        "32",
+    ]
+    assert potstill("finetune", "--student", "mlp", *words, "--out", folder / "teacher") == 0
+    stage = {"method": {"name": "soft_targets", "temperature": 5.0, "alpha": 1.0}, "epochs": 1, "batch": 32}
+    stage["optimizer"] = {"name": "sgd", "rate": 0.1, "weight_decay": 0.0}
+    shape = {"build": "mlp", "hidden": [16]}
+    found = {"teacher": f"{folder}/teacher/student", "student": shape, "baseline": True, "data": data, "stage": [stage]}
+    return {**found, "seeds": 2}
+
+
 @pytest.mark.parametrize("name", plugins.names("studies"))
 def test_every_study_answers(name: str, home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Small, by its command; the second call reads what the first one ran."""
@@ -144,11 +172,15 @@ def test_every_study_answers(name: str, home: Path, tmp_path: Path, capsys: pyte
             f"one={home}/encoder",
             "layers=2",
         ],
+        "hinton_mnist": ["rates=[0.05, 0.2]", "temperatures=[1, 5]", "epochs=1"],
     }
     recipe: dict[str, Any] = {"teacher": f"{home}/teacher/student", "dropout": 0.0, "length": 32, "timing": "none"}
     recipe |= {"baseline": name == "size_curve", "force": True, "seeds": 1}
     recipe["data"] = {split: f"{home}/{split}.csv" for split in ("train", "dev", "test")}
     recipe["stage"] = [{"method": "patient" if name == "better_teacher" else "soft_targets", "epochs": 1, "batch": 16}]
+    if name == "hinton_mnist":
+        recipe |= digits_recipe(tmp_path)
+        capsys.readouterr()
     (tmp_path / "small.toml").write_text(tomli_w.dumps(recipe))
     words = ["study", name.replace("_", "-"), tmp_path / "small.toml", "--out", tmp_path / "out", "--quiet"]
     for one in fields[name]:

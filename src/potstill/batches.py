@@ -6,9 +6,9 @@ run meets the same batches, whatever happened before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -23,6 +23,12 @@ from potstill.tokens import Tokens, ranges
 WINDOW = (
     64  # batches whose rows are sorted by length together: long enough for little padding, short enough to stay mixed
 )
+
+
+Draw = Callable[[int], np.ndarray]
+"""n -> (batch, n) numbers from 0 to below 1, the same for the same example in the same epoch."""
+Change = Callable[[Batch, Draw], Batch]
+"""What makes other examples of the same rows in every epoch."""
 
 
 def mix(*parts: int | str) -> int:
@@ -78,6 +84,13 @@ def scrambled(numbers: np.ndarray) -> np.ndarray:
     return numbers ^ (numbers >> np.uint64(31))
 
 
+def drawn(keys: np.ndarray, seed: tuple[int, ...], count: int) -> np.ndarray:
+    """(n, count) numbers from 0 to below 1, each a function of its key, its place and the seed alone."""
+    salted = scrambled(keys.astype(np.uint64) ^ np.uint64(mix(*seed, "drawn")))
+    steps = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    return np.asarray((scrambled(salted[:, None] + steps) >> np.uint64(11)) / 2.0**53)
+
+
 def view(task: Task, tokens: Tokens, rows: np.ndarray) -> View:
     """Rows of an examples folder, their sequences padded to the longest of them."""
     sequences = tokens.sequences(rows)
@@ -88,7 +101,8 @@ def view(task: Task, tokens: Tokens, rows: np.ndarray) -> View:
     ids = np.full(real.shape, tokens.padding, np.int64)
     segments = np.zeros(real.shape, np.int64)
     ids[real], segments[real] = tokens.ids[places], tokens.segments[places]
-    made = {
+    made = {} if tokens.pixels is None else {"pixel_values": torch.from_numpy(tokens.pixels[sequences]).float() / 255}
+    made |= {
         "input_ids": torch.from_numpy(ids),
         "attention_mask": torch.from_numpy(real.astype(np.int64)),
         "token_type_ids": torch.from_numpy(segments),
@@ -110,6 +124,8 @@ class Source:
         None  # (rows of the folder,) bool where a teacher's file lacks some answers; None = all
     )
     class_weights: Tensor | None = None
+    changes: tuple[Change, ...] = ()  # made in training, anew in every epoch
+    seed: tuple[int, ...] = ()  # of the changes
 
     @property
     def lengths(self) -> np.ndarray:
@@ -123,14 +139,14 @@ class Source:
             return self.student, self.teacher
         return self.task.aligned(self.student, self.teacher)
 
-    def batch(self, positions: np.ndarray, counts: dict[Over, int]) -> Batch:
-        """Positions count among the examples; `counts` are the whole step's."""
+    def batch(self, positions: np.ndarray, counts: dict[Over, int], epoch: int | None = None) -> Batch:
+        """Positions count among the examples; `counts` are the whole step's. Of an epoch, the examples as they are in it."""
         rows = self.examples.index[positions]
         ours, theirs = self.readings
         reading = view(self.task, ours, rows)
         predictions, sequences = self.task.predictions(ours, rows), ours.counts(rows)
         taught = np.ones(len(rows), np.bool_) if self.answered is None else np.asarray(self.answered[rows])
-        return Batch(
+        made = Batch(
             keys=torch.from_numpy(window_keys(np.asarray(self.examples.keys[rows]), sequences)),
             student=reading,
             teacher=reading if theirs is ours else view(self.task, theirs, rows),
@@ -142,6 +158,10 @@ class Source:
             outcome=self.task.outcome,
             class_weights=nothing() if self.class_weights is None else self.class_weights,
         )
+        if epoch is not None:
+            for place, change in enumerate(self.changes):
+                made = change(made, partial(drawn, made.keys.numpy(), (*self.seed, epoch, place)))
+        return made
 
     def count(self, positions: np.ndarray) -> dict[Over, int]:
         rows = self.examples.index[positions]
@@ -215,11 +235,12 @@ def step_batches(
     tokens: int,
     rank: int = 0,
     ranks: int = 1,
+    epoch: int = 0,
 ) -> list[Micro]:
     """A rank's share of one optimiser step: every N-th of its micro-batches. How a step is cut does not depend on N."""
     counts = step_counts(sources, step, starts)
     return [
-        Micro(place, number, sources[number].batch(piece, counts))
+        Micro(place, number, sources[number].batch(piece, counts, epoch))
         for place, (number, piece) in enumerate(step_pieces(step, lengths, starts, tokens))
         if place % ranks == rank
     ]

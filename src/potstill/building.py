@@ -13,15 +13,20 @@ from potstill import short_forms
 from potstill.anatomy import set_dropout
 from potstill.batches import mix
 from potstill.errors import InputError
+from potstill.pixel_reader import PixelReader
 from potstill.prepare import DataSet
 from potstill.recipe import Recipe, Stage
-from potstill.students import Context, Student, begin_from, is_spread, load_student
+from potstill.students import Context, Student, begin_anew, begin_from, is_spread, load_student
 
 
 def build(recipe: Recipe, data: list[DataSet]) -> tuple[list[PreTrainedModel], PreTrainedTokenizerBase]:
     """The student before its first stage: one model per data set, all with the first one's encoder."""
     first = data[0]
-    if recipe.start is not None or first.taught_by is None:
+    builders = recipe.student
+    new = begin_anew(builders, first.task, recipe.seed) if recipe.start is None else None
+    if new is not None:
+        begin, builders = new, builders[1:]
+    elif recipe.start is not None or first.taught_by is None:
         begin = begin_from(str(recipe.start), first.task, recipe.seed)
     else:
         whole = first.taught_by
@@ -29,7 +34,7 @@ def build(recipe: Recipe, data: list[DataSet]) -> tuple[list[PreTrainedModel], P
             whole = load_student(str(recipe.data[0].teacher or recipe.teacher))
         begin = Student(copy.deepcopy(whole.model).requires_grad_(True), whole.tokenizer)
     name_classes(begin.model, first)
-    student = shape(begin, recipe.student, recipe.seed, begin, data)
+    student = shape(begin, builders, recipe.seed, begin, data)
     student.model.eval()
     if recipe.dropout is not None:
         set_dropout(student.model, recipe.dropout)
@@ -44,7 +49,12 @@ def shape(current: Student, builders: list[dict[str, Any]], seed: int, start: St
 
     context = Context(start=start, seed=seed, texts=texts, pairs=has_pairs(data[0]))
     for fields in builders:
-        current = short_forms.made("students", fields).build(current, context)
+        builder = short_forms.made("students", fields)
+        if isinstance(current.tokenizer, PixelReader) and not hasattr(builder, "begin"):
+            raise InputError(
+                f"student.{fields['build']} is for networks that read texts; for images write student = 'mlp'"
+            )
+        current = builder.build(current, context)
     return current
 
 

@@ -107,7 +107,7 @@ def time_training(training: Training, pieces: list[Piece], shapes: Shapes, turns
         def backward(piece: Piece) -> None:
             _, owner, positions = piece
             source = training.sources[owner]
-            gradients(training, bridges, [Micro(0, owner, source.batch(positions, source.count(positions)))], 0)
+            gradients(training, bridges, [Micro(0, owner, source.batch(positions, source.count(positions), 0))], 0)
 
         def step() -> None:
             norm = clip_norm(training.accelerator, all_weights, training.stage.optimizer.clip)

@@ -60,6 +60,7 @@ def model_card(measurements: dict[str, Any], recipe_toml: str, model: str = "dis
 
 
 HUB_TASKS = {"tag": "token-classification", "answer": "question-answering", "choose": "multiple-choice"}
+HUB_TASKS |= {"pixels": "image-classification"}
 USES = {  # task: code, and what to know of it
     "tag": (
         """from transformers import pipeline
@@ -81,6 +82,13 @@ for answer in predict("path/to/this/folder", [("a question ?", "A long context w
 asked = {"text": "A passage .", "question": "it was _ .", "choices": ["wet", "dry"]}
 print(next(predict("path/to/this/folder", [asked]))["candidate"])""",
         "`AutoModelForMultipleChoice` loads it too: give (question, candidates, tokens).",
+    ),
+    "pixels": (
+        """from potstill import predict
+
+for answer in predict("path/to/this/folder", images):  # arrays of pixels from 0 to 255
+    print(answer["label"], answer["probability"])""",
+        "After `import potstill`, `AutoModelForImageClassification` loads it too: give pixels from 0 to 1.",
     ),
 }
 
@@ -121,7 +129,8 @@ def hub_task(found: Mapping[str, Any]) -> str:
 
 
 def task_names(found: Mapping[str, Any]) -> set[str]:
-    return set(map(str, within(found, "tasks").values()))
+    """Of the tasks, and of the forms of rows where these tell more: a class is told of texts and of images."""
+    return {str(one) for key in ("tasks", "forms") for one in within(found, key).values()}
 
 
 def base_model(recipe: Mapping[str, Any]) -> str | None:

@@ -27,6 +27,11 @@ def read_plain(record: Record, columns: Columns, where: str) -> Parts:
     return read_text(record, columns.text, where), pair, read_label(record, columns, where)
 
 
+def read_pixels(record: Record, columns: Columns, where: str) -> Parts:
+    """The image as a text of its pixels, as `potstill.images` gives it."""
+    return str(record[str(columns.text)]), None, read_label(record, columns, where)
+
+
 def given(record: Record, columns: Columns) -> object:
     """The value of the one column that holds tags, answers or the right candidate."""
     return record.get(columns.label) if isinstance(columns.label, str) else None

@@ -87,10 +87,11 @@ def distill(
 
 @app.command()
 def finetune(
-    model: Annotated[str, typer.Argument(help="An encoder: a folder in Hugging Face's layout, or a hub name.")],
+    model: options.Encoder = None,
     train: options.Train = None,
     dev: options.Dev = None,
     test: options.Test = None,
+    student: options.StudentShape = None,
     out: options.Out = None,
     recipe: Annotated[
         str | None, typer.Option(help="A TOML file to begin from, for example with a [grid] over rates.")
@@ -123,6 +124,7 @@ def finetune(
     """
     rates = [options.number(one, "--rate") for one in rate.split(",")] if rate else []
     flags = {
+        **options.begun_flags(model, student),
         "stage.0.method": ("finetune", "hard_labels"),
         "grid": ("--rate", {"optimizer.rate": rates} if len(rates) > 1 else None),
         **options.data_flags(train, dev, test, text, pair, label, labels, choices, task, None, label_map),
@@ -130,7 +132,7 @@ def finetune(
             epochs, batch, rates[0] if len(rates) == 1 else None, length, seed, seeds, device, tracker
         ),
     }
-    _run(recipe, flags, set_, out, resume, overwrite, quiet, encoder=model)
+    _run(recipe, flags, set_, out, resume, overwrite, quiet, finetuned=True, encoder=model)
 
 
 @app.command()
@@ -257,7 +259,7 @@ def study(
 @app.command(name="list")
 def list_(
     kind: Annotated[
-        str | None, typer.Argument(help="methods, students, data, exports, studies or recipes; all without it.")
+        str | None, typer.Argument(help="methods, students, data, exports, studies, recipes; or all.")
     ] = None,
 ) -> None:
     """What can be named: methods, students, data makers, exports and studies; and the recipes that are shipped."""
@@ -284,6 +286,7 @@ def _run(
     resume: str,
     overwrite: bool,
     quiet: bool,
+    finetuned: bool = False,
     encoder: str | None = None,
 ) -> None:
     from potstill.recipe import Recipe, resolve
@@ -292,17 +295,16 @@ def _run(
     from potstill import ranks, run
     from potstill.progress import Display
 
-    folder = out or f"runs/{resolved.name if recipe else 'fine-tuned' if encoder else 'distilled'}"
+    folder = out or f"runs/{resolved.name if recipe else ('distilled', 'fine-tuned')[finetuned]}"
     if resolved.name == Recipe.model_fields["name"].default:  # on the page a run without a name has its folder's
         resolved = resolved.model_copy(update={"name": Path(folder).name})
     how = (folder, resume, overwrite, Display(quiet))
-    found = run.finetune(encoder, resolved, *how) if encoder else run.distill(resolved, *how)
-    if not ranks.is_first():
-        return
-    print_grid(found.get("grid", []))
-    print_table(found)
-    print_differences(found)
-    if not quiet:
+    found = run.finetune(encoder, resolved, *how) if finetuned else run.distill(resolved, *how)
+    if ranks.is_first():
+        print_grid(found.get("grid", []))
+        print_table(found)
+        print_differences(found)
+    if not quiet and ranks.is_first():
         print(f"student: {folder}/student   report: {folder}/report.html", file=sys.stderr)
 
 

@@ -89,6 +89,7 @@ def measured(
         "metrics": {one.name: list(dict.fromkeys([metric_of(recipe, one), *one.task.metrics])) for one in data},
         "labels": {one.name: list(one.task.labels) for one in data},
         "tasks": {one.name: one.task.name for one in data},
+        "forms": {one.name: one.task.form for one in data},
         "models": {
             name: {**lines[name].size, **qualities(recipe, data, name, said), **speed_of(name, speed)}
             for name in order
@@ -196,13 +197,14 @@ def disagreements(data: DataSet, said: Answers, student: str) -> list[dict[str, 
             break
         row = examples.index[place]
         text, pair = examples.text(row)
+        picture = task.picture(text)
         teacher_said, their_probability = task.in_words(theirs[place], text, pair)
         student_said, our_probability = task.in_words(ours[place], text, pair)
         gold = examples.gold(row)
         found.append(
             {
                 "split": split,
-                "text": shown(text),
+                **({"text": shown(text)} if picture is None else {"text": None, "picture": picture}),
                 "pair": None if pair is None else shown(pair),
                 "label": None if gold is None else task.gold_in_words(gold, text, pair),
                 "teacher": teacher_said,

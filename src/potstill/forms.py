@@ -1,7 +1,7 @@
-"""Four forms of rows, and which columns hold their parts: what the user did not say is guessed by usual names.
+"""Five forms of rows, and which columns hold their parts: what the user did not say is guessed by usual names.
 
 A text (or pair) with a label; words with a tag each; a question with its answers in a context; candidates of which one
-is right.
+is right; the pixels of an image with a label.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from potstill.errors import InputError
 
-Form = Literal["text", "words", "answers", "choices"]
+Form = Literal["text", "words", "answers", "choices", "pixels"]
 
 BETWEEN = "\x00"  # separates the parts inside one text; it cannot occur in a text, `speakable` replaces it
 MOST_CHOICES = 26  # candidates: one per letter
@@ -39,6 +39,8 @@ LETTERED = ("opa", "opb", "opc", "opd")
 PASSAGES = ("article", "passage", "context", "text", "sent1", "premise")
 QUESTIONS = ("question", "query", "sent2", "questions")  # the last as RACE calls them
 KEYS = ("answer", "answerkey", "label", "gold", "answer_idx", "answers")
+IMAGES = ("images", "image", "pixels", "x", "data", "arr_0")
+OF_IMAGES = (*LABELS, "targets", "y", "arr_1")
 # fmt: on
 # parts without which there is no row, and what they are called in messages
 NEEDED = {
@@ -46,6 +48,7 @@ NEEDED = {
     "words": (("text", "words"),),
     "answers": (("text", "questions"), ("pair", "contexts")),
     "choices": (("choices", "candidates"),),
+    "pixels": (("text", "images"),),
 }
 ANSWER_LISTS = (("logits", False), ("probabilities", True), ("probs", True))  # name, are they probabilities
 ANSWER_PREFIXES = (("logit_", False), ("probability_", True), ("prob_", True))
@@ -164,13 +167,12 @@ def resolve(
     check_names(names, wanted, where, there, hint)
     if form == "text" and wanted.pair is not None and wanted.text is None:
         raise InputError(f"{where}: --pair names the second text, but the first is not named; add --text NAME")
-    if form == "words" and wanted.pair is not None:
-        raise InputError(f"{where}: --pair names a second text, but rows of words have only one; leave --pair out")
-    if form != "text" and isinstance(wanted.label, tuple):
+    if form in ("words", "pixels") and wanted.pair is not None:
+        raise InputError(f"{where}: --pair names a second text, but rows of {form} have only one; leave --pair out")
+    if form not in ("text", "pixels") and isinstance(wanted.label, tuple):
         raise InputError(f"{where}: --label names several columns, which only texts can have; name one")
     known = usual_names(names, wanted.label_columns)
-    fill = {"text": text_columns, "words": words_columns, "answers": answers_columns, "choices": choices_columns}
-    found = fill[form](known, wanted)
+    found = FILL[form](known, wanted)
     missing = [(f"--{part}", what) for part, what in NEEDED[form] if not getattr(found, part)]
     if form == "choices" and not (found.text or found.pair):
         missing.append(("--text or --pair", "passages or questions"))
@@ -227,6 +229,20 @@ def choices_columns(known: Mapping[str, str], wanted: Columns) -> Columns:
     text = wanted.text or first_of(known, PASSAGES, (pair, *columns.choice_columns))
     label = wanted.label or first_of(known, KEYS, (text, pair, *columns.choice_columns))
     return replace(columns, text=text, pair=pair, label=label)
+
+
+def pixels_columns(known: Mapping[str, str], wanted: Columns) -> Columns:
+    text = wanted.text or first_of(known, IMAGES)
+    return replace(wanted, text=text, label=wanted.label or first_of(known, OF_IMAGES, (text,)))
+
+
+FILL = {
+    "text": text_columns,
+    "words": words_columns,
+    "answers": answers_columns,
+    "choices": choices_columns,
+    "pixels": pixels_columns,
+}
 
 
 def find_answers(names: Sequence[str]) -> Answers | None:

@@ -1,4 +1,4 @@
-"""Whatever answers token ids with logits: a PyTorch model, or a file that ONNX Runtime runs."""
+"""Whatever answers token ids or pixels with logits: a PyTorch model, or a file that ONNX Runtime runs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 from torch import Tensor
-from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from potstill.anatomy import longest_input
 from potstill.errors import InputError
 from potstill.listening import ask
-from potstill.students import is_spread, load_student, safe_folder
+from potstill.students import is_spread, load_student, reader_of, safe_folder
 
 Run = Callable[[dict[str, Tensor]], np.ndarray]
 """(batch, tokens) inputs by name -> float32 (batch, outputs), or (batch, tokens, outputs) where every token is read."""
@@ -43,7 +43,9 @@ def torch_run(model: PreTrainedModel) -> Run:
         if was_training:
             model.eval()
         with torch.inference_mode():
-            place = model.device if not is_spread(model) else inputs["input_ids"].device  # the rest is Accelerate's
+            place = (
+                model.device if not is_spread(model) else next(iter(inputs.values())).device
+            )  # the rest is Accelerate's
             logits, _ = ask(model, {name: tensor.to(place) for name, tensor in inputs.items()})
         if was_training:
             model.train()
@@ -73,7 +75,7 @@ def onnx_run(file: Path) -> Run:
     def run(inputs: dict[str, Tensor]) -> np.ndarray:
         given = {name: inputs[name].cpu().numpy() for name in wanted}
         # a file for multiple choice takes (questions, candidates, tokens): each candidate is asked as the only one
-        said = session.run(None, {name: one if wanted[name] == 2 else one[:, None] for name, one in given.items()})
+        said = session.run(None, {name: one[:, None] if wanted[name] == 3 else one for name, one in given.items()})
         return np.asarray(said[0] if len(said) == 1 else np.stack(said, -1))
 
     return run
@@ -104,7 +106,7 @@ def load_network(path: str | Path) -> Network:
     try:
         source: dict[str, Any] = {"pretrained_model_name_or_path": safe_folder(file.parent), "local_files_only": True}
         config = AutoConfig.from_pretrained(**source, trust_remote_code=False)
-        tokenizer = AutoTokenizer.from_pretrained(**source, trust_remote_code=False)
+        tokenizer = reader_of(config, file.parent)
         longest, parameters = int(config.potstill_longest), int(config.potstill_parameters)
     except Exception as error:
         raise InputError(

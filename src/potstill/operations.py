@@ -25,6 +25,8 @@ def forward(model: PreTrainedModel, shapes: Shapes, wants: Wants | None = None) 
     """(batches,) of one pass. With `wants` as `listen` does it: where [CLS] alone is read, the last layer ends with it."""
     shortened = wants is not None and not wants.hidden and end_of_attention(model) is not None
     per_token, per_sequence = weights_passed(model, shortened)
+    if type(model).__name__.endswith("ForImageClassification"):  # an image is one token, which attends to no other
+        return np.asarray(2.0 * (per_token + per_sequence) * shapes.sequences)
     attention = 4 * layer_count(model) * width(model) * shapes.tokens * shapes.lengths
     return np.asarray(2.0 * (per_token * shapes.tokens + per_sequence * shapes.sequences) + attention)
 
@@ -41,7 +43,8 @@ def training_step(training: Training, shapes: Shapes) -> np.ndarray:
         for name, weight in bridges.across.named_parameters():
             crossed = mine.tokens if name.startswith("hidden") else mine.sequences
             found[which] += 6 * weight.numel() * crossed
-        if theirs.per_token and teacher.model is not None:
+        live = theirs.per_token or (theirs.logits and training.sources[number].changes)
+        if live and teacher.model is not None:
             found[which] += forward(teacher.model, mine, theirs)
     return found
 

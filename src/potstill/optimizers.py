@@ -128,6 +128,8 @@ def used_rows(settings: Optimizer, network: nn.Module, model: PreTrainedModel, s
     as in Adadelta and SGD, a row without a gradient moves in a way that is not one multiplication.
     """
     table = model.get_input_embeddings()
+    if table is None:  # a network that reads pixels
+        return UsedRows(nn.Embedding(1, 1), np.ones(1, np.bool_))
     assert isinstance(table, nn.Embedding)
     readers = sum(weight is table.weight for module in network.modules() for weight in module._parameters.values())
     plain = type(table) is nn.Embedding and table.max_norm is None and not table.sparse and table.weight.requires_grad

@@ -18,6 +18,10 @@ StudentShape = Annotated[
     str | None,
     typer.Option(help="Its shape: keep_layers:3, fresh:4, keep_layers:3+trim_vocabulary … (`potstill list students`)."),
 ]
+Encoder = Annotated[
+    str | None,
+    typer.Argument(help="An encoder: a folder in Hugging Face's layout, or a hub name; none with --student mlp."),
+]
 MethodName = Annotated[
     str | None, typer.Option(help="The objective: soft_targets, patient … (`potstill list methods`).")
 ]
@@ -105,6 +109,13 @@ def data_flags(
         "data.0.unlabelled": ("--unlabelled", unlabelled),
         "data.0.label_map": ("--label-map", map_of(label_map) if label_map else None),
     }
+
+
+def begun_flags(model: str | None, student: str | None) -> dict[str, tuple[str, Any]]:
+    """What is fine-tuned: a model as it is, or a student that begins from nothing."""
+    if model is not None and student is not None:
+        raise InputError("a model is fine-tuned as it is; leave --student away, or the model")
+    return {"student": ("--student", student)}
 
 
 def training_flags(

@@ -185,7 +185,7 @@ def cost_key(recipe: Recipe) -> str:
 def remember_rows(asked: list[Asking | None], costs: list[StageCost]) -> None:
     for cost in costs:
         for one, source, wants in zip(asked, cost.sources, cost.asks, strict=True):
-            if one:
+            if one and not source.changes:
                 one.remember(source, wants)
 
 

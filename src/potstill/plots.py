@@ -243,6 +243,46 @@ def quality_panel(key: str, title: str, curves: Sequence[Curve], bounds: tuple[f
 
 
 @_drawn
+def lines(
+    key: str, title: str, x_label: str, y_label: str, curves: Sequence[Curve], names: Sequence[str] = ()
+) -> Figure:
+    """Values at a few places, such as temperatures, that lie apart by factors."""
+    figure, axes = _plot(title, 340, 230)
+    for place, one in enumerate(curves):
+        name = clean(names[place]) if names else None
+        axes.plot(one.x, one.y, color=one.colour, linewidth=1.6, marker="o", markersize=4, label=name)
+    axes.set_xscale("log")
+    axes.set_xticks(list(curves[0].x), [f"{value:g}" for value in curves[0].x])
+    axes.minorticks_off()
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
+    if names:
+        axes.legend(frameon=False)
+    return figure
+
+
+@_drawn
+def heat_map(key: str, title: str, names: Sequence[str], rows: Sequence[Sequence[float]], y_label: str) -> Figure:
+    """A square of shares, with the percent in each cell that has any."""
+    figure, axes = _plot(title, 90 + 30 * len(names), 90 + 24 * len(names))
+    axes.grid(visible=False)
+    most = max(value for row in rows for value in row)
+    for row, values in enumerate(rows):
+        for place, value in enumerate(values):
+            axes.fill(
+                [place, place + 1, place + 1, place], [row, row, row + 1, row + 1], COLOURS[0], alpha=value / most
+            )
+            axes.text(place + 0.5, row + 0.5, f"{100 * value:.0f}" if value >= 0.005 else "", ha="center", va="center")
+    middles = [place + 0.5 for place in range(len(names))]
+    shown = [clean(name, LONGEST_LABEL) for name in names]
+    axes.set_xticks(middles, shown)
+    axes.set_yticks(middles, shown)
+    axes.invert_yaxis()
+    axes.set_ylabel(y_label)
+    return figure
+
+
+@_drawn
 def forest(key: str, title: str, names: Sequence[str], ranges: Sequence[tuple[float, float, float, bool]]) -> Figure:
     """Differences in points with their intervals: (mean, low, high, shown). What crosses zero may be chance."""
     figure, axes = _plot(title, 380, 64 + 38 * len(names))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,10 +22,12 @@ from potstill.delimited import shown, speakable
 from potstill.errors import InputError
 from potstill.examples import store
 from potstill.networks import Network, load_network
+from potstill.pixel_reader import in_words
 from potstill.prepare import labels_of
 from potstill.rows import BETWEEN, Columns, Form, Row, open_table
 from potstill.tasks import Task, make_task
 from potstill.tasks.matching import WHAT, kind_of
+from potstill.tasks.pixels import Pixels
 from potstill.timing import speeds
 from potstill.tokens import in_memory, tokenise
 
@@ -43,7 +46,8 @@ def predict(model: str | Path, texts: Iterable[Asked], length: int | None = None
     """One answer per text, in their order, by a student's folder or an exported one; see `told` of the model's task.
 
     A text is a string, a pair a tuple of two; words to be tagged are a list, or a string that is split at spaces and
-    signs; a question is {"question", "context"}, multiple choice {"text", "question", "choices"}, as objects or as JSON.
+    signs; a question is {"question", "context"}, multiple choice {"text", "question", "choices"}, as objects or as JSON;
+    an image is an array or list of its pixels, 0 to 255.
     """
     network = load_network(model)
     form = kind_of(network.config).form
@@ -52,7 +56,9 @@ def predict(model: str | Path, texts: Iterable[Asked], length: int | None = None
         several = {len(str(pair).split(BETWEEN)) for _, pair in chunk} if form == "choices" else {0}
         if len(several) > 1:
             raise InputError(f"questions have {sorted(several)} candidates; give as many for each")
-        task, _ = make_task(None, network.config, [], None, str(model), form, *several)
+        task, _ = make_task(None, network.config, [], None, str(model), form, choices=several.pop())
+        if isinstance(task, Pixels):
+            refuse_other_sizes(chunk, task)
         for (text, pair), said in zip(chunk, _said(network, task, chunk, length), strict=True):
             yield task.told(said, text, pair)
 
@@ -75,6 +81,8 @@ def asked_in(model: str | Path, file: str, text: str | None = None, pair: str | 
 
 def as_row(form: Form, asked: Asked) -> tuple[str, str | None]:
     """Text and pair, as rows of this form have them."""
+    if form == "pixels":
+        return as_pixels(asked), None
     try:
         if form == "words":
             words = [asked] if isinstance(asked, tuple) else asked
@@ -98,6 +106,29 @@ def as_row(form: Form, asked: Asked) -> tuple[str, str | None]:
     except (KeyError, TypeError, ValueError):
         what = f"a question, written as JSON such as {NEEDS[form]}" if form in NEEDS else "a text, or a pair of texts"
         raise InputError(f"{shown(asked)} is not what the model answers; write {what}") from None
+
+
+def as_pixels(asked: Any) -> str:
+    """A file's row is a text of pixels already; an array or list of numbers from 0 to 255, or its JSON, becomes one."""
+    if isinstance(asked, tuple) and len(asked) == 2 and asked[1] is None:
+        return str(asked[0])
+    try:
+        numbers = np.asarray(json.loads(asked) if isinstance(asked, str) else asked, float).ravel()
+        if not len(numbers) or not ((numbers >= 0) & (numbers <= 255) & (numbers % 1 == 0)).all():
+            raise ValueError
+    except (TypeError, ValueError):
+        told = f"{shown(asked)} is no image"
+        raise InputError(f"{told}; write its pixels as a list of whole numbers from 0 to 255, or name a file") from None
+    return numbers.astype(np.uint8).tobytes().decode("latin-1")
+
+
+def refuse_other_sizes(rows: list[tuple[str, str | None]], task: Pixels) -> None:
+    wanted = math.prod(task.shape)
+    for text, _ in rows:
+        if len(text) != wanted:
+            raise InputError(
+                f"an image has {len(text)} pixels, the model reads {in_words(task.shape)}; give such images"
+            )
 
 
 def _clean(text: Any) -> str:
@@ -142,7 +173,7 @@ def measure_models(
     first: np.ndarray | None = None
     for path in models:
         network = load_network(path)
-        task, _ = make_task(None, network.config, seen, labels, table.source, table.form, table.choices)
+        task, _ = make_task(None, network.config, seen, labels, table.source, table.form, table.choices, table.shape)
         examples = store(table, task)
         tokens = tokenise(task, examples, network.tokenizer, min(length, network.longest))
         source = Source(task, examples, tokens, tokens)

@@ -19,11 +19,12 @@ from potstill.errors import InputError
 from potstill.examples import Examples, store
 from potstill.measure import answers
 from potstill.memory import Memory
+from potstill.pixel_reader import in_words
 from potstill.progress import Display
 from potstill.recipe import Data, Recipe
 from potstill.rows import BETWEEN, Columns, Label, Table, open_table
 from potstill.signals import Wants
-from potstill.students import Student, begin_from, load_student
+from potstill.students import Student, begin_anew, begin_from, load_student
 from potstill.tasks import Task, make_task, near_chance
 from potstill.tasks.matching import FORMS
 from potstill.teacher import Teacher, fingerprint
@@ -108,6 +109,10 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, show: Display) ->
             raise InputError(
                 f"{other.source} has {other.choices} candidates for each question, {train.source} {train.choices}; give as many in both"
             )
+        if other.shape and train.shape and other.shape != train.shape:
+            raise InputError(
+                f"{other.source} has images of {in_words(other.shape)}, {train.source} of {in_words(train.shape)}; give images of one size"
+            )
         if (other.columns.pair is None) != (train.columns.pair is None):
             raise InputError(
                 f"{other.source} and {train.source} do not both have a second text; name the columns with --text and --pair"
@@ -117,9 +122,8 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, show: Display) ->
     head = taught_by.model.config if taught_by else None
     found = labels_of(train)
     named = data.labels or (list(train.answer_labels) if train.answer_labels and not taught_by else None)
-    task, matched = make_task(
-        data.task, head, found, named, train.source, train.form, train.choices, label_map=data.label_map
-    )
+    shaped = (train.form, train.choices, train.shape)
+    task, matched = make_task(data.task, head, found, named, train.source, *shaped, label_map=data.label_map)
     if taught_by and train.has_answers:
         say(f"{train.source}: the answers in its rows are not used, since a teacher model is given")
     if found or taught_by:
@@ -141,7 +145,7 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, show: Display) ->
         rows = ranks.the_first_before_others(add)
     for name, examples in {"train": rows, "dev": held, **tested}.items():
         _say_unlabelled(examples, name, say)
-    begun_from = begin_from(_start(recipe), task) if recipe.start or not taught_by else None
+    begun_from = _begun(recipe, task) if recipe.start or not taught_by else None
     readers = [reader for reader in (taught_by, begun_from) if reader]
     length = min(recipe.length, *(longest_input(reader.model, reader.tokenizer) for reader in readers))
     made = DataSet(
@@ -161,12 +165,16 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, show: Display) ->
     return made
 
 
-def _start(recipe: Recipe) -> str:
+def _begun(recipe: Recipe, task: Task) -> Student:
+    """What the student begins from, for its reading alone."""
+    if recipe.start is None and (new := begin_anew(recipe.student, task)) is not None:
+        return new
     if recipe.start is None and recipe.teacher is None:
+        instead = ", or a network of its own: --student mlp" if task.form == "pixels" else ""
         raise InputError(
-            "nothing to start from; give a teacher's folder with --teacher, or the weights to begin with as start = 'DIR'"
+            f"nothing to start from; give a teacher's folder with --teacher, or the weights to begin with as start = 'DIR'{instead}"
         )
-    return str(recipe.start or recipe.teacher)
+    return begin_from(str(recipe.start or recipe.teacher), task)
 
 
 def labels_of(table: Table) -> list[Label]:

@@ -18,15 +18,20 @@ PREFIX = "potstill-"  # of every model_type that needs potstill
 
 
 def add_configs(module: Any) -> None:
+    from potstill.mlp_config import MlpConfig
     from potstill.recurrent_config import BagConfig, BilstmConfig
 
-    for config in (BilstmConfig, BagConfig):
+    for config in (BilstmConfig, BagConfig, MlpConfig):
         module.AutoConfig.register(config.model_type, config, exist_ok=True)
 
 
 def add_models(module: Any) -> None:
+    from potstill.mlp_config import MlpConfig
+    from potstill.mlp_network import MlpForImageClassification, MlpModel
     from potstill.recurrent import BagForSequenceClassification, BilstmForSequenceClassification
 
+    module.AutoModel.register(MlpConfig, MlpModel, exist_ok=True)
+    module.AutoModelForImageClassification.register(MlpConfig, MlpForImageClassification, exist_ok=True)
     for model in (BilstmForSequenceClassification, BagForSequenceClassification):
         module.AutoModelForSequenceClassification.register(model.config_class, model, exist_ok=True)
         # pipelines look for a model's name here before they say that it is not supported

@@ -5,6 +5,7 @@ It is a pure function of the runs' folders: the same folders give the same bytes
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,7 @@ from potstill.wording import (
 MOST_EXAMPLES = 30  # rows that student and teacher disagree about, per data set
 MOST_TEXT = 500  # characters of each
 MOST_LAYERS = 200
+PICTURE = re.compile(r"data:image/png;base64,[A-Za-z0-9+/]{1,200000}={0,2}")
 MOST_LINES = 24  # of the figure of differences
 
 
@@ -281,6 +283,7 @@ def disagreements(run: FinishedRun) -> list[dict[str, Any]]:
         shown = [
             {
                 "texts": [clean(row[key], MOST_TEXT) for key in ("text", "pair") if row.get(key)],
+                "picture": picture if PICTURE.fullmatch(picture := str(row.get("picture"))) else None,
                 "split": named(row.get("split", "")),
                 "label": None if row.get("label") is None else _answer(row["label"]),
                 "answers": [

@@ -11,15 +11,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, get_args
 
-from potstill.cells import read_answer, read_choices, read_plain, read_spans, read_words
+from potstill.cells import read_answer, read_choices, read_pixels, read_plain, read_spans, read_words
 from potstill.delimited import PLACE, Records
 from potstill.errors import InputError
 from potstill.forms import BESIDE_GOLD, BETWEEN, Answers, Columns, Form, Label, Span, find_form, resolve, worth_a_look
+from potstill.images import Shape
 from potstill.sources import open_source, race_apart
 
 __all__ = ["BETWEEN", "Columns", "Form", "Label", "Row", "Span", "Table", "open_table"]
 
-READ = {"text": read_plain, "words": read_words, "answers": read_spans, "choices": read_choices}
+READ = {
+    "text": read_plain,
+    "words": read_words,
+    "answers": read_spans,
+    "choices": read_choices,
+    "pixels": read_pixels,
+}
 
 
 class Row(NamedTuple):
@@ -29,6 +36,7 @@ class Row(NamedTuple):
     answers: text is the question, pair the context, label the answers in it.
     choices: text is the passage ("" if there is none), pair the question with each candidate and BETWEEN between them,
     label the letter of the right one.
+    pixels: text has a character for each pixel, chr(0) to chr(255).
     """
 
     line: int  # 1-based, on which the row begins; Parquet, data sets, SQuAD, folders: number of the record
@@ -49,6 +57,7 @@ class Table:
     records: Callable[[], Records] = field(repr=False)
     form: Form = "text"
     choices: int = 0  # candidates of every row; 0 where there are none
+    shape: Shape | None = None  # channels, height and width of every image
 
     @property
     def has_answers(self) -> bool:
@@ -107,9 +116,11 @@ def open_table(
 
     try:
         opened = open_source(source, knows)
+        if opened.images and form in (None, "text"):
+            form = "pixels"
     except OSError as error:  # no permission, a name too long for the file system
         raise InputError(f"{source}: cannot be read ({error.strerror}); check the path and its permissions") from None
-    if form != "text":
+    if form not in ("text", "pixels"):
         opened = race_apart(opened, source)
     if form is None:
         look = worth_a_look(opened.names, columns)
@@ -118,7 +129,11 @@ def open_table(
     wanted = [resolved.text, resolved.pair, *resolved.label_columns, *resolved.choice_columns]
     wanted += [*(answers.columns if answers else ()), *(BESIDE_GOLD if form == "answers" else ())]
     needed = [name for name in dict.fromkeys(wanted) if name in opened.names]
-    table = Table(source, resolved, answers, opened.fingerprint, lambda: opened.records(needed), form)
+    if form == "pixels" and resolved.text not in opened.images:
+        there = f"; name one of {', '.join(opened.images)} by --text" if opened.images else "; give a file of images"
+        raise InputError(f"{source}:1: {resolved.text!r} holds no images{there}")
+    shape = opened.images.get(str(resolved.text))
+    table = Table(source, resolved, answers, opened.fingerprint, lambda: opened.records(needed), form, shape=shape)
     line, record = first_record(table.records(), source)
     if form != "choices":
         return table

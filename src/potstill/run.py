@@ -122,16 +122,20 @@ def tell(folder: RunFolder, found: dict[str, Any]) -> None:
 
 
 def finetune(
-    model: str | Path,
+    model: str | Path | None,
     recipe: Recipe,
     out: str | Path,
     resume: str = "auto",
     overwrite: bool = False,
     show: Display | None = None,
 ) -> dict[str, Any]:
-    """A teacher: the encoder trained on the labels alone, by the data and settings of the recipe's last stage."""
+    """A teacher: the encoder trained on the labels alone, by the data and settings of the recipe's last stage.
+
+    Without a model it is the recipe's student, whose first builder must need none, as `mlp`.
+    """
     stage = recipe.stage[-1].model_copy(update={"method": {"name": "hard_labels"}, "reshape": []})
-    plain = recipe.model_copy(update={"start": str(model), "teacher": None, "student": [], "stage": [stage]})
+    begun = {"start": str(model), "student": []} if model is not None else {"start": None}
+    plain = recipe.model_copy(update={**begun, "teacher": None, "stage": [stage]})
     return distill(plain, out, resume, overwrite, show)
 
 

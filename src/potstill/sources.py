@@ -7,14 +7,14 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import xxhash
 
-from potstill import corpora
+from potstill import corpora, images
 from potstill.delimited import (
     EXPANDED,
     EXPANSION,
@@ -40,6 +40,7 @@ class Opened(NamedTuple):
     records: Callable[[Sequence[str]], Records]  # only these columns need to be read
     fingerprint: str
     hint: str = ""  # what to say where no column is known by its name
+    images: Mapping[str, images.Shape] = {}  # columns that hold images, which must be read one at a time
 
 
 def open_source(source: str, knows: Callable[[list[str]], bool]) -> Opened:
@@ -64,6 +65,8 @@ def open_file(path: Path, source: str, knows: Callable[[list[str]], bool]) -> Op
     if ending in (".csv", ".tsv"):
         table = Delimited(path, source, "," if ending == ".csv" else "\t", knows)
         hint = " (if the first line is a row already, write one above it such as text,label)"
+        if pixels := images.pixel_columns(table.names):
+            return open_pixel_table(table, *pixels, fingerprint(path), hint)
         return Opened(table.names, lambda _: table.records(), fingerprint(path), hint)
     if ending == ".json" and corpora.is_squad(path):
         return Opened(corpora.SQUAD_NAMES, lambda _: corpora.squad_records(path, source), fingerprint(path))
@@ -76,8 +79,27 @@ def open_file(path: Path, source: str, knows: Callable[[list[str]], bool]) -> Op
         return Opened(sentences.names, lambda _: sentences.records(), fingerprint(path))
     if ending == ".parquet":
         return open_parquet(path, source)
-    known = ".csv, .tsv, .txt, .jsonl, .ndjson, .json, .conll or .parquet (all but the last also with .gz)"
+    if images.is_idx(path.name):
+        pair = images.Idx(path, source)
+        both = fingerprint(path) + (fingerprint(pair.labels) if pair.labels else "")
+        return Opened(pair.names, lambda _: pair.records(), both, images={"images": pair.shape})
+    if ending == ".npz":
+        arrays = images.Npz(path, source)
+        return Opened(arrays.names, arrays.records, fingerprint(path), images=arrays.shapes)
+    known = ".csv, .tsv, .txt, .jsonl, .ndjson, .json, .conll (all also with .gz), .parquet, -idx3-ubyte or .npz"
     raise InputError(f"{source}: the name does not say what the file is; rename it to end in {known}")
+
+
+def open_pixel_table(table: Delimited, columns: list[str], shape: images.Shape, digest: str, hint: str) -> Opened:
+    names = [name for name in table.names if name not in set(columns)]
+    records = table.records
+    return Opened(
+        [*names, images.PIXELS],
+        lambda _: images.joined_pixels(records(), columns, table.source),
+        digest,
+        hint,
+        {images.PIXELS: shape},
+    )
 
 
 def race_apart(opened: Opened, source: str) -> Opened:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from accelerate import Accelerator
@@ -90,8 +91,9 @@ def train_stage(
     """Train the models in place by one stage; returns the score on dev of the weights that were kept."""
     training, asks = make_training(recipe, stage, number, models, tokenizer, data, folder, accelerator, show)
     for one, source, asked in zip(data, training.sources, asks, strict=True):
-        with show.bar(f"asking the teacher ({one.name})", len(source.examples)) as bar:
-            one.teacher.remember(source, asked, bar.advance)
+        if not source.changes:
+            with show.bar(f"asking the teacher ({one.name})", len(source.examples)) as bar:
+                one.teacher.remember(source, asked, bar.advance)
     resume = ranks.by_the_first(lambda: chosen_checkpoint(folder, number, start_at))
     if resume:
         show.say(f"continuing at step {resume.step} from {resume.folder}")
@@ -118,8 +120,13 @@ def make_training(
         method.wants(layer_count(model), teacher_layers(one.teacher, model))[1]
         for model, one in zip(models, data, strict=True)
     ]
+    changes = tuple(maker.change for maker in makers(stage) if hasattr(maker, "change"))
     sources = [
-        one.source(made(stage, one, asked, recipe.seed, show), tokenizer, "train")
+        replace(
+            one.source(made(stage, one, asked, recipe.seed, show), tokenizer, "train"),
+            changes=changes,
+            seed=(recipe.seed, number),
+        )
         for one, asked in zip(data, asks, strict=True)
     ]
     for one, source, asked in zip(data, sources, asks, strict=True):
@@ -191,6 +198,14 @@ def refuse_unfit(name: str, method: Method, data: DataSet, source: Source, asked
         raise InputError(f"method '{name}' is not made for task '{data.task.name}'; use 'patient' or 'soft_targets'")
     if asked != Wants() and not can_teach(data):
         raise InputError(f"method '{name}' needs a teacher; give one with --teacher, or write method = 'hard_labels'")
+    if (asked.cls or asked.per_token) and data.task.form == "pixels":
+        raise InputError(
+            f"method '{name}' compares layers, which networks of images are not asked for; use 'soft_targets'"
+        )
+    if source.changes and asked != Wants() and data.teacher.model is None:
+        raise InputError(
+            "the examples change in every epoch, but the teacher is a file of answers; give a model, or leave that data maker out"
+        )
     if (asked.cls or asked.per_token) and data.teacher.model is None:
         raise InputError(
             f"method '{name}' asks for the teacher's layers, but the teacher is a file of answers; "
@@ -219,12 +234,15 @@ def chosen_checkpoint(folder: Path, number: int, start_at: Path | None) -> Check
     return checkpoints.newest(mine)
 
 
+def makers(stage: Stage) -> list[Any]:
+    return [short_forms.made("data", fields) for fields in stage.data]
+
+
 def made(stage: Stage, data: DataSet, asked: Wants, seed: int, show: Display | None = None) -> Examples:
     """The stage's examples. Where the teacher is not asked, only labelled rows can teach."""
     examples = data.train
-    for fields in stage.data:
-        make = short_forms.made("data", fields).make
-        examples = ranks.the_first_before_others(partial(make, examples, Context(seed, data.task, show)))
+    for maker in makers(stage):
+        examples = ranks.the_first_before_others(partial(maker.make, examples, Context(seed, data.task, show)))
     if asked == Wants():
         examples = examples.scored
     if not len(examples):

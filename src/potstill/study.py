@@ -9,11 +9,11 @@ from potstill.files import write_atomically
 from potstill.progress import Display
 from potstill.recipe import Recipe
 from potstill.run import distill
-from potstill.studies import Answer, Found, Study
+from potstill.studies import Answer, Found, Part, Study
 
 
 def run_study(study: Study, recipe: Recipe, out: Path, overwrite: bool = False, show: Display | None = None) -> Answer:
-    """Runs that are complete are read, not run again. Writes OUT/study.md and OUT/study.svg."""
+    """Runs that are complete are read, not run again. Writes OUT/study.md and its figures, OUT/study.svg …"""
     show = show or Display(quiet=True)
     if recipe.grid:
         raise InputError("a study makes its own runs; leave the grid out of its recipe")
@@ -24,18 +24,29 @@ def run_study(study: Study, recipe: Recipe, out: Path, overwrite: bool = False, 
         found[name] = Found(out / name, distill(one, out / name, overwrite=overwrite, show=show))
     answer = study.answer(found)
     write_atomically(out / "study.svg", standalone(answer.figure).encode())
+    for number, part in enumerate(answer.parts, 2):
+        if part.figure:
+            write_atomically(out / f"study-{number}.svg", standalone(part.figure).encode())
     write_atomically(out / "study.md", markdown(answer).encode())
     return answer
 
 
 def markdown(answer: Answer) -> str:
+    told = "\n".join(f"- {sentence}" for sentence in answer.sentences)
+    first = f"# {answer.title}\n\n{told}\n\n{table(answer)}\n\n![{answer.title}](study.svg)\n"
+    return "\n".join([first, *(further(part, number) for number, part in enumerate(answer.parts, 2))])
+
+
+def further(part: Part, number: int) -> str:
+    figure = f"\n![{part.title}](study-{number}.svg)\n" if part.figure else ""
+    return f"## {part.title}\n\n{table(part)}\n{figure}"
+
+
+def table(told: Answer | Part) -> str:
     def line(cells: list[str]) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
-    ruler = "|" + "---|" * len(answer.header)
-    table = "\n".join([line(answer.header), ruler, *map(line, answer.rows)])
-    told = "\n".join(f"- {sentence}" for sentence in answer.sentences)
-    return f"# {answer.title}\n\n{told}\n\n{table}\n\n![{answer.title}](study.svg)\n"
+    return "\n".join([line(told.header), "|" + "---|" * len(told.header), *map(line, told.rows)])
 
 
 def standalone(svg: str) -> str:

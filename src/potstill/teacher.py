@@ -41,11 +41,11 @@ class Teacher:
         self.memory, self.device = memory, device
         self.seconds = 0.0  # spent asking the model
 
-    def signals(self, batch: Batch, wants: Wants) -> Signals:
-        """The wanted signals for one batch, rows in its order."""
+    def signals(self, batch: Batch, wants: Wants, live: bool = False) -> Signals:
+        """The wanted signals for one batch, rows in its order. `live`: not from memory, since the rows were changed."""
         if wants == Wants():
             return Signals()
-        if self.memory is None or wants.per_token:
+        if self.memory is None or wants.per_token or live:
             return self._ask(batch.teacher.to(self.device), wants)
         keys, known = batch.keys.cpu().numpy(), batch.taught.cpu().numpy()
         logits = nothing()

@@ -14,6 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from potstill import interrupts
 from potstill.column_files import ColumnFiles, column
 from potstill.examples import CHUNK, Examples
+from potstill.pixel_reader import PixelReader
 
 if TYPE_CHECKING:
     from potstill.tasks import Task
@@ -26,8 +27,9 @@ ARRAYS: dict[str, tuple[Any, int]] = {  # type and width
     "places": (np.int32, 1),
     "place_offsets": (np.int64, 1),
     "characters": (np.int32, 2),
+    "pixels": (np.uint8, 1),
 }
-INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+INPUTS = ("input_ids", "attention_mask", "token_type_ids", "pixel_values")
 MASK = "[MASK]"  # a hidden word in a text, whatever tokenizer reads it
 
 
@@ -41,6 +43,7 @@ class Encoded:
     counts: list[int] | None = None  # sequences of each row; None: one
     places: list[np.ndarray] | None = None  # where each sequence's predictions are read; None: at the first token
     characters: list[np.ndarray] | None = None  # (tokens, 2) first character and end in the second text, -1 elsewhere
+    pixels: np.ndarray | None = None  # (sequences, channels, height, width) uint8, where each is one token: an image
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,7 @@ class Tokens:
     places: np.ndarray | None = None  # flat int32
     place_offsets: np.ndarray | None = None  # (sequences + 1,)
     characters: np.ndarray | None = None  # flat (tokens, 2) int32
+    pixels: np.ndarray | None = None  # (sequences, channels, height, width) uint8
 
     def counts(self, rows: np.ndarray) -> np.ndarray:
         """(n,) sequences of each row."""
@@ -137,6 +141,8 @@ def in_memory(
 
 
 def _tokens(arrays: dict[str, np.ndarray], shortened: int, tokenizer: PreTrainedTokenizerBase) -> Tokens:
+    if isinstance(tokenizer, PixelReader):
+        arrays["pixels"] = arrays["pixels"].reshape(-1, *tokenizer.shape)
     return Tokens(
         arrays["ids"],
         arrays["segments"],
@@ -144,7 +150,7 @@ def _tokens(arrays: dict[str, np.ndarray], shortened: int, tokenizer: PreTrained
         shortened,
         tuple(name for name in tokenizer.model_input_names if name in INPUTS),
         int(tokenizer.pad_token_id or 0),
-        *(arrays.get(name) for name in ("firsts", "places", "place_offsets", "characters")),
+        *(arrays.get(name) for name in ("firsts", "places", "place_offsets", "characters", "pixels")),
     )
 
 
@@ -189,4 +195,6 @@ def _flat(made: Encoded, tokens: int, sequences: int, places: int) -> dict[str, 
         found["place_offsets"] = [np.cumsum([len(one) for one in made.places], dtype=np.int64) + places]
     if made.characters is not None:
         found["characters"] = [one.astype(np.int32) for one in made.characters]
+    if made.pixels is not None:
+        found["pixels"] = [made.pixels]
     return found

@@ -126,7 +126,7 @@ def _steps(
         begun = time.perf_counter()
         rate = set_rate(optimizer, stage.optimizer, progress.step, steps)
         mine = step_batches(
-            training.sources, order[place], lengths, starts, stage.tokens, ranks.number(), ranks.count()
+            training.sources, order[place], lengths, starts, stage.tokens, ranks.number(), ranks.count(), epoch
         )
         terms, asked = together(network, gradients(training, bridges, mine, progress.step))
         loss = sum(terms.values())
@@ -203,7 +203,7 @@ def gradients(training: Training, bridges: Bridges, parts: list[Micro], step: in
         model, teacher = training.models[part.data], training.teachers[part.data]
         ours, theirs = training.method.wants(layer_count(model), teacher_layers(teacher, model))
         batch = part.batch.to(accelerator.device)
-        answers = teacher.signals(batch, theirs)
+        answers = teacher.signals(batch, theirs, live=bool(training.sources[part.data].changes))
         with accelerator.autocast():
             heard = listen(model, batch.student, ours, bridges)
             terms = {

@@ -10,15 +10,21 @@ import numpy as np
 import pytest
 import torch
 from processes import run_to_the_end, same_student, started, steps_told, wait_until
+from small import write_digits
 from test_run import patient
 from world import World, make_world, stopped_and_resumed
 
-from potstill.batches import Source, mix
+from potstill.batches import Source, counted_through, mix, step_batches
 from potstill.data import Context
 from potstill.data.augmented import Augmented
-from potstill.examples import Examples
+from potstill.data.jitter import Jitter
+from potstill.examples import Examples, store
 from potstill.methods.soft_targets import SoftTargets
+from potstill.prepare import labels_of
+from potstill.rows import open_table
 from potstill.signals import Batch, Signals, Term, Wants
+from potstill.students.mlp import Mlp
+from potstill.tasks import make_task
 
 STOPS = (2, 5, 7, 10)
 
@@ -104,3 +110,50 @@ def test_03_a_killed_run_on_augmented_copies_ends_in_the_same_bits(
     run_to_the_end(*words, run)
     assert same_student(run, tmp_path / "whole")
     figure(3, "difference 0, 4 of 4")
+
+
+def digits_world(folder: Path) -> World:
+    """Real digits, a network of images and its teacher."""
+    table = open_table(write_digits(folder / "train.npz", 48))
+    task, _ = make_task(None, None, labels_of(table), None, "train", table.form, shape=table.shape)
+    teacher, student = (Mlp(hidden=hidden, dropout=0.5).begin(task, 0) for hidden in ([32, 32], [16]))
+    return World(teacher, student, task, store(table, task), folder)
+
+
+def jittered(world: World, seed: int = 0) -> Source:
+    jitter = Jitter(2)
+    source = world.source(jitter.make(world.examples, Context(seed, world.task)))
+    return replace(source, changes=(jitter.change,), seed=(seed, 0))
+
+
+def test_03_jittered_images_are_the_same_after_a_resume(tmp_path: Path, figure: Callable[..., None]) -> None:
+    """48 rows in steps of 8 and micro-batches of 3 for two epochs; the teacher, asked live, sees what the student sees."""
+    difference, changed = stopped_and_resumed(
+        digits_world, tmp_path, SoftTargets(temperature=5.0), STOPS, jittered, tokens=3
+    )
+    assert difference == 0 and changed
+    figure(3, f"difference {difference:g} with jitter, {len(STOPS)} of {len(STOPS)}")
+
+
+def test_03_what_is_drawn_follows_from_seed_epoch_and_example_alone(tmp_path: Path) -> None:
+    """Whatever stands beside an example, on whatever rank; and it is another image in another epoch or with another seed."""
+    world = digits_world(tmp_path)
+    source, other = jittered(world), jittered(world, seed=1)
+
+    def seen(source: Source, positions: list[int], epoch: int | None) -> torch.Tensor:
+        batch = source.batch(np.array(positions), source.count(np.array(positions)), epoch)
+        assert torch.equal(batch.teacher.inputs["pixel_values"], batch.student.inputs["pixel_values"])
+        return batch.student.inputs["pixel_values"]
+
+    whole = seen(source, list(range(48)), 3)
+    assert torch.equal(seen(source, [40, 2], 3), whole[[40, 2]])
+    assert not torch.equal(seen(source, list(range(48)), 4), whole)
+    assert not torch.equal(seen(other, list(range(48)), 3), whole)
+    assert not torch.equal(seen(source, list(range(48)), None), whole)
+    lengths, starts = counted_through([source])
+    parts = [step_batches([source], np.arange(48), lengths, starts, 5, rank, 2, epoch=3) for rank in (0, 1)]
+    found = {micro.place: micro.batch for part in parts for micro in part}
+    together = torch.cat([found[place].student.inputs["pixel_values"] for place in sorted(found)])
+    keys = torch.cat([found[place].keys for place in sorted(found)])
+    assert torch.equal(keys, torch.from_numpy(np.array(world.examples.keys)))
+    assert torch.equal(together, whole)

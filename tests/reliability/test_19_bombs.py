@@ -4,10 +4,12 @@ import gzip
 import json
 import shutil
 import struct
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -45,6 +47,23 @@ def zipped(path: Path, line: bytes) -> Path:
     return path
 
 
+def idx_bomb(path: Path) -> Path:
+    """240,000 black images of 32 x 32."""
+    part = gzip.compress(bytes(4 * EACH))
+    path.write_bytes(gzip.compress(struct.pack(">HBBIII", 0, 8, 3, TIMES * 1024, 32, 32)) + part * (TIMES // 4))
+    return path
+
+
+def npz_bomb(path: Path) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("images.npy", "w") as file:
+        np.lib.format.write_array_header_1_0(
+            file, {"descr": "|u1", "fortran_order": False, "shape": (TIMES * 1024, 32, 32)}
+        )
+        for _ in range(TIMES):
+            file.write(bytes(EACH))
+    return path
+
+
 def parquet(path: Path, texts: pa.Array, **how: Any) -> Path:
     pq.write_table(pa.table({"text": texts, "label": ["0"] * len(texts)}), path, **how)
     return path
@@ -64,6 +83,8 @@ ROWS: dict[str, Callable[[Path], Path]] = {
     "parquet, compressed": lambda folder: parquet(
         folder / "rows.parquet", pa.array([f"{n}" + "a" * EACH for n in range(TIMES)]), compression="zstd"
     ),
+    "idx": lambda folder: idx_bomb(folder / "a-images-idx3-ubyte.gz"),
+    "npz": lambda folder: npz_bomb(folder / "a.npz"),
     "parquet, one text": lambda folder: parquet(folder / "rows.parquet", repeated(), compression="zstd"),
 }
 

@@ -1,7 +1,10 @@
 """Ways to make examples. One file is one data maker; its name is the word that recipes use.
 
 A data maker is a frozen dataclass with `make(examples, context)`, which returns examples; a stage lists the makers it
-wants as `data = [{ make = "sample", rows = 640 }]`.
+wants as `data = [{ make = "sample", rows = 640 }]`. One that changes examples anew in every epoch has
+`change(batch, draw)` as well, which returns the changed batch; `draw(n)` gives (batch, n) numbers from 0 to below 1 that
+follow from seed, epoch and example alone, so that a resumed run and every rank draw the same. The teacher is then asked
+live, on what the student sees.
 """
 
 from __future__ import annotations

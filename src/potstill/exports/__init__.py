@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from potstill.pixel_reader import PixelReader
 from potstill.students import Student
 
 NAMES = ("input_ids", "attention_mask", "token_type_ids")
@@ -36,8 +37,11 @@ class Export(Protocol):
 
 
 def sample_inputs(student: Student, rows: int, tokens: int, seed: int = 0) -> dict[str, Tensor]:
-    """Random ids with padding of many lengths, for a form that must hold whatever the text."""
+    """Random ids with padding of many lengths, for a form that must hold whatever the text; or random images."""
     random = np.random.default_rng(seed)
+    if isinstance(student.tokenizer, PixelReader):
+        pixels = random.integers(0, 256, (rows, *student.tokenizer.shape))
+        return {"pixel_values": torch.from_numpy(pixels).float() / 255}
     ids = torch.from_numpy(random.integers(0, len(student.tokenizer), (rows, tokens)))
     lengths = torch.from_numpy(random.integers(2, tokens + 1, rows))
     lengths[0] = tokens

@@ -79,7 +79,8 @@ def _traced(student: Student, model: PreTrainedModel, file: Path) -> None:
     several = type(model).__name__.endswith("ForMultipleChoice")
     if several:  # (questions, candidates, tokens), as everywhere
         inputs = {name: tensor[:, None].repeat(1, 2, 1) for name, tensor in inputs.items()}
-    free = {axis: torch.export.Dim.DYNAMIC for axis in range(3 if several else 2)}
+    axes = 1 if "pixel_values" in inputs else 3 if several else 2
+    free = {axis: torch.export.Dim.DYNAMIC for axis in range(axes)}
     spans = type(model).__name__.endswith("ForQuestionAnswering")
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)  # of operators of torchvision, which no text model has

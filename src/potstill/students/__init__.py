@@ -17,6 +17,7 @@ import torch
 from safetensors import safe_open
 from transformers import (
     AutoConfig,
+    AutoModelForImageClassification,
     AutoModelForMultipleChoice,
     AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
@@ -28,11 +29,12 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from potstill import paths
+from potstill import paths, short_forms
 from potstill.anatomy import has_layers, in_head, layers_path
 from potstill.errors import InputError
 from potstill.files import TEMPORARY, disk_errors, fsync_path
 from potstill.foreign import refuse_larger, refuse_unsafe_files, refuse_unsafe_settings, stored_numbers
+from potstill.pixel_reader import PixelReader
 
 if TYPE_CHECKING:
     from potstill.tasks import Task
@@ -43,12 +45,14 @@ WHAT = {
     "TokenClassification": "a tagger",
     "QuestionAnswering": "a reader of questions",
     "MultipleChoice": "a model for multiple choice",
+    "ImageClassification": "an image classifier",
 }
 HEADS: dict[str, Any] = {
     "SequenceClassification": AutoModelForSequenceClassification,
     "TokenClassification": AutoModelForTokenClassification,
     "QuestionAnswering": AutoModelForQuestionAnswering,
     "MultipleChoice": AutoModelForMultipleChoice,
+    "ImageClassification": AutoModelForImageClassification,
 }
 
 
@@ -105,7 +109,7 @@ def load_student(
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,  # reported below, with the names
             )
-            tokenizer = AutoTokenizer.from_pretrained(**source, trust_remote_code=False)
+            tokenizer = reader_of(config, place)
     except InputError:
         raise
     except Exception as error:  # a broken folder fails in many ways inside transformers
@@ -139,6 +143,13 @@ def is_spread(model: PreTrainedModel) -> bool:
     return len(places) > 1 or "disk" in places
 
 
+def begin_anew(builders: list[dict[str, Any]], task: Task, seed: int = 0) -> Student | None:
+    """The first builder's student for a task, where it needs no weights to begin from; None where it does."""
+    first = short_forms.made("students", builders[0]) if builders else None
+    begin: Callable[[Task, int], Student] | None = getattr(first, "begin", None)
+    return begin(task, seed) if begin else None
+
+
 def begin_from(folder: str | Path, task: Task, seed: int = 0) -> Student:
     """A model to be trained for a task: its encoder with the task's head, a new one where it has none that fits."""
     return load_student(folder, task.labels if task.names_outputs else (), task.problem, seed, task.head)
@@ -147,6 +158,18 @@ def begin_from(folder: str | Path, task: Task, seed: int = 0) -> Student:
 def head_of(config: PreTrainedConfig) -> str:
     made_for = str((config.architectures or [""])[0])
     return next((head for head in HEADS if made_for.endswith(f"For{head}")), "SequenceClassification")
+
+
+def reader_of(config: PreTrainedConfig, folder: Path) -> PreTrainedTokenizerBase:
+    """The tokenizer in a model's folder; of a network that reads pixels, what it has in its place."""
+    if head_of(config) != "ImageClassification":
+        found: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        )
+        return found
+    if config.model_type != "potstill-mlp":  # others have images scaled and normalised in ways of their own
+        raise InputError(f"{folder} is an image model of type {config.model_type!r}; use one that was made by mlp")
+    return PixelReader(config.shape)
 
 
 def save_student(student: Student, folder: Path) -> None:
@@ -301,6 +324,8 @@ def _stored_weights(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
 def _as_made(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
     """A copy without what came from its last loading and its last batch, which would be saved with it."""
     tokenizer = copy.deepcopy(tokenizer)
+    if isinstance(tokenizer, PixelReader):
+        return tokenizer
     for name in ("is_local", "local_files_only"):
         tokenizer.init_kwargs.pop(name, None)
     tokenizer.backend_tokenizer.no_padding()

@@ -7,7 +7,7 @@ together: a table, a figure, and sentences that claim no more than was shown.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -42,12 +42,23 @@ class Found:
 
 
 @dataclass(frozen=True)
+class Part:
+    """A further table of an answer, with a figure of its own or none."""
+
+    title: str
+    header: list[str]
+    rows: list[list[str]]
+    figure: str = ""  # SVG
+
+
+@dataclass(frozen=True)
 class Answer:
     title: str
     sentences: list[str]
     header: list[str]
     rows: list[list[str]]
     figure: str  # SVG
+    parts: list[Part] = field(default_factory=list)
 
 
 class Study(Protocol):

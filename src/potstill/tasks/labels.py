@@ -157,6 +157,10 @@ class Task:
             return softmax(logits)
         return 1.0 / (1.0 + np.exp(-logits)) if self.outcome == "classes" else logits
 
+    def picture(self, text: str) -> str | None:
+        """What a page shows instead of the text; None where it is a text."""
+        return None
+
     def told(self, answer: np.ndarray, text: str, pair: str | None) -> dict[str, Any]:
         """One answer in words: {"label", "probability", "probabilities"}, {"labels", "probabilities"} or {"value"}."""
         probabilities = self.probabilities(answer[None])[0]

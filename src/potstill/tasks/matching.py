@@ -11,11 +11,14 @@ import numpy as np
 
 from potstill.errors import InputError
 from potstill.forms import MOST_CHOICES
+from potstill.images import Shape
+from potstill.pixel_reader import in_words
 from potstill.rows import Form, Label
 from potstill.signals import Outcome
 from potstill.tasks.answering import Answering
 from potstill.tasks.choosing import Choosing
 from potstill.tasks.labels import LOOKS_LIKE_A_NUMBER, NAMES, PROBLEMS, Task, TaskName, as_written
+from potstill.tasks.pixels import Pixels
 from potstill.tasks.tagging import Tagging
 
 OUTCOMES: dict[str, Outcome] = {name: outcome for outcome, name in NAMES.items()}
@@ -26,7 +29,10 @@ WHAT: dict[Form, str] = {
     "words": "words with tags",
     "answers": "questions with answers in a context",
     "choices": "questions with candidates",
+    "pixels": "images with a label",
 }
+EVERY: tuple[type[Task], ...] = (Task, *KINDS.values(), Pixels)
+OF_FORM: dict[Form, type[Task]] = {kind.form: kind for kind in EVERY}
 
 
 def make_task(
@@ -37,6 +43,7 @@ def make_task(
     source: str,
     form: Form = "text",
     choices: int = 0,
+    shape: Shape | None = None,
     *,
     label_map: Mapping[str, str] | None = None,
 ) -> tuple[Task, str]:
@@ -44,10 +51,11 @@ def make_task(
 
     Where a model has a head (`model_config`), its `id2label` rules: names match by name, integers by index. Where none
     has (fine-tuning), the labels found in the training rows are the classes. `labels` overrides both. `label_map` says
-    of some labels in the rows which class they are, by its name or number.
+    of some labels in the rows which class they are, by its name or number. Of images, `shape` is that of the rows;
+    without rows it is the model's.
     """
     found = list(found)
-    kind = next((KINDS[one] for one in KINDS if KINDS[one].form == form), Task)
+    kind = OF_FORM[form]
     if model_config is not None and kind_of(model_config) is not kind:
         fits = WHAT[kind_of(model_config).form]
         raise InputError(
@@ -63,11 +71,19 @@ def make_task(
         letters = tuple(string.ascii_uppercase[:choices])
         numbers = {letter.lower(): number for number, letter in enumerate(letters)}
         return Choosing("class", letters, numbers), f"one of {choices} candidates is chosen"
-    outcome = "class" if kind is Tagging else OUTCOMES[name] if name else _outcome(model_config, found)
+    if kind is Pixels and model_config is not None:
+        if shape not in (None, model_config.shape):
+            told = f"the images have {in_words(shape)}, the model reads {in_words(model_config.shape)}"
+            raise InputError(f"{source}: {told}; give images of that size, or another model")
+        shape = model_config.shape
+    more: dict[str, Any] = {"shape": shape} if kind is Pixels else {}
+    single = not any(isinstance(one, tuple) for one in found)
+    plain = kind is Tagging or (kind is Pixels and model_config is None and single)
+    outcome = OUTCOMES[name] if name in OUTCOMES else "class" if plain else _outcome(model_config, found)
     if outcome == "value":
         if label_map:
             raise InputError("label_map is for classes, but numbers are predicted; leave it out here")
-        return Task("value", ("value",)), "numbers are predicted"
+        return kind("value", ("value",), **more), "numbers are predicted"
     each = {str(one) for label in found for one in (label if isinstance(label, tuple) else (label,))}
     written = {as_written(label) for label in each}
     mapped = {as_written(ours).lower(): as_written(theirs) for ours, theirs in (label_map or {}).items()}
@@ -89,13 +105,13 @@ def make_task(
     if by_index and all(label.isdigit() and int(label) < len(names) for label in seen):
         numbers |= {str(number): number for number in range(len(names))}
         each_number = ", ".join(f"{number} = {label}" for number, label in enumerate(names))
-        return kind(outcome, names, numbers | same), f"labels matched by number: {each_number}{shown}"
+        return kind(outcome, names, numbers | same, **more), f"labels matched by number: {each_number}{shown}"
     if by_index and is_placeholder(names):
         raise InputError(
             f"{source}: the labels {by_index[:5]} are names, but the teacher's classes have none; write them in the order of its "
             f"outputs, as in --labels {','.join(seen[: len(names)])}"
         )
-    return kind(outcome, names, numbers | same), f"labels matched by name: {', '.join(names[:12])}{shown}"
+    return kind(outcome, names, numbers | same, **more), f"labels matched by name: {', '.join(names[:12])}{shown}"
 
 
 def _refuse_unknown(mapped: Mapping[str, str], written: set[str], source: str) -> None:
@@ -120,7 +136,7 @@ def _class_number(name: str, names: tuple[str, ...]) -> int:
 def kind_of(config: Any) -> type[Task]:
     """The task that a model with this config is made for, by the name of its class."""
     made_for = str((getattr(config, "architectures", None) or [""])[0])
-    return next((kind for kind in KINDS.values() if made_for.endswith(f"For{kind.head}")), Task)
+    return next((kind for kind in OF_FORM.values() if made_for.endswith(f"For{kind.head}")), Task)
 
 
 def named(name: TaskName, labels: Sequence[str]) -> Task:
