@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from small import sentences, write_csv
+import torch
+from small import sentences, small_tokenizer, write_csv, write_digits
 
 from potstill import paths, plugins
+from potstill.batches import Source
 from potstill.data import Context
+from potstill.errors import InputError
 from potstill.examples import Examples, key_of, store
+from potstill.pixel_reader import PixelReader
 from potstill.prepare import labels_of
 from potstill.rows import open_table
 from potstill.tasks import Task, make_task
 from potstill.tokens import tokenise
 
 ODD = ["", "   ", "x", "日本 の 映画", "ﷺ \u200f شكرا", "🎬 " * 40, "[MASK] film", "a/b // \\ | &slash;", "w" * 5000]
-FIELDS = {"sample": {"rows": 20}, "augmented": {"copies": 3}}
+FIELDS = {"sample": {"rows": 20}, "augmented": {"copies": 3}, "without": {"labels": ["1"]}}
+ROWS = ("texts", "pairs", "images")
+TAKES = {"augmented": ("texts", "pairs"), "jitter": ("images",)}  # others take all
 
-every_maker = pytest.mark.parametrize("name", plugins.names("data"))
-with_pairs = pytest.mark.parametrize("paired", [False, True], ids=["texts", "pairs"])
+MAKERS = plugins.names("data")
+FITTING = [(name, rows) for name in MAKERS for rows in TAKES.get(name, ROWS)]
+every_maker = pytest.mark.parametrize(("name", "rows"), FITTING)
 
 
 @pytest.fixture(autouse=True)
@@ -28,15 +36,24 @@ def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POTSTILL_CACHE", str(tmp_path / "cache"))
 
 
-def rows_of(folder: Path, paired: bool) -> tuple[Examples, Task]:
-    """Also odd ones, some twice, and some without a label."""
-    rows = [*sentences(30, 1), *((text, 1) for text in ODD), *sentences(4, 1), ("no label", "")]
-    if paired:
-        rows = [(text, rows[-place][0], label) for place, (text, label) in enumerate(rows)]  # type: ignore[misc]
-    write_csv(folder / "rows.csv", rows, ("text1", "text2", "label") if paired else ("text", "label"))
-    table = open_table(folder / "rows.csv")
-    task, _ = make_task(None, None, labels_of(table), None, "rows.csv")
+def examples_of(folder: Path, kind: str) -> tuple[Examples, Task]:
+    """Of texts also odd ones, some twice, and some without a label."""
+    if kind == "images":
+        path = write_digits(folder / "rows.npz", 40)
+    else:
+        rows = [*sentences(30, 1), *((text, 1) for text in ODD), *sentences(4, 1), ("no label", "")]
+        if kind == "pairs":
+            rows = [(text, rows[-place][0], label) for place, (text, label) in enumerate(rows)]  # type: ignore[misc]
+        path = folder / "rows.csv"
+        write_csv(path, rows, ("text1", "text2", "label") if kind == "pairs" else ("text", "label"))
+    table = open_table(path)
+    task, _ = make_task(None, None, labels_of(table), None, "rows", table.form, shape=table.shape)
     return store(table, task), task
+
+
+def made_by(name: str, examples: Examples, task: Task) -> Examples:
+    made: Examples = plugins.make("data", name, FIELDS.get(name, {})).make(examples, Context(0, task))
+    return made
 
 
 def told(examples: Examples) -> list[tuple[str, str | None, float | None]]:
@@ -45,52 +62,73 @@ def told(examples: Examples) -> list[tuple[str, str | None, float | None]]:
 
 
 @every_maker
-@with_pairs
-def test_rows_are_whole(name: str, paired: bool, tmp_path: Path) -> None:
+def test_rows_are_whole(name: str, rows: str, tmp_path: Path) -> None:
     """Keys are those of the texts, a pair stays one, and what was not changed has its label."""
-    examples, task = rows_of(tmp_path, paired)
-    made = plugins.make("data", name, FIELDS.get(name, {})).make(examples, Context(0, task))
+    examples, task = examples_of(tmp_path, rows)
+    made = made_by(name, examples, task)
     assert len(made) > 0
     known: dict[tuple[str, str | None], set[float | None]] = {}
     for text, pair, gold in told(examples):
         known.setdefault((text, pair), set()).add(gold)
     for row, (text, pair, gold) in zip(made.index, told(made), strict=True):
         assert made.keys[row] == key_of(text, pair)
-        assert (pair is None) != paired
+        assert (pair is not None) == (rows == "pairs")
         assert gold in known.get((text, pair), {0.0, 1.0, None})
     assert made.meta["rows"] == len(made.keys) and made.meta["labelled"] == int(made.labelled.sum())
     assert not list(paths.examples().rglob(".tmp-*"))
 
 
 @every_maker
-@with_pairs
 def test_a_second_call_makes_the_same_also_without_the_first_ones_files(
-    name: str, paired: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, rows: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    examples, task = rows_of(tmp_path, paired)
-    maker = plugins.make("data", name, FIELDS.get(name, {}))
-    first = maker.make(examples, Context(0, task))
-    again = maker.make(examples, Context(0, task))
+    examples, task = examples_of(tmp_path, rows)
+    first, again = made_by(name, examples, task), made_by(name, examples, task)
     assert again.folder == first.folder and np.array_equal(again.index, first.index)
     monkeypatch.setenv("POTSTILL_CACHE", str(tmp_path / "other"))
-    elsewhere = maker.make(rows_of(tmp_path, paired)[0], Context(0, task))
+    elsewhere = made_by(name, examples_of(tmp_path, rows)[0], task)
     assert told(elsewhere) == told(first)
 
 
 @every_maker
-def test_makers_follow_each_other(name: str, tmp_path: Path) -> None:
-    examples, task = rows_of(tmp_path, False)
-    for other in plugins.names("data"):
-        made = plugins.make("data", name, FIELDS.get(name, {})).make(examples, Context(0, task))
-        twice = plugins.make("data", other, FIELDS.get(other, {})).make(made, Context(0, task))
+def test_makers_follow_each_other(name: str, rows: str, tmp_path: Path) -> None:
+    examples, task = examples_of(tmp_path, rows)
+    made = made_by(name, examples, task)
+    for other in (other for other, kind in FITTING if kind == rows):
+        twice = made_by(other, made, task)
         assert len(twice) > 0 and len(list(twice.texts())) == len(twice)
 
 
 @every_maker
-def test_what_is_made_is_tokenised(name: str, tmp_path: Path) -> None:
-    from small import small_tokenizer
+def test_what_is_made_is_tokenised(name: str, rows: str, tmp_path: Path) -> None:
+    examples, task = examples_of(tmp_path, rows)
+    made = made_by(name, examples, task)
+    reader = PixelReader((1, 8, 8)) if rows == "images" else small_tokenizer("bert")
+    tokens = tokenise(task, made, reader, 32)
+    assert (tokens.lengths(made.index) >= {"texts": 2, "pairs": 3, "images": 1}[rows]).all()
 
-    examples, task = rows_of(tmp_path, True)
-    made = plugins.make("data", name, FIELDS.get(name, {})).make(examples, Context(0, task))
-    tokens = tokenise(task, made, small_tokenizer("bert"), 32)
-    assert (tokens.lengths(made.index) >= 3).all()
+
+@pytest.mark.parametrize(("name", "rows"), [(name, rows) for name in TAKES for rows in ROWS if rows not in TAKES[name]])
+def test_other_rows_are_refused(name: str, rows: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="leave it out"):
+        made_by(name, *examples_of(tmp_path, rows))
+
+
+@pytest.mark.parametrize(("name", "rows"), [one for one in FITTING if hasattr(plugins.find("data", one[0]), "change")])
+def test_what_changes_in_an_epoch_hangs_on_the_example_alone(name: str, rows: str, tmp_path: Path) -> None:
+    """Of a batch only what is read changes; another epoch reads something else."""
+    examples, task = examples_of(tmp_path, rows)
+    maker = plugins.make("data", name, FIELDS.get(name, {}))
+    made = maker.make(examples, Context(0, task))
+    tokens = tokenise(task, made, PixelReader((1, 8, 8)) if rows == "images" else small_tokenizer("bert"), 32)
+    source = replace(Source(task, made, tokens, tokens), changes=(maker.change,), seed=(0, 0))
+    every = np.arange(len(made))
+    plain, whole, other = (source.batch(every, source.count(every), epoch) for epoch in (None, 0, 1))
+    some = source.batch(every[[5, 2]], source.count(every[[5, 2]]), 0)
+    for field in ("keys", "targets", "labelled", "taught"):
+        assert torch.equal(getattr(plain, field), getattr(whole, field))
+    for key, read in whole.student.inputs.items():
+        assert torch.equal(read, whole.teacher.inputs[key]) and read.dtype == plain.student.inputs[key].dtype
+        assert torch.equal(some.student.inputs[key], read[[5, 2]])
+    assert any(not torch.equal(read, other.student.inputs[key]) for key, read in whole.student.inputs.items())
+    assert any(not torch.equal(read, plain.student.inputs[key]) for key, read in whole.student.inputs.items())

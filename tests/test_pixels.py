@@ -15,7 +15,7 @@ import torch
 from small import digits, small_images, small_model, write_csv, write_digits
 from test_run import FAST, measurements, potstill
 
-from potstill import plugins
+from potstill import plugins, timing
 from potstill.batches import drawn
 from potstill.data import Context
 from potstill.data.jitter import Jitter, moved
@@ -219,8 +219,9 @@ def distilled(home: Path, out: Path, *more: str) -> int:
 
 
 def test_images_are_distilled_remembered_reported_predicted_and_measured(
-    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(timing, "SECONDS", 0.0)
     out = tmp_path / "run"
     assert distilled(home, out, "--set", "method.temperature=5") == 0
     found = measurements(out)
@@ -231,7 +232,7 @@ def test_images_are_distilled_remembered_reported_predicted_and_measured(
     assert page.count("data:image/png;base64,") == len(found["disagreements"]["task"]) > 0
     card = (out / "student/README.md").read_text()
     assert "image-classification" in card and "AutoModelForImageClassification" in card
-    assert distilled(home, tmp_path / "again", "--set", "method.temperature=5") == 0
+    assert distilled(home, tmp_path / "again", "--set", "method.temperature=5", "--no-baseline") == 0
     assert measurements(tmp_path / "again")["teacher_seconds"] == 0.0  # all answers were remembered
     assert measurements(tmp_path / "again")["hashes"]["distilled"] == found["hashes"]["distilled"]
 
@@ -247,7 +248,9 @@ def test_images_are_distilled_remembered_reported_predicted_and_measured(
 
 
 def test_jitter_asks_the_teacher_live(home: Path, tmp_path: Path) -> None:
-    assert distilled(home, tmp_path / "run", "--set", "stage.0.data=jitter:1") == 0
+    assert (
+        distilled(home, tmp_path / "run", "--set", "stage.0.data=jitter:1", "--no-baseline", "--set", "epochs=1") == 0
+    )
     assert measurements(tmp_path / "run")["teacher_seconds"] > 0
 
 

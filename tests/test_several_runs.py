@@ -162,7 +162,12 @@ def digits_recipe(folder: Path) -> dict[str, Any]:
     return {**found, "seeds": 2}
 
 
-@pytest.mark.parametrize("name", plugins.names("studies"))
+LONG = ("hinton_mnist",)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in plugins.names("studies")]
+)
 def test_every_study_answers(name: str, home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Small, by its command; the second call reads what the first one ran."""
     fields: dict[str, list[str]] = {
@@ -172,12 +177,15 @@ def test_every_study_answers(name: str, home: Path, tmp_path: Path, capsys: pyte
             f"one={home}/encoder",
             "layers=2",
         ],
+        "kd_or_augmentation": [],
         "hinton_mnist": ["rates=[0.05, 0.2]", "temperatures=[1, 5]", "epochs=1"],
     }
     recipe: dict[str, Any] = {"teacher": f"{home}/teacher/student", "dropout": 0.0, "length": 32, "timing": "none"}
     recipe |= {"baseline": name == "size_curve", "force": True, "seeds": 1}
     recipe["data"] = {split: f"{home}/{split}.csv" for split in ("train", "dev", "test")}
     recipe["stage"] = [{"method": "patient" if name == "better_teacher" else "soft_targets", "epochs": 1, "batch": 16}]
+    if name == "kd_or_augmentation":
+        recipe["stage"][0]["data"] = [{"make": "augmented", "copies": 2}]
     if name == "hinton_mnist":
         recipe |= digits_recipe(tmp_path)
         capsys.readouterr()

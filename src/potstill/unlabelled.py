@@ -48,4 +48,6 @@ def open_unlabelled(source: str, like: Table) -> Table:
             f"{source} and {like.source} do not have the same parts (one text or two, or as many candidates); "
             "call the columns as they are called there"
         )
+    if table.shape != like.shape:
+        raise InputError(f"{source} and {like.source} have images of different sizes; give images of one size")
     return replace(table, columns=replace(table.columns, label=None), answers=None)

@@ -35,6 +35,7 @@ from potstill.errors import InputError
 from potstill.files import TEMPORARY, disk_errors, fsync_path
 from potstill.foreign import refuse_larger, refuse_unsafe_files, refuse_unsafe_settings, stored_numbers
 from potstill.pixel_reader import PixelReader
+from potstill.registered import PREFIX
 
 if TYPE_CHECKING:
     from potstill.tasks import Task
@@ -118,6 +119,10 @@ def load_student(
             "give a folder with config.json, model.safetensors and tokenizer.json"
         ) from error
     _check_weights(folder, model, info, may_make_head=labels is not None)
+    if config.model_type.startswith(PREFIX):
+        # an LSTM's last bit hangs on where its weights lie; in the file's memory map they lie otherwise than torch puts them
+        for parameter in model.parameters():
+            parameter.data = parameter.data.clone()
     model.config.architectures = [type(model).__name__]
     if labels and any(not name.startswith(f"{model.base_model_prefix}.") for name in _absent(info)):
         model.config.id2label = dict(enumerate(labels))
