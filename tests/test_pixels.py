@@ -29,7 +29,7 @@ from potstill.students import load_student, save_student
 from potstill.tasks import make_task
 from potstill.tasks.pixels import Pixels
 
-QUICK = [*FAST, "--batch", "32"]
+QUICK = [*FAST, "--set", "batch=32", "--set", "optimizer.rate=0.01"]  # the last one counts
 MNIST = Path(__file__).parents[2] / "shared/data/mnist"
 
 
@@ -252,6 +252,17 @@ def test_jitter_asks_the_teacher_live(home: Path, tmp_path: Path) -> None:
         distilled(home, tmp_path / "run", "--set", "stage.0.data=jitter:1", "--no-baseline", "--set", "epochs=1") == 0
     )
     assert measurements(tmp_path / "run")["teacher_seconds"] > 0
+
+
+def test_unlabelled_images_are_taught_too(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.savez(tmp_path / "more.npz", images=digits(100, 900)[0])
+    np.savez(tmp_path / "large.npz", images=np.zeros((20, 9, 9), np.uint8))
+    more = ["--no-baseline", "--epochs", "1"]
+    assert distilled(home, tmp_path / "run", *more, "--unlabelled", str(tmp_path / "more.npz")) == 0
+    names, *steps = (line.split(",") for line in (tmp_path / "run/stages/0/steps.csv").read_text().splitlines())
+    assert sum(int(step[names.index("examples")]) for step in steps) == 540 + 100  # a tenth of 600 is held out
+    assert distilled(home, tmp_path / "other", *more, "--unlabelled", str(tmp_path / "large.npz")) == 2
+    assert "give images of one size" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("method", plugins.names("methods"))

@@ -148,11 +148,11 @@ def digits_recipe(folder: Path) -> dict[str, Any]:
         data["test"],
         "--epochs",
         "6",
-        "--rate",
-        "0.005",
         *FAST,
-        "--batch",
-        "32",
+        "--set",
+        "batch=32",
+        "--set",
+        "optimizer.rate=0.01",
     ]
     assert potstill("finetune", "--student", "mlp", *words, "--out", folder / "teacher") == 0
     stage = {"method": {"name": "soft_targets", "temperature": 5.0, "alpha": 1.0}, "epochs": 1, "batch": 32}
