@@ -41,7 +41,12 @@ def awkward(task: str) -> list[dict[str, Any]]:
             for text in TEXTS
         ]
     return [
-        {"article": text, "question": f"{text} _", "options": [text or "a", "good", "bad"], "answer": "B"}
+        {
+            "article": text,
+            "question": f"{text} _",
+            "options": [text if text.strip() else "a", "good", "bad"],
+            "answer": "B",
+        }
         for text in TEXTS
     ]
 

@@ -87,6 +87,7 @@ def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """transformers 4.57 in a folder of its own."""
     folder = tmp_path_factory.mktemp("older")
     packages = ["transformers>=4.57,<4.58", "huggingface_hub<1", "tokenizers>=0.22,<0.23"]
+    packages += ["requests", "urllib3", "idna", "certifi", "charset-normalizer"]  # of the older hub
     words = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder), *packages]
     ended = subprocess.run(words, capture_output=True, text=True)
     if ended.returncode:
