@@ -22,8 +22,8 @@ PROMISES = [
     Promise(
         1,
         "A killed run goes on",
-        "20 SIGKILLs at random moments of `potstill distill` while it saves every step; the cost of saving: with and "
-        "without it in turns within one training of 3 layers of 384, the best of each",
+        "20 SIGKILLs at random moments of `potstill distill` while it saves every step; the cost of saving: steps with and "
+        "after a checkpoint beside all others of one training of 3 layers of 384",
         "Lightning 20, HF Trainer 8",
     ),
     Promise(
