@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from faults import peak_memory
+from small import ARCHITECTURES, NEGATIVE, NEUTRAL, POSITIVE, small_tokenizer
 
 from potstill.errors import InputError
 from potstill.tasks import Task, make_task, near_chance
@@ -79,3 +81,26 @@ def test_chance_is_told_from_skill() -> None:
     skilled = np.stack([1 - targets, targets], 1)
     assert near_chance(task, targets, skilled) is None
     assert "wrong order" in str(near_chance(task, targets, 1 - skilled))
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_texts_far_too_long_are_read_as_if_they_had_not_been_cut_before(
+    architecture: str, side: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = small_tokenizer(architecture)
+    tokenizer.truncation_side = side
+    task = Task("class", ("no", "yes"))
+    words = [*POSITIVE, *NEGATIVE, *NEUTRAL]
+    texts = [
+        (" ".join(words[n % len(words)] for n in range(size)), " ".join(words[: size // 2])) for size in (5, 80, 300)
+    ]
+    plain = task.split(texts, tokenizer, 16)
+    monkeypatch.setattr("potstill.tasks.labels.FAR_TOO_LONG", 1)
+    assert task.split(texts, tokenizer, 16) == plain and plain.shortened == 2
+
+
+def test_two_texts_of_a_hundred_thousand_letters_need_little_memory() -> None:
+    with peak_memory() as most:
+        made = Task("class", ("no", "yes")).split([("good " * 20_000,) * 2] * 3, small_tokenizer("bert"), 16)
+    assert made.shortened == 3 and most[0] < 200

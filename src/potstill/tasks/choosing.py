@@ -10,7 +10,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from potstill.rows import BETWEEN, Form
-from potstill.tasks.labels import Task, TaskName, encoded
+from potstill.tasks.labels import Task, TaskName, both_cut, encoded
 from potstill.tokens import Encoded, Tokens
 
 
@@ -38,7 +38,8 @@ class Choosing(Task):
     ) -> Encoded:
         """The passage is cut where the two are too long: tokens are taken away from the longer one."""
         pairs = [(text, candidate) for text, pair in texts for candidate in str(pair).split(BETWEEN)]
-        made = encoded(tokenizer, [one for one, _ in pairs], [other for _, other in pairs], length)
+        passages, candidates = both_cut(tokenizer, [one for one, _ in pairs], [other for _, other in pairs], length)
+        made = encoded(tokenizer, passages, candidates, length)
         cut = [bool(one.overflowing) for one in made.encodings or ()]
         shortened = sum(any(cut[i : i + self.classes]) for i in range(0, len(cut), self.classes))
         return Encoded(made["input_ids"], made["token_type_ids"], shortened, counts=[self.classes] * len(texts))

@@ -28,6 +28,7 @@ PROBLEMS: dict[Outcome, Problem] = {
     "value": "regression",
 }
 NAMES: dict[Outcome, TaskName] = {"class": "classify", "classes": "multilabel", "value": "regress"}
+FAR_TOO_LONG = 20  # letters for each token that is read
 LOOKS_LIKE_A_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
 
 
@@ -112,7 +113,7 @@ class Task:
         """Rows as sequences of at most `length` tokens."""
         firsts, seconds = zip(*texts, strict=True)
         pairs = None if seconds[0] is None else with_own_mask(seconds, tokenizer)
-        made = encoded(tokenizer, with_own_mask(firsts, tokenizer), pairs, length)
+        made = encoded(tokenizer, *both_cut(tokenizer, with_own_mask(firsts, tokenizer), pairs, length), length)
         shortened = sum(bool(one.overflowing) for one in made.encodings or ())
         return Encoded(made["input_ids"], made["token_type_ids"], shortened)
 
@@ -315,6 +316,33 @@ def encoded(
 ) -> Any:
     settings = {"truncation": True, "return_token_type_ids": True, "return_attention_mask": False, **more}
     return tokenizer(texts, pairs, max_length=length, **settings)
+
+
+def both_cut(
+    tokenizer: PreTrainedTokenizerBase, texts: list[str], pairs: list[str] | None, length: int
+) -> tuple[list[str], list[str] | None]:
+    """The rows whose texts are both far too long, each cut to twice what is read of it.
+
+    What is cut off of a pair is kept by tokenizers in every combination: two texts of 100,000 letters need 22 GB.
+    """
+    limit = FAR_TOO_LONG * length
+    rows = [] if pairs is None else [row for row, pair in enumerate(pairs) if min(len(pair), len(texts[row])) > limit]
+    if pairs is None or not rows:
+        return texts, pairs
+    sides = [
+        encoded(tokenizer, [side[row] for row in rows], None, 2 * length, add_special_tokens=False).encodings
+        for side in (texts, pairs)
+    ]
+    for row, *both in zip(rows, *sides, strict=True):
+        whole = [len(one.ids) + sum(len(rest.ids) for rest in one.overflowing) for one in both]
+        for side, one, tokens in zip((texts, pairs), both, whole, strict=True):
+            # the longer one stays the longer one: it gives up its tokens first
+            kept = one.offsets[: len(one.offsets) - (tokens < max(whole))]
+            if tokenizer.truncation_side == "left":
+                kept = one.offsets[len(one.offsets) - len(kept) :]
+            if one.overflowing:
+                side[row] = side[row][kept[0][0] : kept[-1][1]]
+    return texts, pairs
 
 
 @contextmanager
