@@ -187,6 +187,7 @@ def save_student(student: Student, folder: Path) -> None:
         with quiet_transformers(), disk_errors(folder):
             student.model.save_pretrained(new)
             _as_made(student.tokenizer).save_pretrained(new)
+            _name_for_older_readers(new / "tokenizer_config.json")
         for path in [*new.iterdir(), new]:
             fsync_path(path)
         if folder.exists():
@@ -336,6 +337,13 @@ def _as_made(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
     tokenizer.backend_tokenizer.no_padding()
     tokenizer.backend_tokenizer.no_truncation()
     return tokenizer
+
+
+def _name_for_older_readers(settings: Path) -> None:
+    """The plain tokenizer by the name that transformers 4 knows too; transformers 5 reads both."""
+    text = settings.read_text(encoding="utf-8") if settings.exists() else ""
+    if '"TokenizersBackend"' in text:
+        settings.write_text(text.replace('"TokenizersBackend"', '"PreTrainedTokenizerFast"'), encoding="utf-8")
 
 
 def _first_line(error: Exception) -> str:
