@@ -52,7 +52,7 @@ def test_25_the_wheel_passes_the_tests_without_the_source_and_with_warnings_as_e
 
     run(sys.executable, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
     python = tmp_path / "venv/bin/python"
-    tools = ["pytest", "pytest-xdist", "hypothesis", f"{wheel}[onnx,track]"]
+    tools = ["pytest", "pytest-xdist", "hypothesis", f"{wheel}[onnx,text,track]"]
     installed = run(python, "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt", *tools, cwd=tmp_path)
     if installed.returncode:
         pytest.skip(f"the pinned packages cannot be had here: {installed.stderr.strip().splitlines()[-1]}")
