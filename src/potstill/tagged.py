@@ -8,6 +8,7 @@ import inspect
 import json
 import re
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -127,6 +128,9 @@ def _textblob() -> Tagger:
     except ImportError:
         raise _missing("textblob") from None
     tag: Any = textblob.en.tag
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # its word lists, read with the first text, are left open
+        tag("one", tokenize=False)
     return lambda words: [one for _, one in tag(" ".join(words), tokenize=False)]
 
 
