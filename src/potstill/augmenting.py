@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import gzip
 import io
 import json
-import os
-import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,7 +19,7 @@ from potstill.delimited import PLACE
 from potstill.errors import InputError
 from potstill.examples import store
 from potstill.extended import origins
-from potstill.files import TEMPORARY, disk_errors, fsync_path
+from potstill.files import replaced
 from potstill.progress import Display
 from potstill.rows import Columns, open_table
 from potstill.sources import open_source
@@ -83,26 +80,16 @@ def refuse_place(file: str, place: Path, overwrite: bool) -> Path:
 @contextmanager
 def written(place: Path, names: list[str]) -> Iterator[Callable[[Record], None]]:
     """A function that writes a record; the file takes its name when all are written."""
-    making = place.with_name(f"{TEMPORARY}{secrets.token_hex(4)}-{place.name}")
     names = [name for name in names if name != PLACE]
-    try:
-        with disk_errors(place), making.open("xb") as raw:
-            # without a time in its head, the same rows make the same bytes
-            packed: Any = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if place.suffix == ".gz" else None
-            file = io.TextIOWrapper(packed or raw, encoding="utf-8", newline="")
-            ending = Path(place.name.removesuffix(".gz")).suffix
-            yield json_writer(file, names) if ending == ".jsonl" else table_writer(file, names, ending)
-            file.detach()  # flushed; without it, the wrapper would close what is under it
-            if packed:
-                packed.close()
-            raw.flush()
-            os.fsync(raw.fileno())
-        os.replace(making, place)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            making.unlink(missing_ok=True)
-        raise
-    fsync_path(place.parent)
+    with replaced(place) as raw:
+        # without a time in its head, the same rows make the same bytes
+        packed: Any = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if place.suffix == ".gz" else None
+        file = io.TextIOWrapper(packed or raw, encoding="utf-8", newline="")
+        ending = Path(place.name.removesuffix(".gz")).suffix
+        yield json_writer(file, names) if ending == ".jsonl" else table_writer(file, names, ending)
+        file.detach()  # flushed; without it, the wrapper would close what is under it
+        if packed:
+            packed.close()
 
 
 def json_writer(file: IO[str], names: list[str]) -> Callable[[Record], None]:

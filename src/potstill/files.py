@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import xxhash
 
@@ -23,10 +23,17 @@ TEMPORARY = ".tmp-"  # what starts so was left by a process that died while writ
 
 def write_atomically(path: Path, data: bytes | memoryview) -> None:
     """Whoever opens `path`, also after a power cut, finds the old content or all of `data`. The folder must exist."""
+    with replaced(path) as file:
+        file.write(data)
+
+
+@contextmanager
+def replaced(path: Path) -> Iterator[BinaryIO]:
+    """The same for what is written bit by bit: the file takes its name when the body has ended well."""
     temporary = path.with_name(f"{TEMPORARY}{secrets.token_hex(4)}-{path.name}")
     try:
         with disk_errors(path), open(temporary, "xb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

@@ -14,7 +14,7 @@ import pytest
 import test_checkpoints
 import torch
 from safetensors.torch import load_file
-from small import small_model, write_csv
+from small import same_weights, small_model, write_csv
 from test_checkpoints import Payload
 from test_memory import SHARDS, block, remember
 from test_run import potstill
@@ -189,10 +189,10 @@ def test_18_links_within_a_model_and_those_of_the_hub_s_cache_are_followed(made:
     for number, path in enumerate(sorted(snapshot.iterdir())):
         path.rename(snapshot.parents[1] / f"blobs/{number}")
         path.symlink_to(f"../../blobs/{number}")
-    load_student(snapshot)
+    assert same_weights(load_student(snapshot), load_student(made))
     model = Path(shutil.copytree(made, tmp_path / "model"))
     linked(model / "model.safetensors", model / "the one.safetensors")
-    load_student(model)
+    assert same_weights(load_student(model), load_student(made))
 
 
 def test_18_names_that_lead_out_of_a_checkpoint_are_refused(tmp_path: Path, figure: Callable[..., None]) -> None:
