@@ -155,6 +155,16 @@ def test_12_a_rank_killed_while_remembering_ends_the_job_and_one_process_goes_on
     figure(12, "memory begun by two and continued by one is the same")
 
 
+def processes_after(job: subprocess.Popen[str], run: Path, told: int) -> list[int]:
+    """Of the job and its ranks, once the run has logged so many lines."""
+    log = run / "stages/0/steps.csv"
+    while not log.exists() or len(log.read_text().splitlines()) < told:
+        assert job.poll() is None
+        time.sleep(0.02)
+    ranks = subprocess.run(["pgrep", "-P", str(job.pid)], capture_output=True, text=True).stdout.split()
+    return [job.pid, *map(int, ranks)]
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     """Shards and manifest."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".arrow", ".json")}
@@ -167,12 +177,7 @@ def test_12_a_dead_rank_ends_the_job_and_one_process_goes_on_to_the_same_student
     words = [*distilled(home), "--set", "dropout=0.1", "--set", "save_every=1", "--epochs", "40"]
     ran(None, *words, "--out", tmp_path / "whole")
     job = started("torchrun", *words, "--out", tmp_path / "killed")
-    log = tmp_path / "killed/stages/0/steps.csv"
-    while not log.exists() or len(log.read_text().splitlines()) < 20:
-        assert job.poll() is None
-        time.sleep(0.05)
-    ranks = subprocess.run(["pgrep", "-P", str(job.pid)], capture_output=True, text=True, check=True).stdout.split()
-    os.kill(int(ranks[-1]), signal.SIGKILL)
+    os.kill(processes_after(job, tmp_path / "killed", 20)[-1], signal.SIGKILL)
     begun = time.monotonic()
     job.communicate(timeout=60)
     ended = time.monotonic() - begun
@@ -192,12 +197,7 @@ def test_12_a_dead_rank_ends_the_job_and_one_process_goes_on_to_the_same_student
 @pytest.mark.slow
 def test_12_a_signal_to_one_rank_saves_and_ends_all(home: Path, tmp_path: Path, figure: Callable[..., None]) -> None:
     job = started("torchrun", *distilled(home), "--epochs", "400", "--out", tmp_path / "run")
-    log = tmp_path / "run/stages/0/steps.csv"
-    while not log.exists() or len(log.read_text().splitlines()) < 5:
-        assert job.poll() is None
-        time.sleep(0.05)
-    ranks = subprocess.run(["pgrep", "-P", str(job.pid)], capture_output=True, text=True, check=True).stdout.split()
-    os.kill(int(ranks[-1]), signal.SIGTERM)
+    os.kill(processes_after(job, tmp_path / "run", 5)[-1], signal.SIGTERM)
     job.communicate(timeout=60)
     assert job.returncode != 0
     saved = sorted((tmp_path / "run/stages/0/checkpoints").glob("step-*"))
@@ -206,12 +206,7 @@ def test_12_a_signal_to_one_rank_saves_and_ends_all(home: Path, tmp_path: Path, 
 
 def stopped(job: subprocess.Popen[str], run: Path, after: int) -> None:
     """Asked to stop after so many steps, and ended."""
-    log = run / "stages/0/steps.csv"
-    while not log.exists() or len(log.read_text().splitlines()) <= after:
-        assert job.poll() is None
-        time.sleep(0.02)
-    ranks = subprocess.run(["pgrep", "-P", str(job.pid)], capture_output=True, text=True).stdout.split()
-    os.kill(int(ranks[0]) if ranks else job.pid, signal.SIGTERM)
+    os.kill(processes_after(job, run, after)[-1], signal.SIGTERM)
     job.communicate(timeout=60)
     assert job.returncode != 0
 
