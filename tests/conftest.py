@@ -1,4 +1,4 @@
-"""Every test run has a cache of its own and no network."""
+"""Every test run has a cache of its own, no network, and one thread in each process it starts."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["OMP_NUM_THREADS"] = "1"  # bits are promised for one number of threads, and a child would count the cores
 
 
 @pytest.fixture(scope="session", autouse=True)
