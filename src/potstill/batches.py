@@ -16,7 +16,7 @@ import xxhash
 from torch import Tensor
 
 from potstill.examples import Examples
-from potstill.signals import Batch, Over, View, nothing
+from potstill.signals import Batch, Over, View, Wants, nothing
 from potstill.tasks import Task
 from potstill.tokens import Tokens, ranges
 
@@ -109,7 +109,8 @@ def view(task: Task, tokens: Tokens, rows: np.ndarray) -> View:
     }
     at, layout = task.places(tokens, rows)
     arranged = nothing() if layout is None else torch.from_numpy(layout)
-    return View({name: made[name] for name in tokens.names}, torch.from_numpy(real), torch.from_numpy(at), arranged)
+    there = torch.from_numpy(real)
+    return View(task.inputs(made, there, tokens), there, torch.from_numpy(at), arranged)
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,10 @@ class Source:
     def lengths(self) -> np.ndarray:
         """(n,) padded tokens of each example in the student's reading."""
         return self.student.lengths(self.examples.index)
+
+    def asked_live(self, wants: Wants) -> bool:
+        """Whether the teacher's answers cannot be remembered: examples that change, states and vocabularies too wide."""
+        return bool(self.changes) or wants.per_token or (wants.logits and self.task.generates)
 
     @cached_property
     def readings(self) -> tuple[Tokens, Tokens]:

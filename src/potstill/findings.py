@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,10 @@ from transformers import PreTrainedTokenizerBase
 import potstill
 from potstill import measure, short_forms
 from potstill.anatomy import layer_count
+from potstill.batches import Source
 from potstill.examples import Examples
 from potstill.exported import onnx_files
+from potstill.generated import BEAM, kind, writing_speeds
 from potstill.networks import Run, onnx_run, torch_run
 from potstill.paths import RunFolder
 from potstill.prepare import DataSet, can_teach, teacher_answers
@@ -42,7 +45,7 @@ class Line:
 
     size: dict[str, Any]
     tokenizer: PreTrainedTokenizerBase | None  # None: a file of answers
-    heads: dict[str, Run]  # by data set; empty where the answers are remembered
+    says: dict[str, Callable[[Source], np.ndarray]]  # by data set; empty where the answers are remembered
     engines: dict[str, Run]  # by "pytorch" and "onnx", on the first data set
 
 
@@ -63,14 +66,25 @@ def measured(
     if data[0].taught_by is not None and not is_spread(data[0].taught_by.model):
         exportable[TEACHER] = data[0].taught_by
     speed: dict[tuple[str, str], dict[str, float]] = {}
-    with onnx_files(exportable if timed and recipe.timing == "all" else {}, kept=TEACHER, show=show) as files:
+    exported = timed and recipe.timing == "all" and not data[0].task.generates
+    with onnx_files(exportable if exported else {}, kept=TEACHER, show=show) as files:
         for name, (plain, small) in files.items():
             run, whole = onnx_run(small), lines[name]
             whole.engines["onnx"] = onnx_run(plain)
             weight = {**whole.size, "bytes": small.stat().st_size}
-            lines[f"{name} int8"] = Line(weight, whole.tokenizer, {data[0].name: run}, {"onnx": run})
+            says = {data[0].name: partial(measure.answers, measure.network(run))}
+            lines[f"{name} int8"] = Line(weight, whole.tokenizer, says, {"onnx": run})
         said = {**remembered, **all_answers(data, lines)}
-        if timed and recipe.timing != "none":
+        if timed and recipe.timing != "none" and data[0].task.decodes:
+            show.say("timing all models in turns")
+            timed_on = timed_rows(data[0])
+            speed = writing_speeds(
+                {
+                    name: (student, data[0].reading(timed_on, student.tokenizer))
+                    for name, student in whole_models(data, made).items()
+                }
+            )
+        elif timed and recipe.timing != "none":
             show.say("timing all models in turns")
             speed = speeds(
                 {
@@ -119,10 +133,19 @@ def table_lines(recipe: Recipe, data: list[DataSet], made: Mapping[str, Trained]
         lines[TEACHER] = Line(weight, taught_by.tokenizer, {}, {"pytorch": torch_run(taught_by.model)})
     for name, trained in made.items():
         place = folder.student if name == list(made)[-1] else folder.baseline
-        runs = {one.name: torch_run(model) for one, model in zip(data, trained.models, strict=True)}
+        says = {
+            one.name: partial(measure.said_by, Student(model, trained.tokenizer), beam=True)
+            for one, model in zip(data, trained.models, strict=True)
+        }
         engines = {"pytorch": torch_run(trained.models[0])}
-        lines[name] = Line(measure.size(trained.models[0], place), trained.tokenizer, runs, engines)
+        lines[name] = Line(measure.size(trained.models[0], place), trained.tokenizer, says, engines)
     return lines
+
+
+def whole_models(data: list[DataSet], made: Mapping[str, Trained]) -> dict[str, Student]:
+    """The teacher and all students, on the first data set."""
+    first = {} if data[0].taught_by is None else {TEACHER: data[0].taught_by}
+    return {**first, **{name: Student(one.models[0], one.tokenizer) for name, one in made.items()}}
 
 
 def splits(data: DataSet) -> dict[str, Examples]:
@@ -149,10 +172,10 @@ def all_answers(data: list[DataSet], lines: Mapping[str, Line]) -> Answers:
     found: Answers = {}
     for name, line in lines.items():
         for one in data:
-            if one.name in line.heads and line.tokenizer is not None:
+            if one.name in line.says and line.tokenizer is not None:
                 for split, examples in splits(one).items():
                     source = one.reading(examples, line.tokenizer)
-                    found[name, one.name, split] = measure.answers(measure.network(line.heads[one.name]), source)
+                    found[name, one.name, split] = line.says[one.name](source)
     return found
 
 
@@ -178,8 +201,10 @@ def speed_of(name: str, speed: Mapping[tuple[str, str], dict[str, float]]) -> di
     if not mine:
         return {}
     found: dict[str, Any] = {"speed": mine}
-    if (teacher := speed.get((TEACHER, "pytorch"))) is not None:
-        found["times_faster"] = next(iter(mine.values()))["examples_per_second"] / teacher["examples_per_second"]
+    # of those that write, a student is compared that needs no beam, with a teacher that does
+    if (teacher := speed.get((TEACHER, "pytorch")) or speed.get((TEACHER, kind(BEAM)))) is not None:
+        ours = mine.get(kind(BEAM)) if name == TEACHER else None
+        found["times_faster"] = (ours or next(iter(mine.values())))["examples_per_second"] / teacher["examples_per_second"]
     return found
 
 

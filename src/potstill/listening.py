@@ -61,9 +61,19 @@ def ask(
     """
     if type(model).__name__.endswith("ForMultipleChoice"):  # each candidate as the only one of a question
         inputs = {name: tensor[:, None] for name, tensor in inputs.items()}
+    if "decoder_targets" in inputs:
+        inputs = begun(inputs, int(model.config.decoder_start_token_id))
     said = model(**inputs, **({"output_attentions": True} if attention else {}))
     heads = said.logits if "logits" in said else torch.stack([said.start_logits, said.end_logits], -1)
     return heads, said.attentions if attention else ()
+
+
+def begun(inputs: Mapping[str, Tensor], start: int) -> dict[str, Tensor]:
+    """The targets of a decoder as what it reads: each token stands where the next one is predicted, after a start."""
+    given = {name: tensor for name, tensor in inputs.items() if name != "decoder_targets"}
+    targets = inputs["decoder_targets"]
+    first = torch.full_like(targets[:, :1], start)
+    return {**given, "decoder_input_ids": torch.cat([first, targets[:, :-1]], 1), "use_cache": False}  # type: ignore[dict-item]
 
 
 @contextmanager

@@ -13,9 +13,10 @@ from transformers import PreTrainedModel
 from potstill import anatomy
 from potstill.batches import Source
 from potstill.examples import Examples
-from potstill.networks import Run, bytes_of
+from potstill.networks import Run, bytes_of, torch_run
 from potstill.signals import Batch
 from potstill.significance import bootstrap_interval, wilson
+from potstill.students import Student
 from potstill.tasks import Task
 
 SCORED_AT_ONCE = 8192  # padded tokens
@@ -34,6 +35,16 @@ def answers(ask: Ask, source: Source) -> np.ndarray:
         for position, one in zip(positions, said, strict=True):
             found[position] = one
     return filled(found) if found else np.empty((0, source.task.classes), np.float32)
+
+
+def said_by(student: Student, source: Source, beam: bool = False) -> np.ndarray:
+    """What a model says, and writes where the task is to write; with `beam` also by beam search."""
+    said = answers(network(torch_run(student.model)), source)
+    if not source.task.decodes or not len(said):
+        return said
+    from potstill.generated import with_texts
+
+    return filled(with_texts(said, student, source, beam))
 
 
 def filled(arrays: list[np.ndarray]) -> np.ndarray:

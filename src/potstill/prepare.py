@@ -17,8 +17,9 @@ from potstill.anatomy import longest_input
 from potstill.batches import Source, mix, window_keys
 from potstill.errors import InputError
 from potstill.examples import Examples, store
-from potstill.measure import answers
+from potstill.measure import answers, network, said_by
 from potstill.memory import Memory
+from potstill.networks import torch_run
 from potstill.pixel_reader import in_words
 from potstill.progress import Display
 from potstill.recipe import Data, Recipe
@@ -26,7 +27,8 @@ from potstill.rows import BETWEEN, Columns, Label, Table, open_table
 from potstill.signals import Wants
 from potstill.students import Student, begin_anew, begin_from, load_student
 from potstill.tasks import Task, make_task, near_chance
-from potstill.tasks.matching import FORMS
+from potstill.tasks.generating import Generating
+from potstill.tasks.matching import FORMS, kind_of
 from potstill.teacher import Teacher, fingerprint
 from potstill.tokens import fingerprint as tokenizer_fingerprint
 from potstill.tokens import tokenise
@@ -101,7 +103,12 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, show: Display) ->
         data.separator,
         tuple(data.choices) if isinstance(data.choices, list) else data.choices,
     )
-    train = open_table(data.train, columns, form=FORMS[data.task] if data.task else None)
+    name = data.teacher or recipe.teacher
+    taught_by = load_student(name, devices=recipe.teacher_devices) if name else None
+    form = FORMS[data.task] if data.task else None
+    if form is None and taught_by is not None and issubclass(made_for := kind_of(taught_by.model.config), Generating):
+        form = made_for.form  # two texts in a row could be anything; what the teacher writes, the rows are taken for
+    train = open_table(data.train, columns, form=form)
     dev = open_table(data.dev, columns, form=train.form) if data.dev else None
     tests = {name: open_table(path, columns, form=train.form) for name, path in data.test.items()}
     for other in (*((dev,) if dev else ()), *tests.values()):
@@ -117,8 +124,6 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, show: Display) ->
             raise InputError(
                 f"{other.source} and {train.source} do not both have a second text; name the columns with --text and --pair"
             )
-    name = data.teacher or recipe.teacher
-    taught_by = load_student(name, devices=recipe.teacher_devices) if name else None
     head = taught_by.model.config if taught_by else None
     found = labels_of(train)
     named = data.labels or (list(train.answer_labels) if train.answer_labels and not taught_by else None)
@@ -180,7 +185,7 @@ def _begun(recipe: Recipe, task: Task) -> Student:
 def labels_of(table: Table) -> list[Label]:
     """Different ones; of sequences of tags, the different tags. Answers and candidates have none."""
     found: set[Label] = set()
-    if table.columns.label is None or table.form in ("answers", "choices"):
+    if table.columns.label is None or table.form in ("answers", "choices", "translation", "writing"):
         return []
     for row in table.rows():
         if row.label is not None:
@@ -260,7 +265,8 @@ def _teacher(recipe: Recipe, data: DataSet, device: torch.device) -> Teacher:
 def asked_first(data: DataSet) -> Examples:
     """Labelled rows that show whether the teacher knows the task."""
     examples = data.dev.scored if len(data.dev.scored) else data.train.scored
-    return examples.take(np.arange(min(len(examples), CHANCE_ROWS)))
+    most = CHANCE_ROWS // 10 if data.task.generates else CHANCE_ROWS  # of texts each token is asked for
+    return examples.take(np.arange(min(len(examples), most)))
 
 
 def _refuse_chance(data: DataSet) -> None:
@@ -269,13 +275,21 @@ def _refuse_chance(data: DataSet) -> None:
     if not len(examples):
         return
     source = data.source(examples, data.taught_by.tokenizer, "dev")
-    told = near_chance(data.task, data.task.golds(examples), teacher_answers(data, source))
+    said = (
+        answers(network(torch_run(data.taught_by.model)), source)
+        if data.task.generates
+        else teacher_answers(data, source)
+    )
+    told = near_chance(data.task, data.task.golds(examples), said)
     if told:
         raise InputError(f"{examples.source}: {told}")
 
 
 def teacher_answers(data: DataSet, source: Source) -> np.ndarray:
-    """(n, …) of the teacher, remembered like all it says."""
+    """(n, …) of the teacher, remembered like all it says, but for what it writes."""
+    if data.task.generates:
+        assert data.taught_by is not None
+        return said_by(data.taught_by, source, beam=True)
     wants = Wants(logits=True)
     data.teacher.remember(source, wants)
     return answers(lambda batch: data.teacher.signals(batch, wants).logits.cpu().numpy(), source)

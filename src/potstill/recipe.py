@@ -69,7 +69,7 @@ class Data(Values):
     label: str | list[str] | None = None
     separator: str | None = None
     choices: str | list[str] | None = None  # column of the candidates, or one column for each
-    task: Literal["classify", "multilabel", "regress", "tag", "answer", "choose"] | None = None  # None: from the rows
+    task: Literal["classify", "multilabel", "regress", "tag", "answer", "choose", "translate", "write"] | None = None  # None: from the rows
     labels: list[str] | None = None  # names in the order of the classes
     label_map: LabelMap = {}  # label in the rows -> class of the teacher
     class_weights: Literal["balanced"] | list[Above] | None = None

@@ -23,11 +23,11 @@ from potstill.data.sample import Sample
 from potstill.errors import InputError
 from potstill.examples import Examples
 from potstill.methods import Method
-from potstill.networks import torch_run
 from potstill.prepare import DataSet, can_teach
 from potstill.progress import Display
 from potstill.recipe import Recipe, Stage
 from potstill.signals import Wants
+from potstill.students import Student
 from potstill.training import Step, Training, teacher_layers, train
 
 
@@ -143,7 +143,7 @@ def make_training(
         means: dict[str, float] = {}
         each: dict[str, float] = {}
         for split, seen in watched.items():
-            found = [scores_of(model, source) for model, source in zip(models, seen, strict=True)]
+            found = [scores_of(Student(model, tokenizer), source) for model, source in zip(models, seen, strict=True)]
             means[split] = float(np.mean([scores[metric] for scores, metric in zip(found, scored_by, strict=True)]))
             for one, scores in zip(data, found, strict=True):
                 each |= {f"{split}.{one.name}.{name}": value for name, value in scores.items()}
@@ -159,13 +159,13 @@ def watched_rows(
     """What is scored at the end of every epoch, by split: dev and, so that over-fitting can be seen, some of train."""
     watched = {"dev": [one.reading(one.dev.scored, tokenizer) for one in data]}
     learned = [source.examples.scored for source in sources]
-    if all(map(len, learned)):
+    if all(map(len, learned)) and not any(one.task.decodes for one in data):  # decoding would take longer than it tells
         watched["train"] = [one.reading(sampled(rows), tokenizer) for one, rows in zip(data, learned, strict=True)]
     return watched
 
 
-def scores_of(model: PreTrainedModel, source: Source) -> dict[str, float]:
-    said = measure.answers(measure.network(torch_run(model)), source)
+def scores_of(student: Student, source: Source) -> dict[str, float]:
+    said = measure.said_by(student, source)
     return source.task.score(*measure.labelled(source.task, source.examples, said))
 
 
@@ -211,13 +211,22 @@ def refuse_unfit(name: str, method: Method, data: DataSet, source: Source, asked
             f"method '{name}' asks for the teacher's layers, but the teacher is a file of answers; "
             "use a method of logits alone, such as 'soft_targets'"
         )
-    by_token = asked.per_token or (asked.logits and outcome == "span")
+    generates = data.task.generates
+    by_token = asked.per_token or (asked.logits and (outcome == "span" or generates))
     ours, theirs = source.student, source.teacher
     alike = np.array_equal(ours.offsets, theirs.offsets)
+    if alike and generates:
+        alike = np.array_equal(ours.ids, theirs.ids)
     if alike and ours.characters is not None and theirs.characters is not None:
         alike = np.array_equal(ours.characters, theirs.characters)
     if by_token and not alike:
-        todo = "let the student begin from the teacher" if outcome == "span" else "use 'patient' or 'soft_targets'"
+        todo = (
+            "give the student the teacher's tokenizer, or learn from what it writes: stage.data = 'teacher_outputs'"
+            if generates
+            else "let the student begin from the teacher"
+            if outcome == "span"
+            else "use 'patient' or 'soft_targets'"
+        )
         raise InputError(
             f"method '{name}' compares token by token, but student and teacher split texts differently; {todo}"
         )

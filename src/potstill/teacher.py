@@ -76,7 +76,7 @@ class Teacher:
 
     def remember(self, source: Source, wants: Wants, progress: Callable[[int], None] | None = None) -> int:
         """Ask for what memory lacks of these examples; returns how many were asked. A stopped call goes on where it was."""
-        if self.memory is None or self.model is None or wants.per_token or wants == Wants():
+        if self.memory is None or self.model is None or source.asked_live(wants) or wants == Wants():
             return 0
         # alone, the lock is held throughout: another run that wants the same waits and finds it; ranks lock to write
         with self.memory.lock() if ranks.count() == 1 else nullcontext():

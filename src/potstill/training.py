@@ -203,7 +203,7 @@ def gradients(training: Training, bridges: Bridges, parts: list[Micro], step: in
         model, teacher = training.models[part.data], training.teachers[part.data]
         ours, theirs = training.method.wants(layer_count(model), teacher_layers(teacher, model))
         batch = part.batch.to(accelerator.device)
-        answers = teacher.signals(batch, theirs, live=bool(training.sources[part.data].changes))
+        answers = teacher.signals(batch, theirs, live=training.sources[part.data].asked_live(theirs))
         with accelerator.autocast():
             heard = listen(model, batch.student, ours, bridges)
             terms = {

@@ -11,6 +11,7 @@ from typing import Any
 
 Found = Mapping[str, Any]
 NOTHING = "–"
+PLAIN = ("perplexity",)  # metrics that are no shares of a hundred
 LONGEST_NAME = 60  # characters of a name that are shown
 
 
@@ -118,9 +119,10 @@ def quoted(found: Found) -> list[tuple[str, str, str]]:
 
 def score(model: Any, data: str, split: str, metric: str) -> str:
     """A score in percent, ± its deviation over seeds where there is one."""
-    value = percent(inside(model, "quality", data, split, metric))
+    told = short if metric in PLAIN else percent
+    value = told(inside(model, "quality", data, split, metric))
     deviation = number(inside(model, "deviation", data, split, metric))
-    return f"{value} ± {percent(deviation)}" if deviation and value != NOTHING else value
+    return f"{value} ± {told(deviation)}" if deviation and value != NOTHING else value
 
 
 def interval(model: Any, data: str, split: str, metric: str) -> tuple[float, float] | None:

@@ -17,9 +17,11 @@ import torch
 from safetensors import safe_open
 from transformers import (
     AutoConfig,
+    AutoModelForCausalLM,
     AutoModelForImageClassification,
     AutoModelForMultipleChoice,
     AutoModelForQuestionAnswering,
+    AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
     AutoTokenizer,
@@ -34,26 +36,21 @@ from potstill.anatomy import has_layers, in_head, layers_path
 from potstill.errors import InputError
 from potstill.files import TEMPORARY, disk_errors, fsync_path
 from potstill.foreign import refuse_larger, refuse_unsafe_files, refuse_unsafe_settings, stored_numbers
+from potstill.heads import WHAT, head_named
 from potstill.pixel_reader import PixelReader
 from potstill.registered import PREFIX
 
 if TYPE_CHECKING:
     from potstill.tasks import Task
 
-
-WHAT = {
-    "SequenceClassification": "a text classifier",
-    "TokenClassification": "a tagger",
-    "QuestionAnswering": "a reader of questions",
-    "MultipleChoice": "a model for multiple choice",
-    "ImageClassification": "an image classifier",
-}
 HEADS: dict[str, Any] = {
     "SequenceClassification": AutoModelForSequenceClassification,
     "TokenClassification": AutoModelForTokenClassification,
     "QuestionAnswering": AutoModelForQuestionAnswering,
     "MultipleChoice": AutoModelForMultipleChoice,
     "ImageClassification": AutoModelForImageClassification,
+    "Seq2SeqLM": AutoModelForSeq2SeqLM,
+    "CausalLM": AutoModelForCausalLM,
 }
 
 
@@ -161,8 +158,7 @@ def begin_from(folder: str | Path, task: Task, seed: int = 0) -> Student:
 
 
 def head_of(config: PreTrainedConfig) -> str:
-    made_for = str((config.architectures or [""])[0])
-    return next((head for head in HEADS if made_for.endswith(f"For{head}")), "SequenceClassification")
+    return head_named(str((config.architectures or [""])[0])) or "SequenceClassification"
 
 
 def reader_of(config: PreTrainedConfig, folder: Path) -> PreTrainedTokenizerBase:
@@ -207,7 +203,8 @@ def stock_model(
     like: PreTrainedModel, config: PreTrainedConfig, weights: dict[str, torch.Tensor] | None, seed: int = 0
 ) -> PreTrainedModel:
     """A model with another's kind of head and this config, in eval mode: with exactly these weights, or random ones from `seed`."""
-    head = next(head for head in HEADS if type(like).__name__.endswith(f"For{head}"))
+    head = head_named(type(like).__name__)
+    assert head is not None
     with quiet_transformers(), seeded(seed):
         model: PreTrainedModel = HEADS[head].from_config(config, dtype=torch.float32)
     model.config.architectures = [type(model).__name__]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
+from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from potstill import metrics
@@ -20,7 +21,7 @@ from potstill.signals import Outcome
 from potstill.significance import Score
 from potstill.tokens import Encoded, Tokens, with_own_mask
 
-TaskName = Literal["classify", "multilabel", "regress", "tag", "answer", "choose"]
+TaskName = Literal["classify", "multilabel", "regress", "tag", "answer", "choose", "translate", "write"]
 Problem = Literal["single_label_classification", "multi_label_classification", "regression"]
 PROBLEMS: dict[Outcome, Problem] = {
     "class": "single_label_classification",
@@ -73,6 +74,16 @@ class Task:
     def names_outputs(self) -> bool:
         """Whether the labels are the names of the head's outputs."""
         return True
+
+    @property
+    def generates(self) -> bool:
+        """Whether texts are written: then the classes of a prediction are the vocabulary, too many to be remembered."""
+        return False
+
+    @property
+    def decodes(self) -> bool:
+        """Whether what a model writes by itself is scored too."""
+        return False
 
     # from rows to batches
 
@@ -129,6 +140,10 @@ class Task:
         """`at` and `layout` of a view of these rows; the view's own rows are their sequences, in order."""
         sequences = int(tokens.counts(rows).sum())
         return np.stack([np.arange(sequences), np.zeros(sequences, np.int64)], 1), None
+
+    def inputs(self, made: dict[str, Tensor], real: Tensor, tokens: Tokens) -> dict[str, Tensor]:
+        """Arguments of forward, out of (sequences, tokens) ids, mask, segments, and pixels where there are any."""
+        return {name: made[name] for name in tokens.names}
 
     def targets(self, examples: Examples, tokens: Tokens, rows: np.ndarray) -> np.ndarray:
         """(predictions,) or (predictions, classes); anything where there is no label."""

@@ -11,18 +11,28 @@ import numpy as np
 
 from potstill.errors import InputError
 from potstill.forms import MOST_CHOICES
+from potstill.heads import head_named
 from potstill.images import Shape
 from potstill.pixel_reader import in_words
 from potstill.rows import Form, Label
 from potstill.signals import Outcome
 from potstill.tasks.answering import Answering
 from potstill.tasks.choosing import Choosing
+from potstill.tasks.generating import Generating
 from potstill.tasks.labels import LOOKS_LIKE_A_NUMBER, NAMES, PROBLEMS, Task, TaskName, as_written
 from potstill.tasks.pixels import Pixels
 from potstill.tasks.tagging import Tagging
+from potstill.tasks.translating import Translating
+from potstill.tasks.writing import Writing
 
 OUTCOMES: dict[str, Outcome] = {name: outcome for outcome, name in NAMES.items()}
-KINDS: dict[TaskName, type[Task]] = {"tag": Tagging, "answer": Answering, "choose": Choosing}
+KINDS: dict[TaskName, type[Task]] = {
+    "tag": Tagging,
+    "answer": Answering,
+    "choose": Choosing,
+    "translate": Translating,
+    "write": Writing,
+}
 FORMS: dict[str, Form] = {name: KINDS[name].form if name in KINDS else "text" for name in (*OUTCOMES, *KINDS)}
 WHAT: dict[Form, str] = {
     "text": "texts with a label",
@@ -61,10 +71,12 @@ def make_task(
         raise InputError(
             f"{source}: the rows are {WHAT[form]}, but the model is made for {fits}; give a model of this task, or {fits}"
         )
-    if label_map and kind in (Answering, Choosing):
+    if label_map and kind in (Answering, Choosing, Translating, Writing):
         raise InputError(f"label_map is for classes, but the rows are {WHAT[form]}; leave it out here")
     if kind is Answering:
         return Answering("span", ("start", "end")), "answers are looked for in the context"
+    if issubclass(kind, Generating):
+        return kind("class", ()), "texts are written"
     if kind is Choosing:
         if not 2 <= choices <= MOST_CHOICES:
             raise InputError(f"{source}: a question has {choices} candidates; give from 2 to {MOST_CHOICES}")
@@ -135,8 +147,8 @@ def _class_number(name: str, names: tuple[str, ...]) -> int:
 
 def kind_of(config: Any) -> type[Task]:
     """The task that a model with this config is made for, by the name of its class."""
-    made_for = str((getattr(config, "architectures", None) or [""])[0])
-    return next((kind for kind in OF_FORM.values() if made_for.endswith(f"For{kind.head}")), Task)
+    head = head_named(str((getattr(config, "architectures", None) or [""])[0]))
+    return next((kind for kind in OF_FORM.values() if head == kind.head), Task)
 
 
 def named(name: TaskName, labels: Sequence[str]) -> Task:

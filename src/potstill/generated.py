@@ -1,0 +1,82 @@
+"""What models write: decoded for scoring, and timed as it would be used."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Mapping
+from contextlib import ExitStack
+from typing import TypeVar
+
+import numpy as np
+
+from potstill.decoding import Decoder, decoder
+from potstill.batches import Source
+from potstill.students import Student
+from potstill.tasks.generating import unpacked
+from potstill.timing import ALONE, ROWS, Speed
+
+BEAM = 5  # as in the papers on translation
+TURNS = 3
+BATCH = 32
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+def with_texts(said: np.ndarray, student: Student, source: Source, beam: bool) -> list[np.ndarray]:
+    """Answers that hold how probable the gold texts are -> the same with what the student writes; with `beam` also by
+    beam search, whose best text gives the probability of the mode."""
+    texts = [text for text, _ in source.examples.texts()]
+    with decoder(student, longest=source_length(source)) as decode:
+        greedy = [one[0].text for one in decode(texts, 1, 1)]
+        found = [one[0] for one in decode(texts, BEAM, 1)] if beam else [None] * len(texts)
+    made = []
+    for answer, short, best in zip(said, greedy, found, strict=True):
+        more = {} if best is None else {"beam": best.text, "mode": best.score}
+        made.append(unpacked(answer)._replace(greedy=short, **more).packed())
+    return made
+
+
+def source_length(source: Source) -> int:
+    """The longest target there may be: half as long again as the longest sequence of both texts that was read."""
+    return int(1.5 * source.lengths.max(initial=16)) + 8
+
+
+def writing_speeds(students: Mapping[Key, tuple[Student, Source]]) -> dict[tuple[Key, str], Speed]:
+    """Of each model, greedily and by beam search, taking turns; sentences a second in batches of 32, and one at a time."""
+    best: dict[tuple[Key, str], tuple[float, np.ndarray]] = {}
+    with ExitStack() as stack:
+        engines: dict[Key, tuple[Decoder, list[str]]] = {}
+        for name, (student, source) in students.items():
+            texts = [text for text, _ in source.examples.take(np.arange(min(ROWS, len(source.examples)))).texts()]
+            engines[name] = stack.enter_context(decoder(student, longest=source_length(source))), texts
+        for turn in range(TURNS + 1):
+            for name, (decode, texts) in engines.items():
+                for beam in (1, BEAM):
+                    together = _seconds(decode, texts, beam)
+                    alone = np.array([_seconds(decode, [text], beam) for text in texts[: ALONE if turn else 1]])
+                    if turn == 1:
+                        best[name, kind(beam)] = together, alone
+                    elif turn:
+                        before = best[name, kind(beam)]
+                        best[name, kind(beam)] = min(together, before[0]), np.minimum(alone, before[1])
+    return {
+        key: {
+            "latency_ms": 1000 * float(np.median(alone)),
+            "latency_p95_ms": 1000 * float(np.quantile(alone, 0.95)),
+            "examples_per_second": len(engines[key[0]][1]) / together,
+            "best_examples_per_second": len(engines[key[0]][1]) / together,
+            "best_batch": BATCH,
+        }
+        for key, (together, alone) in best.items()
+    }
+
+
+def kind(beam: int) -> str:
+    return "greedy" if beam == 1 else f"beam {beam}"
+
+
+def _seconds(decode: Decoder, texts: list[str], beam: int) -> float:
+    begun = time.perf_counter()
+    for at in range(0, len(texts), BATCH):
+        decode(texts[at : at + BATCH], beam, 1)
+    return time.perf_counter() - begun

@@ -1,0 +1,90 @@
+"""What a small translator gains by words, by sequences, and by both: the table of Kim and Rush (2016, arXiv:1606.07947)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from potstill import plugins
+from potstill.bounds import Above, Count, Share
+from potstill.errors import InputError
+from potstill.plots import forest
+from potstill.recipe import Recipe, Stage
+from potstill.results import BASELINE, TEACHER
+from potstill.significance import SHOWN
+from potstill.studies import Answer, Found, compared
+from potstill.wording import inside, quoted, score
+
+WORDS = {
+    "no-kd": "no KD",
+    "word-kd": "Word-KD",
+    "seq-kd": "Seq-KD",
+    "seq-inter": "Seq-KD, then Seq-Inter",
+}
+COLUMNS = {"bleu": "BLEU K=1", "bleu_beam": "BLEU K=5", "perplexity": "PPL", "mode": "p(ŷ), %"}
+
+
+@dataclass(frozen=True)
+class SequenceKd:
+    """Four runs of the recipe's student on the recipe's last stage. Seq-Inter goes on for `epochs_after` from what Seq-KD
+    made, at `rate_after` times its rate."""
+
+    alpha: Share = 0.5  # of Word-KD
+    beam: Count = 5
+    epochs_after: Above = 2.0
+    rate_after: Above = 0.5
+
+    def runs(self, recipe: Recipe) -> dict[str, Recipe]:
+        if recipe.teacher is None and not all(data.teacher for data in recipe.data):
+            raise InputError("study sequence_kd needs a teacher that translates; give its folder with --teacher")
+        stage = recipe.stage[-1].model_copy(update={"data": [], "method": _method("hard_labels")})
+        word = _method("soft_targets", temperature=1.0, alpha=self.alpha)
+        outputs = _maker("teacher_outputs", beam=self.beam)
+        seq = stage.model_copy(update={"data": [outputs]})
+        rate = stage.optimizer.model_copy(update={"rate": self.rate_after * stage.optimizer.rate})
+        closest = _maker("teacher_outputs", beam=self.beam, closest=True)
+        inter = stage.model_copy(update={"data": [closest], "epochs": self.epochs_after, "optimizer": rate})
+        stages: dict[str, list[Stage]] = {
+            "no-kd": [stage],
+            "word-kd": [stage.model_copy(update={"method": word})],
+            "seq-kd": [seq],
+            "seq-inter": [seq, inter],
+        }
+        return {
+            name: recipe.model_copy(update={"name": name, "baseline": False, "stage": made})
+            for name, made in stages.items()
+        }
+
+    def answer(self, found: Mapping[str, Found]) -> Answer:
+        data, split, _ = quoted(found["no-kd"].told)[0]
+
+        def row(words: str, model: Any) -> list[str]:
+            return [words, *(score(model, data, split, metric) for metric in COLUMNS)]
+
+        models = {name: _student(one) for name, one in found.items()}
+        rows = [row("teacher", inside(found["seq-kd"].told, "models", TEACHER))]
+        rows += [row(WORDS[name], model) for name, model in models.items()]
+        sentences, ranges, names = [], [], []
+        plain = found["no-kd"].said(BASELINE)
+        for name in ("word-kd", "seq-kd", "seq-inter"):
+            said = found[name].said() or found[name].said(BASELINE)
+            if (gain := compared([said], [plain])) is not None:
+                told = f"{100 * gain.mean:+.1f} BLEU at K=1, {100 * gain.low:+.1f} to {100 * gain.high:+.1f}"
+                sentences.append(f"{WORDS[name]} against no KD: {told}; {gain.words}.")
+                ranges.append((100 * gain.mean, 100 * gain.low, 100 * gain.high, gain.p < SHOWN))
+                names.append(WORDS[name])
+        figure = forest("sequence-kd", "BLEU at K=1 above no KD, with 95 % intervals", names, ranges)
+        return Answer("Sequence-level distillation", sentences, ["", *COLUMNS.values()], rows, figure)
+
+
+def _student(one: Found) -> Any:
+    return inside(one.told, "models", "distilled") or inside(one.told, "models", BASELINE)
+
+
+def _method(name: str, **fields: Any) -> dict[str, Any]:
+    return {"name": name, **plugins.complete("methods", name, fields)}
+
+
+def _maker(name: str, **fields: Any) -> dict[str, Any]:
+    return {"make": name, **plugins.complete("data", name, fields)}
