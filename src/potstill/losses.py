@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from potstill.errors import InputError
 from potstill.signals import Batch, Outcome, Term
 
 
@@ -81,17 +82,33 @@ def span_log_probability(logits: Tensor, spans: Tensor) -> Tensor:
     return each.masked_fill(spans < 0, 0.0).sum(1)
 
 
-def hard(logits: Tensor, batch: Batch) -> Term:
+def smoothed(logits: Tensor, targets: Tensor, weights: Tensor | None, smoothing: float) -> Tensor:
+    """Cross-entropy whose target gives away a share, spread evenly over all classes (Szegedy et al. 2016).
+
+    (predictions, classes) and (predictions,) -> (predictions,): (1−ε)·CE + ε·mean of −log p, as torch's `label_smoothing`;
+    each class counts as it weighs. Classes with a logit of -inf are impossible and get none of it.
+    """
+    each = F.cross_entropy(logits, targets, weight=weights, reduction="none")
+    if not smoothing:
+        return each
+    impossible = logits == -torch.inf
+    surprise = -F.log_softmax(logits, dim=-1).masked_fill(impossible, 0.0)
+    weighed = surprise if weights is None else surprise * weights
+    return (1 - smoothing) * each + smoothing * weighed.sum(-1) / (~impossible).sum(-1)
+
+
+def hard(logits: Tensor, batch: Batch, smoothing: float = 0.0) -> Term:
     """Loss against the labels, averaged over labelled predictions: cross-entropy, its yes/no form summed over classes, or squared error.
 
     With class weights each prediction counts as its class weighs; weights average to one over the training rows, so
-    that the loss keeps its size.
+    that the loss keeps its size. `smoothing` is for one class of several.
     """
+    if smoothing and batch.outcome in ("classes", "value"):
+        raise InputError("smoothing is for tasks of one class of several; leave it out, or write smoothing = 0.0")
+    weights = batch.class_weights if batch.class_weights.numel() else None
     if batch.outcome in ("class", "span"):
-        weights = batch.class_weights if batch.class_weights.numel() else None
-        each = F.cross_entropy(logits, batch.targets.long(), weight=weights, reduction="none")
+        each = smoothed(logits, batch.targets.long(), weights, smoothing)
     elif batch.outcome == "classes":
-        weights = batch.class_weights if batch.class_weights.numel() else None
         each = F.binary_cross_entropy_with_logits(logits, batch.targets, weight=weights, reduction="none").sum(-1)
     else:
         each = (logits.squeeze(-1) - batch.targets).square()

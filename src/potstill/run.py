@@ -264,7 +264,9 @@ def baseline_recipe(recipe: Recipe, chosen: Recipe) -> Recipe:
     """
     last = chosen.stage[-1]
     epochs = sum(one.epochs for one in chosen.stage)
-    stage = last.model_copy(update={"method": {"name": "hard_labels"}, "epochs": epochs, "reshape": []})
+    smoothing = last.method.get("smoothing")  # of the labels, which both learn
+    method = {"name": "hard_labels", **({"smoothing": smoothing} if smoothing else {})}
+    stage = last.model_copy(update={"method": method, "epochs": epochs, "reshape": []})
     student = [*chosen.student, *(fields for one in chosen.stage for fields in one.reshape)]
     fixed = {"method", "student", "seed", "start", "dropout"}
     grid = {path: values for path, values in recipe.grid.items() if not fixed & set(path.split("."))}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from potstill.bounds import Share
 from potstill.losses import hard
 from potstill.signals import Batch, Signals, Term, Wants
 
@@ -12,8 +13,10 @@ from potstill.signals import Batch, Signals, Term, Wants
 class HardLabels:
     """L = CE(y, z)"""
 
+    smoothing: Share = 0.0  # of y, spread over all classes
+
     def wants(self, student_layers: int, teacher_layers: int) -> tuple[Wants, Wants]:
         return Wants(logits=True), Wants()
 
     def losses(self, student: Signals, teacher: Signals, batch: Batch) -> dict[str, Term]:
-        return {"hard": 1.0 * hard(student.logits, batch)}
+        return {"hard": 1.0 * hard(student.logits, batch, self.smoothing)}

@@ -15,12 +15,13 @@ class SoftTargets:
 
     temperature: Above = 5.0
     alpha: Share = 0.5
+    smoothing: Share = 0.0  # of y, spread over all classes
 
     def wants(self, student_layers: int, teacher_layers: int) -> tuple[Wants, Wants]:
         return Wants(logits=True), Wants(logits=True)
 
     def losses(self, student: Signals, teacher: Signals, batch: Batch) -> dict[str, Term]:
         return {
-            "hard": (1 - self.alpha) * hard(student.logits, batch),
+            "hard": (1 - self.alpha) * hard(student.logits, batch, self.smoothing),
             "soft": self.alpha * soft(student.logits, teacher.logits, batch, self.temperature),
         }
