@@ -71,7 +71,9 @@ def reshape(
 
 
 def further_head(first: PreTrainedModel, data: DataSet, seed: int) -> PreTrainedModel:
-    """A stock model for another data set on the first one's encoder; its head is new."""
+    """A stock model for another data set on the first one's encoder; its head is new. What writes texts has one for all."""
+    if data.task.generates:
+        return first
     config = copy.deepcopy(first.config)
     if data.task.names_outputs:
         config.num_labels = data.task.classes

@@ -73,6 +73,7 @@ class Columns:
     pair: str | None = None
     label: str | tuple[str, ...] | None = None  # several: columns of 0 and 1, one per label
     separator: str | None = None  # a label text holds several labels, separated by this
+    before: str = ""  # put in front of every text
     choices: str | tuple[str, ...] | None = None  # a column with a list of candidates, or one column per candidate
 
     @property

@@ -97,11 +97,12 @@ def smoothed(logits: Tensor, targets: Tensor, weights: Tensor | None, smoothing:
     return (1 - smoothing) * each + smoothing * weighed.sum(-1) / (~impossible).sum(-1)
 
 
-def hard(logits: Tensor, batch: Batch, smoothing: float = 0.0) -> Term:
+def hard(logits: Tensor, batch: Batch, smoothing: float = 0.0, beside_teacher: float = 1.0) -> Term:
     """Loss against the labels, averaged over labelled predictions: cross-entropy, its yes/no form summed over classes, or squared error.
 
     With class weights each prediction counts as its class weighs; weights average to one over the training rows, so
     that the loss keeps its size. `smoothing` is for one class of several.
+    Where the teacher teaches as well, a prediction counts `beside_teacher`; where it has no answer, whole.
     """
     if smoothing and batch.outcome in ("classes", "value"):
         raise InputError("smoothing is for tasks of one class of several; leave it out, or write smoothing = 0.0")
@@ -112,6 +113,7 @@ def hard(logits: Tensor, batch: Batch, smoothing: float = 0.0) -> Term:
         each = F.binary_cross_entropy_with_logits(logits, batch.targets, weight=weights, reduction="none").sum(-1)
     else:
         each = (logits.squeeze(-1) - batch.targets).square()
+    each = torch.where(batch.taught_predictions, beside_teacher * each, each)
     return Term(each[batch.labelled].sum(), "labelled")
 
 

@@ -101,6 +101,7 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, show: Display) ->
         data.pair,
         tuple(data.label) if isinstance(data.label, list) else data.label,
         data.separator,
+        f">>{data.language}<< " if data.language else "",
         tuple(data.choices) if isinstance(data.choices, list) else data.choices,
     )
     name = data.teacher or recipe.teacher

@@ -83,7 +83,7 @@ class Table:
             if self.choices and (found := candidates_in(pair)) != self.choices:
                 reason = f"there are {found} candidates, the first row has {self.choices}"
                 raise InputError(f"{where}: {reason}; write the same number in every row")
-            yield Row(line, text, pair, label, answer)
+            yield Row(line, self.columns.before + text, pair, label, answer)
 
 
 def first_record(records: Records, source: str) -> tuple[int, dict[str, object]]:

@@ -16,7 +16,7 @@ import xxhash
 from accelerate import Accelerator
 from accelerate.utils import InitProcessGroupKwargs
 
-from potstill import interrupts, paths, ranks, results
+from potstill import interrupts, paths, ranks, results, short_forms
 from potstill.building import build
 from potstill.card import model_card
 from potstill.errors import InputError
@@ -133,7 +133,9 @@ def finetune(
 
     Without a model it is the recipe's student, whose first builder must need none, as `mlp`.
     """
-    stage = recipe.stage[-1].model_copy(update={"method": {"name": "hard_labels"}, "reshape": []})
+    last = recipe.stage[-1]
+    method = last.method if last.method["name"] == "hard_labels" else {"name": "hard_labels"}
+    stage = last.model_copy(update={"method": method, "reshape": []})
     begun = {"start": str(model), "student": []} if model is not None else {"start": None}
     plain = recipe.model_copy(update={**begun, "teacher": None, "stage": [stage]})
     return distill(plain, out, resume, overwrite, show)
@@ -254,7 +256,13 @@ def refuse_unshared(recipe: Recipe) -> None:
 
 def is_taught(recipe: Recipe, data: list[DataSet]) -> bool:
     """Whether the run is a distillation at all, and not fine-tuning."""
-    return all(can_teach(one) for one in data) and any(stage.method["name"] != "hard_labels" for stage in recipe.stage)
+    taught = (stage.method["name"] != "hard_labels" or any(map(asks_teacher, stage.data)) for stage in recipe.stage)
+    return all(can_teach(one) for one in data) and any(taught)
+
+
+def asks_teacher(maker: dict[str, Any]) -> bool:
+    """Whether a data maker's rows hold what the teacher says."""
+    return bool(getattr(short_forms.made("data", maker), "asks_teacher", False))
 
 
 def baseline_recipe(recipe: Recipe, chosen: Recipe) -> Recipe:
@@ -266,7 +274,8 @@ def baseline_recipe(recipe: Recipe, chosen: Recipe) -> Recipe:
     epochs = sum(one.epochs for one in chosen.stage)
     smoothing = last.method.get("smoothing")  # of the labels, which both learn
     method = {"name": "hard_labels", **({"smoothing": smoothing} if smoothing else {})}
-    stage = last.model_copy(update={"method": method, "epochs": epochs, "reshape": []})
+    data = [maker for maker in last.data if not asks_teacher(maker)]
+    stage = last.model_copy(update={"method": method, "epochs": epochs, "reshape": [], "data": data})
     student = [*chosen.student, *(fields for one in chosen.stage for fields in one.reshape)]
     fixed = {"method", "student", "seed", "start", "dropout"}
     grid = {path: values for path, values in recipe.grid.items() if not fixed & set(path.split("."))}
@@ -313,6 +322,7 @@ def make_baseline(
 
 
 def save_models(trained: Trained, places: list[Path]) -> None:
-    """A folder for each head."""
-    for model, place in zip(trained.models, places, strict=True):
+    """A folder for each head; one for data sets that share all of the network."""
+    first, *others = zip(trained.models, places, strict=True)
+    for model, place in [first, *(other for other in others if other[0] is not first[0])]:
         save_student(Student(model, trained.tokenizer), place)

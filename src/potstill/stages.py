@@ -23,7 +23,7 @@ from potstill.data.sample import Sample
 from potstill.errors import InputError
 from potstill.examples import Examples
 from potstill.methods import Method
-from potstill.prepare import DataSet, can_teach
+from potstill.prepare import DataSet, can_teach, teacher_answers
 from potstill.progress import Display
 from potstill.recipe import Recipe, Stage
 from potstill.signals import Wants
@@ -150,7 +150,28 @@ def make_training(
         return {**means, **each}
 
     teachers, rest = [one.teacher for one in data], (recipe.seed, number, folder, accelerator, score, recipe.save_every)
-    return Training(models, teachers, sources, method, stage, *rest), asks
+    to_pass = bounds(stage.stop_teaching, data, scored_by)
+    return Training(models, teachers, sources, method, stage, *rest, to_pass), asks
+
+
+def bounds(margin: float | None, data: list[DataSet], scored_by: list[str]) -> tuple[tuple[str, float], ...]:
+    """For each data set the name of its score on dev, and what the student must exceed for its teacher to fall silent."""
+    if margin is None:
+        return ()
+    found = []
+    for one, metric in zip(data, scored_by, strict=True):
+        if one.taught_by is None:
+            raise InputError(f"stop_teaching: {one.name} has no teacher to pass; give one, or leave stop_teaching out")
+        rows = one.dev.scored
+        said = said_of_dev(one, rows)
+        found.append((f"dev.{one.name}.{metric}", one.task.score(*measure.labelled(one.task, rows, said))[metric] + margin))
+    return tuple(found)
+
+
+def said_of_dev(data: DataSet, rows: Examples) -> np.ndarray:
+    assert data.taught_by is not None
+    source = data.source(rows, data.taught_by.tokenizer, "dev")
+    return measure.said_by(data.taught_by, source) if data.task.generates else teacher_answers(data, source)
 
 
 def watched_rows(

@@ -45,6 +45,8 @@ class Teacher:
         """The wanted signals for one batch, rows in its order. `live`: not from memory, since the rows were changed."""
         if wants == Wants():
             return Signals()
+        if not batch.taught.any() and wants == Wants(logits=True, top=wants.top):  # nobody listens
+            return Signals(logits=torch.zeros(len(batch.teacher.at), 1, device=self.device))
         if self.memory is None or wants.per_token or live:
             return self._ask(batch.teacher.to(self.device), wants)
         keys, known = batch.keys.cpu().numpy(), batch.taught.cpu().numpy()

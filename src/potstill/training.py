@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +27,7 @@ from potstill.listening import Bridges, listen
 from potstill.methods import Method
 from potstill.optimizers import UsedRows, make_optimizer, set_rate, used_rows
 from potstill.recipe import Stage
+from potstill.signals import Batch
 from potstill.teacher import Teacher
 
 
@@ -45,6 +46,7 @@ class Training:
     accelerator: Accelerator
     score: Callable[[], dict[str, float]]  # on dev; the first is the one to choose by, higher is better
     save_every: int = 200
+    to_pass: tuple[tuple[str, float], ...] = ()  # for each data set: a score on dev, and where its teacher falls silent
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,8 @@ def _steps(
         mine = step_batches(
             training.sources, order[place], lengths, starts, stage.tokens, ranks.number(), ranks.count(), epoch
         )
+        silent = surpassed(training, progress.history)
+        mine = [replace(part, batch=untaught(part.batch)) if part.data in silent else part for part in mine]
         terms, asked = together(network, gradients(training, bridges, mine, progress.step))
         loss = sum(terms.values())
         if not math.isfinite(loss):
@@ -191,6 +195,19 @@ class Progress:
             self.epochs_without_gain += 1
             self.stopped = patience is not None and self.epochs_without_gain >= patience
         return better
+
+
+def surpassed(training: Training, history: list[dict[str, float]]) -> set[int]:
+    """Data sets whose teacher the student passed at the end of the last epoch (Tan et al., 2019, arXiv:1902.10461)."""
+    if not history:
+        return set()
+    return {number for number, (score, bound) in enumerate(training.to_pass) if history[-1][score] > bound}
+
+
+def untaught(batch: Batch) -> Batch:
+    """To be learned from its targets alone."""
+    taught, predictions = torch.zeros_like(batch.taught), torch.zeros_like(batch.taught_predictions)
+    return replace(batch, taught=taught, taught_predictions=predictions)
 
 
 def gradients(training: Training, bridges: Bridges, parts: list[Micro], step: int) -> dict[str, float]:

@@ -22,6 +22,6 @@ class SoftTargets:
 
     def losses(self, student: Signals, teacher: Signals, batch: Batch) -> dict[str, Term]:
         return {
-            "hard": (1 - self.alpha) * hard(student.logits, batch, self.smoothing),
+            "hard": 1.0 * hard(student.logits, batch, self.smoothing, 1 - self.alpha),
             "soft": self.alpha * soft(student.logits, teacher.logits, batch, self.temperature),
         }
