@@ -16,13 +16,16 @@ from test_run import potstill
 
 from potstill import stages
 from potstill.errors import InputError
+from potstill.examples import store
 from potstill.methods.teacher_labels import TeacherLabels
 from potstill.prepare import DataSet, prepare
 from potstill.progress import Display
 from potstill.recipe import Recipe, resolve
+from potstill.rows import Columns, Label, open_table
 from potstill.signals import Outcome, Signals, Wants
 from potstill.students import save_student
-from potstill.tasks import make_task
+from potstill.tasks import Task, make_task
+from potstill.unlabelled import with_unlabelled
 
 CPU = torch.device("cpu")
 
@@ -234,3 +237,33 @@ def test_the_teachers_answer_is_the_label(outcome: Outcome) -> None:
     if outcome == "class":
         one = TeacherLabels().losses(Signals(logits=ours), Signals(logits=theirs), some)["hard"]
         torch.testing.assert_close(one.total, F.cross_entropy(ours[::2], said[::2], reduction="sum"))
+
+
+class Translations(Task):
+    form = "translation"
+
+    def encode(self, label: Label, where: str) -> list[float]:
+        return [0.0]
+
+
+@pytest.mark.parametrize("kind", ["txt", "csv", "tsv"])
+def test_texts_in_one_language_are_added_and_none_that_dev_translates(tmp_path: Path, kind: str) -> None:
+    task = Translations("class", ("x",))
+    (tmp_path / "train.csv").write_text("en,de\none,eins\ntwo,zwei\n")
+    (tmp_path / "dev.csv").write_text("en,de\nthree,drei\n")
+    train, dev = (
+        open_table(tmp_path / f"{name}.csv", Columns("en", "de"), form="translation") for name in ("train", "dev")
+    )
+    more = {
+        "txt": "three\nfour\n\none\n",
+        "csv": 'source,target\nthree,x\nfour,\n"",\none,y\n',  # translations in them are not read
+        "tsv": 'en\tfr\nthree\ttrois\nfour\tquatre\n""\t\none\tun\n',
+    }
+    path = tmp_path / f"more.{kind}"
+    path.write_text(more[kind])
+    told: list[str] = []
+    made = with_unlabelled(store(train, task), str(path), train, task, [store(dev, task)], told.append)
+    added = {"txt": ["four", "", "one"], "csv": ["four", "", "one"], "tsv": ["four", '""', "one"]}[kind]
+    assert list(made.texts()) == [("one", "eins"), ("two", "zwei"), *((text, "") for text in added)]
+    assert made.labelled[made.index].tolist() == [True, True, False, False, False]
+    assert told == [f"{path}: 1 of 4 rows stand in dev or test too and are left out"]

@@ -1,4 +1,4 @@
-"""What one record says: a text, words with tags, answers with their places, candidates with the right one.
+"""What one record says: a text, words with tags, answers with their places, candidates with the right one, two texts.
 
 Each `read_` gives the text, the second text and the label of a row, or refuses the record at its place.
 """
@@ -183,6 +183,39 @@ def read_right_one(value: object, candidates: list[str], names: list[object], wh
         todo = f"one of {shown(names)}" if names else ways
         raise InputError(f"{where}: {shown(value)} does not say which of {last + 1} candidates is right; write {todo}")
     return LETTERS[found[0]]
+
+
+def read_translation(record: Record, columns: Columns, where: str) -> Parts:
+    """The text, its translation or "", and "" as the label of what has a translation."""
+    assert columns.text is not None
+    text = read_text(record, columns.text, where)
+    if columns.pair is None:
+        return text, "", None
+    if not text.strip():
+        reason = f"{columns.text!r} is empty, so there is nothing to be translated"
+        raise InputError(f"{where}: {reason}; write the text, or delete the row")
+    target = read_target(record, columns.pair, where)
+    return text, target, "" if target else None
+
+
+def read_writing(record: Record, columns: Columns, where: str) -> Parts:
+    """The prompt or "", the text to be written or "", and "" as the label where there is one."""
+    if columns.text is None:
+        return "", read_text(record, str(columns.pair), where), ""
+    prompt = read_text(record, columns.text, where)
+    if columns.pair is None:
+        return prompt, "", None
+    target = read_target(record, columns.pair, where)
+    if not prompt.strip() and not target:
+        reason = f"{columns.text!r} and {columns.pair!r} are both empty"
+        raise InputError(f"{where}: {reason}; write one of them, or delete the row")
+    return prompt, target, "" if target else None
+
+
+def read_target(record: Record, column: str, where: str) -> str:
+    """Empty, null or missing like a label that is not there."""
+    value = record.get(column)
+    return "" if value is None or (isinstance(value, str) and not value.strip()) else read_text(record, column, where)
 
 
 def read_text(record: Record, column: str, where: str) -> str:

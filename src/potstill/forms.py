@@ -1,7 +1,7 @@
-"""Five forms of rows, and which columns hold their parts: what the user did not say is guessed by usual names.
+"""Seven forms of rows, and which columns hold their parts: what the user did not say is guessed by usual names.
 
 A text (or pair) with a label; words with a tag each; a question with its answers in a context; candidates of which one
-is right; the pixels of an image with a label.
+is right; the pixels of an image with a label; a text with its translation; a text to be written, perhaps to a prompt.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from potstill.errors import InputError
 
-Form = Literal["text", "words", "answers", "choices", "pixels"]
+Form = Literal["text", "words", "answers", "choices", "pixels", "translation", "writing"]
 
 BETWEEN = "\x00"  # separates the parts inside one text; it cannot occur in a text, `speakable` replaces it
 MOST_CHOICES = 26  # candidates: one per letter
@@ -41,6 +41,11 @@ QUESTIONS = ("question", "query", "sent2", "questions")  # the last as RACE call
 KEYS = ("answer", "answerkey", "label", "gold", "answer_idx", "answers")
 IMAGES = ("images", "image", "pixels", "x", "data", "arr_0")
 OF_IMAGES = (*LABELS, "targets", "y", "arr_1")
+SURE_TRANSLATIONS = (("source", "target"), ("src", "tgt"), ("src", "trg"))  # found without being told the form
+TRANSLATIONS = (*SURE_TRANSLATIONS, ("source", "translation"), ("src", "translation"), ("text", "translation"))
+TOGETHER = "translation"  # a column that holds {"en": ..., "de": ...}
+SURE_PROMPTS = (("prompt", "completion"), ("prompt", "response"))
+PROMPTS = (*SURE_PROMPTS, ("prompt", "answer"), ("instruction", "output"))
 # fmt: on
 # parts without which there is no row, and what they are called in messages
 NEEDED = {
@@ -49,7 +54,11 @@ NEEDED = {
     "answers": (("text", "questions"), ("pair", "contexts")),
     "choices": (("choices", "candidates"),),
     "pixels": (("text", "images"),),
+    "translation": (("text", "texts to be translated"),),
+    "writing": (),  # a prompt or a text
 }
+GENERATED = {"translation": "translations", "writing": "texts to be written"}  # the second text is the target
+HEADERS = {"translation": "source,target", "writing": "prompt,completion"}  # examples; of other forms text,label
 ANSWER_LISTS = (("logits", False), ("probabilities", True), ("probs", True))  # name, are they probabilities
 ANSWER_PREFIXES = (("logit_", False), ("probability_", True), ("prob_", True))
 
@@ -105,8 +114,8 @@ def first_of(known: Mapping[str, str], usual: Sequence[str], taken: Sequence[str
 
 def worth_a_look(names: Sequence[str], wanted: Columns) -> list[str]:
     """Columns whose first values tell the form; none where the names alone do."""
-    telling = {*WORDS, *CANDIDATES, *GOLD, *TAGS, *TEXTS, *(first for first, _ in PAIRS)}
-    if not wanted.text and not any(name.lower() in WORDS + CANDIDATES + GOLD for name in names):
+    telling = {*WORDS, *CANDIDATES, *GOLD, *TAGS, *TEXTS, *(first for first, _ in PAIRS), TOGETHER}
+    if not wanted.text and not any(name.lower() in (*WORDS, *CANDIDATES, *GOLD, TOGETHER) for name in names):
         return []
     asked = {wanted.text, *wanted.label_columns}
     return [name for name in names if name.lower() in telling or name in asked]
@@ -127,7 +136,26 @@ def find_form(names: Sequence[str], wanted: Columns, first: Mapping[str, object]
     spans = label if isinstance(label, list) and label else [label]
     if wanted.text and wanted.pair and all(isinstance(span, dict) and "answer_start" in span for span in spans):
         return "answers"
-    return "words" if has_words(names, wanted, first) else "text"
+    if has_words(names, wanted, first):
+        return "words"
+    return generated_form(names, wanted, first) or "text"
+
+
+def generated_form(names: Sequence[str], wanted: Columns, first: Mapping[str, object]) -> Form | None:
+    """A form whose target is a text, where the columns are nothing as plain texts: no text among them, nor a label."""
+    known = usual_names(names)
+    plain = text_columns(known, wanted)
+    if isinstance(first.get(known.get(TOGETHER, "")), dict) and plain.text not in names:
+        return "translation"
+    if plain.text or wanted.pair or wanted.label:
+        return None
+    forms: tuple[tuple[Form, tuple[tuple[str, str], ...]], ...]
+    forms = ("translation", SURE_TRANSLATIONS), ("writing", SURE_PROMPTS)
+    for form, usual in forms:
+        _, target = both_of(known, usual)
+        if target and first_of(known, LABELS, (target,)) is None:
+            return form
+    return None
 
 
 def has_words(names: Sequence[str], wanted: Columns, first: Mapping[str, object]) -> bool:
@@ -166,26 +194,55 @@ def resolve(
     """Fill in by their usual names what the user did not say; the teacher's answers are looked for in what is left."""
     there = f"the columns are {', '.join(repr(name[:60]) for name in names[:20])}{' ...' if len(names) > 20 else ''}"
     check_names(names, wanted, where, there, hint)
-    if form == "text" and wanted.pair is not None and wanted.text is None:
+    if form in ("text", "translation") and wanted.pair is not None and wanted.text is None:
         raise InputError(f"{where}: --pair names the second text, but the first is not named; add --text NAME")
     if form in ("words", "pixels") and wanted.pair is not None:
         raise InputError(f"{where}: --pair names a second text, but rows of {form} have only one; leave --pair out")
     if form not in ("text", "pixels") and isinstance(wanted.label, tuple):
         raise InputError(f"{where}: --label names several columns, which only texts can have; name one")
+    if form in GENERATED and wanted.label is not None:
+        reason = f"--label names a label, but rows of {form} have a text in its place"
+        raise InputError(f"{where}: {reason}; name it by --pair, and leave --label out")
     known = usual_names(names, wanted.label_columns)
     found = FILL[form](known, wanted)
-    missing = [(f"--{part}", what) for part, what in NEEDED[form] if not getattr(found, part)]
-    if form == "choices" and not (found.text or found.pair):
-        missing.append(("--text or --pair", "passages or questions"))
-    if need_label and not found.label:
-        missing.append(("--label", "labels"))
-    for flag, what in missing[:1]:
-        todo = f"say which it is by {flag} NAME{hint if flag == '--text' else ''}"
-        raise InputError(f"{where}: no column has a usual name for {what}, {there}; {todo}")
-    if form in ("words", "answers"):
+    refuse_inputs_left_out(form, known, wanted, found, f"{where}: ")
+    refuse_missing(form, names, found, need_label, f"{where}: ", there, hint)
+    if form in ("words", "answers", *GENERATED):
         return found, None
     used = {found.text, found.pair, *found.label_columns, *found.choice_columns}
     return found, find_answers([name for name in names if name not in used])
+
+
+def refuse_missing(
+    form: Form, names: Sequence[str], found: Columns, need_label: bool, where: str, there: str, hint: str
+) -> None:
+    missing = [(f"--{part}", what) for part, what in NEEDED[form] if not getattr(found, part)]
+    if form == "choices" and not (found.text or found.pair):
+        missing.append(("--text or --pair", "passages or questions"))
+    if form == "writing" and not (found.text or found.pair):
+        missing.append(("--text", GENERATED[form]))
+    target = "pair" if form in GENERATED else "label"
+    if need_label and not getattr(found, target):
+        missing.append((f"--{target}", GENERATED.get(form, "labels")))
+    for flag, what in missing[:1]:
+        todo = f"say which it is by {flag} NAME"
+        if form == "translation" and flag == "--pair":
+            todo += ", or give two files with a line for each other, as in train.en,train.de"
+        elif form == "translation" and len(names) > 1 and not any(" " in name for name in names):
+            todo = f"say which they are, and which their translations, as in --text {names[0]} --pair {names[1]}"
+        if flag == "--text":
+            todo += hint.replace("text,label", HEADERS.get(form, "text,label"))
+        raise InputError(f"{where}no column has a usual name for {what}, {there}; {todo}")
+
+
+def refuse_inputs_left_out(form: Form, known: Mapping[str, str], wanted: Columns, found: Columns, where: str) -> None:
+    """Instructions of Alpaca's kind are whole only with their inputs, which are in a column of their own."""
+    guessed = form == "writing" and wanted.text is None and found.text
+    if guessed and guessed == known.get("instruction") and "input" in known:
+        todo = (
+            f"join them in one column, or write --text {guessed} --pair {found.pair or 'NAME'} to leave the inputs out"
+        )
+        raise InputError(f"{where}an 'instruction' is guessed to be the prompt, but there is 'input' too; {todo}")
 
 
 def check_names(names: Sequence[str], wanted: Columns, where: str, there: str, hint: str) -> None:
@@ -237,12 +294,40 @@ def pixels_columns(known: Mapping[str, str], wanted: Columns) -> Columns:
     return replace(wanted, text=text, label=wanted.label or first_of(known, OF_IMAGES, (text,)))
 
 
+def both_of(known: Mapping[str, str], usual: Sequence[tuple[str, str]]) -> tuple[str | None, str | None]:
+    found = ((known[first], known[second]) for first, second in usual if first in known and second in known)
+    return next(found, (None, None))
+
+
+def translation_columns(known: Mapping[str, str], wanted: Columns) -> Columns:
+    """Without a second column they are texts that nobody has translated yet."""
+    if wanted.text is not None:
+        return wanted
+    text, pair = both_of(known, TRANSLATIONS)
+    return replace(wanted, text=text or first_of(known, ("source", "src", *TEXTS)), pair=pair)
+
+
+def writing_columns(known: Mapping[str, str], wanted: Columns) -> Columns:
+    """Prompts and answers; prompts alone; or running text, which is what is written and has no prompt."""
+    if wanted.pair is not None:
+        return wanted
+    if wanted.text is not None:
+        is_prompt = wanted.text.lower() in {prompt for prompt, _ in PROMPTS}
+        return wanted if is_prompt else replace(wanted, text=None, pair=wanted.text)
+    prompt, answer = both_of(known, PROMPTS)
+    if prompt is None and (answer := first_of(known, TEXTS)) is None:
+        prompt = first_of(known, ("prompt", "instruction"))
+    return replace(wanted, text=prompt, pair=answer)
+
+
 FILL = {
     "text": text_columns,
     "words": words_columns,
     "answers": answers_columns,
     "choices": choices_columns,
     "pixels": pixels_columns,
+    "translation": translation_columns,
+    "writing": writing_columns,
 }
 
 

@@ -11,12 +11,33 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, get_args
 
-from potstill.cells import read_answer, read_choices, read_pixels, read_plain, read_spans, read_words
+from potstill.cells import (
+    read_answer,
+    read_choices,
+    read_pixels,
+    read_plain,
+    read_spans,
+    read_translation,
+    read_words,
+    read_writing,
+)
 from potstill.delimited import PLACE, Records
 from potstill.errors import InputError
-from potstill.forms import BESIDE_GOLD, BETWEEN, Answers, Columns, Form, Label, Span, find_form, resolve, worth_a_look
+from potstill.forms import (
+    BESIDE_GOLD,
+    BETWEEN,
+    GENERATED,
+    Answers,
+    Columns,
+    Form,
+    Label,
+    Span,
+    find_form,
+    resolve,
+    worth_a_look,
+)
 from potstill.images import Shape
-from potstill.sources import open_source, race_apart
+from potstill.sources import languages_apart, open_source, race_apart
 
 __all__ = ["BETWEEN", "Columns", "Form", "Label", "Row", "Span", "Table", "open_table"]
 
@@ -26,6 +47,8 @@ READ = {
     "answers": read_spans,
     "choices": read_choices,
     "pixels": read_pixels,
+    "translation": read_translation,
+    "writing": read_writing,
 }
 
 
@@ -37,6 +60,8 @@ class Row(NamedTuple):
     choices: text is the passage ("" if there is none), pair the question with each candidate and BETWEEN between them,
     label the letter of the right one.
     pixels: text has a character for each pixel, chr(0) to chr(255).
+    translation: pair is the text in the other language, label "" where there is one; without it they are "" and None.
+    writing: text is the prompt ("" of running text), pair what is to be written, label as above.
     """
 
     line: int  # 1-based, on which the row begins; Parquet, data sets, SQuAD, folders: number of the record
@@ -92,6 +117,21 @@ def first_record(records: Records, source: str) -> tuple[int, dict[str, object]]
     raise InputError(f"{source}:1: there are no rows; write at least one")
 
 
+def paragraphs(records: Records, column: str) -> Records:
+    """Running text: what is empty stands between paragraphs and is no row."""
+    for line, record in records:
+        value = record.get(column)
+        if not isinstance(value, str) or value.strip():
+            yield line, record
+
+
+def both_languages(languages: list[str], columns: Columns, where: str) -> Columns:
+    if len(languages) > 2:
+        todo = f"say from which to which, as in --text {languages[0]} --pair {languages[1]}"
+        raise InputError(f"{where}: there are {len(languages)} languages, {', '.join(languages)}; {todo}")
+    return replace(columns, text=languages[0], pair=languages[1] if len(languages) == 2 else None)
+
+
 def candidates_in(pair: str | None) -> int:
     return (pair or "").count(BETWEEN) + 1
 
@@ -102,8 +142,9 @@ def open_table(
     need_label: bool = False,
     form: Form | None = None,
 ) -> Table:
-    """A file, a folder of `datasets.save_to_disk` (DIR or DIR:SPLIT) or of RACE, or a data set of the Hub
-    (NAME[:CONFIG]:SPLIT). Without a form it is found by the columns' names and the first record."""
+    """A file, two files with a line for each other (FIRST,SECOND), a folder of `datasets.save_to_disk` (DIR or
+    DIR:SPLIT) or of RACE, or a data set of the Hub (NAME[:CONFIG]:SPLIT). Without a form it is found by the columns'
+    names and the first record. Of texts to be translated or written, the label that is needed is that text."""
     source = str(source)
 
     def knows(names: list[str]) -> bool:
@@ -120,11 +161,15 @@ def open_table(
             form = "pixels"
     except OSError as error:  # no permission, a name too long for the file system
         raise InputError(f"{source}: cannot be read ({error.strerror}); check the path and its permissions") from None
-    if form not in ("text", "pixels"):
+    if form not in ("text", "pixels", *GENERATED):
         opened = race_apart(opened, source)
     if form is None:
         look = worth_a_look(opened.names, columns)
         form = find_form(opened.names, columns, first_record(opened.records(look), source)[1] if look else {})
+    if form == "translation":
+        opened, languages = languages_apart(opened, source)
+        if languages and columns.text is None and columns.pair is None:
+            columns = both_languages(languages, columns, f"{source}:1")
     resolved, answers = resolve(form, opened.names, columns, need_label, f"{source}:1", opened.hint)
     wanted = [resolved.text, resolved.pair, *resolved.label_columns, *resolved.choice_columns]
     wanted += [*(answers.columns if answers else ()), *(BESIDE_GOLD if form == "answers" else ())]
@@ -133,7 +178,12 @@ def open_table(
         there = f"; name one of {', '.join(opened.images)} by --text" if opened.images else "; give a file of images"
         raise InputError(f"{source}:1: {resolved.text!r} holds no images{there}")
     shape = opened.images.get(str(resolved.text))
-    table = Table(source, resolved, answers, opened.fingerprint, lambda: opened.records(needed), form, shape=shape)
+
+    def records() -> Records:
+        found = opened.records(needed)
+        return paragraphs(found, str(resolved.pair)) if form == "writing" and resolved.text is None else found
+
+    table = Table(source, resolved, answers, opened.fingerprint, records, form, shape=shape)
     line, record = first_record(table.records(), source)
     if form != "choices":
         return table

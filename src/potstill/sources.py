@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 
 import xxhash
 
-from potstill import corpora, images
+from potstill import corpora, images, parallel
 from potstill.delimited import (
     EXPANDED,
     EXPANSION,
     HARMLESS,
     LONGEST,
+    PLACE,
     Delimited,
     Records,
     json_names,
@@ -28,6 +29,7 @@ from potstill.delimited import (
     shown,
 )
 from potstill.errors import InputError
+from potstill.forms import TOGETHER
 
 HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*(?:/[\w.-]+)?)(?::([\w.-]+))?:([\w.-]+)")  # NAME[:CONFIG]:SPLIT
 AT_ONCE = 256  # rows of Parquet or a data set turned into Python at a time
@@ -55,6 +57,9 @@ def open_source(source: str, knows: Callable[[list[str]], bool]) -> Opened:
         raise InputError(f"{source}: this is not a regular file; write the rows into a file first")
     if folder and Path(os.path.expanduser(folder)).is_dir():
         return open_folder(Path(os.path.expanduser(folder)), split, source)
+    if both := parallel.two_files(source):
+        digest = fingerprint(both[0]) + fingerprint(both[1])
+        return Opened(parallel.NAMES, lambda _: parallel.line_pairs(*both), digest)
     if name := HUB_NAME.fullmatch(source):
         return open_hub(name[1], name[2], name[3], source)
     raise InputError(f"{source}: there is no such file; {similar_file(path)}")
@@ -72,7 +77,7 @@ def open_file(path: Path, source: str, knows: Callable[[list[str]], bool]) -> Op
         return Opened(corpora.SQUAD_NAMES, lambda _: corpora.squad_records(path, source), fingerprint(path))
     if ending in (".jsonl", ".ndjson", ".json") or (ending == ".txt" and corpora.is_race(path)):
         return Opened(json_names(path, source), lambda _: json_records(path, source), fingerprint(path))
-    if ending == ".txt":
+    if ending in (".txt", ".tokens"):  # the latter as WikiText is published
         return Opened(["text"], lambda _: line_records(path, source), fingerprint(path))
     if corpora.is_conll(path.name):
         sentences = corpora.Conll(path, source)
@@ -86,7 +91,9 @@ def open_file(path: Path, source: str, knows: Callable[[list[str]], bool]) -> Op
     if ending == ".npz":
         arrays = images.Npz(path, source)
         return Opened(arrays.names, arrays.records, fingerprint(path), images=arrays.shapes)
-    known = ".csv, .tsv, .txt, .jsonl, .ndjson, .json, .conll (all also with .gz), .parquet, -idx3-ubyte or .npz"
+    known = (
+        ".csv, .tsv, .txt, .tokens, .jsonl, .ndjson, .json, .conll (all also with .gz), .parquet, -idx3-ubyte or .npz"
+    )
     raise InputError(f"{source}: the name does not say what the file is; rename it to end in {known}")
 
 
@@ -115,6 +122,27 @@ def race_apart(opened: Opened, source: str) -> Opened:
         return corpora.questions_apart(opened.records(list(dict.fromkeys([*needed, *lists]))), source)
 
     return opened._replace(records=records)
+
+
+def languages_apart(opened: Opened, source: str) -> tuple[Opened, list[str]]:
+    """A column per language, if one column holds them together, as in Hugging Face's data sets; and which they are."""
+    column = next((name for name in opened.names if name.lower() == TOGETHER), "")
+    _, first = next(opened.records([column]), (0, {})) if column else (0, {})
+    together = first.get(column)
+    if not isinstance(together, dict):
+        return opened, []
+    others = [name for name in opened.names if name != column]
+
+    def records(needed: Sequence[str]) -> Records:
+        for line, record in opened.records([*(name for name in needed if name in others), column]):
+            texts = record.get(column)
+            if not isinstance(texts, dict):
+                where = str(record.get(PLACE, f"{source}:{line}"))
+                reason = f"{column!r} is {shown(texts)}, not a text per language"
+                raise InputError(f'{where}: {reason}; write {{"en": "...", "de": "..."}}, or delete the row')
+            yield line, record | texts
+
+    return opened._replace(names=[*together, *others], records=records), list(together)
 
 
 def fingerprint(path: Path) -> str:

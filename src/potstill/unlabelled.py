@@ -9,7 +9,7 @@ import numpy as np
 import xxhash
 
 from potstill.errors import InputError
-from potstill.examples import CHUNK, Examples, store
+from potstill.examples import CHUNK, Examples, key_of, store
 from potstill.extended import More, extended
 from potstill.rows import Columns, Table, open_table
 from potstill.tasks import Task
@@ -20,7 +20,7 @@ def with_unlabelled(
 ) -> Examples:
     """The rows of train, then those of `source` without a label, except for texts that stand in `held` too."""
     rows = store(open_unlabelled(source, like), task)
-    kept = ~np.isin(rows.keys, np.concatenate([one.keys[one.index] for one in held]))
+    kept = ~np.isin(rows.keys, np.concatenate([keys_without_targets(one, task) for one in held]))
     if dropped := int((~kept).sum()):
         say(f"{source}: {dropped} of {len(kept)} rows stand in dev or test too and are left out")
     if not kept.any():
@@ -36,13 +36,25 @@ def with_unlabelled(
     return extended(train, ["unlabelled", rows.folder.name, which], more)
 
 
+def keys_without_targets(examples: Examples, task: Task) -> np.ndarray:
+    """Keys as rows without a label have them: a text is the same, however it is translated."""
+    if task.form == "translation":
+        return np.array([key_of(text, "") for text, _ in examples.texts()], np.int64)
+    return np.asarray(examples.keys[examples.index])
+
+
 def open_unlabelled(source: str, like: Table) -> Table:
-    """A table of texts, its labels unread. Columns are called as those of train, or have usual names of their own."""
+    """A table of texts, its labels unread, and translations are labels. Columns are called as those of train, or have
+    usual names of their own."""
     try:
         asked = Columns(like.columns.text, like.columns.pair, choices=like.columns.choices)
+        if like.form == "translation":
+            asked = Columns(like.columns.text)
         table = open_table(source, asked, form=like.form)
     except InputError:
         table = open_table(source, form=like.form)
+    if like.form == "translation":
+        return replace(table, columns=Columns(table.columns.text))
     if (table.columns.pair is None) != (like.columns.pair is None) or table.choices != like.choices:
         raise InputError(
             f"{source} and {like.source} do not have the same parts (one text or two, or as many candidates); "

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import test_generated_rows as generated
 from test_rows import RIGHT, WRONG, parquet_bytes, texts_and_labels, written
 from test_run import FAST, files, potstill
 
@@ -39,3 +40,14 @@ def test_21_malformed_files_end_with_the_place_and_what_to_do(
         told += 1
     assert not (tmp_path / "run").exists()
     figure(21, f"{told} of {len(cases)} malformed ones end with file:line and what to do")
+
+
+def test_21_translations_and_texts_to_be_written(tmp_path: Path, figure: Callable[..., None]) -> None:
+    """Read as a run reads them; which command trains on them does not matter to the rows."""
+    checks = [(generated.check_right, case) for case in generated.RIGHT.values()]
+    checks += [(generated.check_wrong, case) for case in generated.WRONG.values()]
+    for number, (check, case) in enumerate(checks):
+        (tmp_path / str(number)).mkdir()
+        check(case, tmp_path / str(number))
+    right, wrong = len(generated.RIGHT), len(generated.WRONG)
+    figure(21, f"of translations and texts to be written {right} of {right} and {wrong} of {wrong}")

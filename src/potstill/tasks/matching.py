@@ -40,6 +40,8 @@ WHAT: dict[Form, str] = {
     "answers": "questions with answers in a context",
     "choices": "questions with candidates",
     "pixels": "images with a label",
+    "translation": "texts with their translation",
+    "writing": "texts to be written",
 }
 EVERY: tuple[type[Task], ...] = (Task, *KINDS.values(), Pixels)
 OF_FORM: dict[Form, type[Task]] = {kind.form: kind for kind in EVERY}
