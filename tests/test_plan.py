@@ -65,10 +65,11 @@ def logged(folder: Path) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("task", "method"),
     [
-        ("classify", "soft_targets"),
+        ("classify", "{ name = 'soft_targets', top = 3 }"),  # more than there are
         ("classify", "patient"),
         ("tag", "soft_targets"),
         ("tag", "patient"),
+        ("tag", "{ name = 'soft_targets', top = 3 }"),
         ("answer", "patient"),
         ("answer", "hints"),
         ("choose", "patient"),

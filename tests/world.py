@@ -33,19 +33,29 @@ CPU = torch.device("cpu")
 METHODS = plugins.names("methods")
 TASKS: dict[str, type[Task]] = {"classify": Task, **KINDS}
 OUTCOMES = {"classify": "class", "tag": "class", "answer": "span", "choose": "class"}
+TOP = "soft_targets, top 3"  # more than a classifier has here, fewer than a tagger
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {TOP: ("soft_targets", {"top": 3, "smoothing": 0.1})}
+
+
+def method_of(name: str) -> Method:
+    """A method by its file's name, with its own values; or one of the variants."""
+    made: Method = plugins.make("methods", *VARIANTS.get(name, (name, {})))
+    return made
 
 
 def fits(method: str, task: str) -> bool:
-    return OUTCOMES[task] in getattr(plugins.make("methods", method, {}), "outcomes", OUTCOMES.values())
+    if method == TOP and task in ("answer", "choose"):  # whose classes are tokens or candidates
+        return False
+    return OUTCOMES[task] in getattr(method_of(method), "outcomes", OUTCOMES.values())
 
 
 def of_logits(method: str) -> bool:
     """Whether a student without layers can be taught by it."""
-    ours, theirs = plugins.make("methods", method, {}).wants(4, 4)
+    ours, theirs = method_of(method).wants(4, 4)
     return not any(wants.cls or wants.per_token for wants in (ours, theirs))
 
 
-CASES = [(method, task) for task in TASKS for method in METHODS if fits(method, task)]
+CASES = [(method, task) for task in TASKS for method in (*METHODS, *VARIANTS) if fits(method, task)]
 
 
 @dataclass
@@ -70,7 +80,7 @@ class World:
         return Teacher(self.teacher.model, None, CPU)
 
     def training(self, method: Method | str, teacher: Teacher, source: Source | None = None, **stage: Any) -> Training:
-        method = plugins.make("methods", method, {}) if isinstance(method, str) else method
+        method = method_of(method) if isinstance(method, str) else method
         source = source or self.source()
         _, asked = method.wants(layer_count(self.student.model), teacher_layers(teacher, self.student.model))
         teacher.remember(source, asked)

@@ -135,7 +135,7 @@ class Source:
 
     def asked_live(self, wants: Wants) -> bool:
         """Whether the teacher's answers cannot be remembered: examples that change, states and vocabularies too wide."""
-        return bool(self.changes) or wants.per_token or (wants.logits and self.task.generates)
+        return bool(self.changes) or wants.per_token or (wants.logits and not wants.top and self.task.generates)
 
     @cached_property
     def readings(self) -> tuple[Tokens, Tokens]:

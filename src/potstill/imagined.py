@@ -15,13 +15,14 @@ from potstill.calibration import chosen, time_asking
 from potstill.examples import Examples
 from potstill.listening import listen
 from potstill.memory import Memory
+from potstill.most_probable import kept_size
 from potstill.operations import forward
 from potstill.prepare import DataSet
 from potstill.shapes import read_pieces, shapes_of
 from potstill.signals import Wants, nothing
 from potstill.stage_costs import Work, tokens_of
 from potstill.students import Student
-from potstill.teacher import ASKED_AT_ONCE, blocks, columns, lacking
+from potstill.teacher import ASKED_AT_ONCE, blocks, columns, head_column, lacking
 
 AT_ONCE = 4096  # rows whose places are counted together
 
@@ -49,11 +50,12 @@ class Imagined:
         parts = blocks(source, lacking(self.missing, source, wants))
         for part in parts:
             per_sequence = places(part)
-            states = {name: shapes[name] for name in columns(wants) if name != "logits"}
+            head = {head_column(wants): shapes[head_column(wants)]} if wants.logits else {}
+            states = {name: shapes[name] for name in columns(wants) if name not in head}
             if wants.logits and (per_sequence == 1).all():  # as the teacher writes it: one shard holds both
-                written = [(len(per_sequence), {"logits": shapes["logits"], **states})]
+                written = [(len(per_sequence), {**head, **states})]
             else:
-                by_place = [(int(per_sequence.sum()), {"logits": shapes["logits"]})] if wants.logits else []
+                by_place = [(int(per_sequence.sum()), head)] if head else []
                 written = [*by_place, (len(per_sequence), states)]
             self.shards += [(rows, held) for rows, held in written if rows and held]
             keys = np.asarray(part.examples.keys[part.examples.index])
@@ -86,8 +88,9 @@ def column_shapes(model: PreTrainedModel, source: Source, wants: Wants) -> Colum
     batch = source.batch(np.array([0]), source.count(np.array([0])))
     with torch.inference_mode():
         view = replace(batch.teacher.to(model.device), layout=nothing())
-        logits = listen(model, view, Wants(logits=True)).logits
-    return {name: tuple(logits.shape[1:]) if name == "logits" else (width(model),) for name in columns(wants)}
+        classes = listen(model, view, Wants(logits=True)).logits.shape[1]
+    head = kept_size(wants.top, classes) if wants.top else classes
+    return {name: (head if name == head_column(wants) else width(model),) for name in columns(wants)}
 
 
 @dataclass

@@ -26,12 +26,16 @@ def nothing() -> Tensor:
 
 @dataclass(frozen=True)
 class Wants:
-    """Which signals are asked for. Layers are counted as in `hidden_states`: 0 is the embedding, n the n-th layer's output."""
+    """Which signals are asked for. Layers are counted as in `hidden_states`: 0 is the embedding, n the n-th layer's output.
+
+    With `top` only the so many most probable classes of a teacher's logits are kept and remembered, and the mass of the rest.
+    """
 
     logits: bool = False
     cls: tuple[int, ...] = ()
     hidden: tuple[int, ...] = ()
     attention: tuple[int, ...] = ()
+    top: int = 0  # 0: logits of all classes
 
     @property
     def per_token(self) -> bool:
@@ -47,6 +51,7 @@ class Wants:
             both(self.cls, other.cls),
             both(self.hidden, other.hidden),
             both(self.attention, other.attention),
+            0 if any(one.logits and not one.top for one in (self, other)) else max(self.top, other.top),
         )
 
 

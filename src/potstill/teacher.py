@@ -20,8 +20,10 @@ from transformers import PreTrainedModel
 
 from potstill import interrupts, ranks
 from potstill.batches import Source, place_keys
+from potstill.errors import InputError
 from potstill.listening import listen
 from potstill.memory import Memory
+from potstill.most_probable import kept, spread
 from potstill.signals import Batch, Signals, View, Wants, nothing
 from potstill.students import is_spread
 
@@ -47,14 +49,20 @@ class Teacher:
             return Signals()
         if not batch.taught.any() and wants == Wants(logits=True, top=wants.top):  # nobody listens
             return Signals(logits=torch.zeros(len(batch.teacher.at), 1, device=self.device))
+        if wants.top:
+            refuse_top(batch)
         if self.memory is None or wants.per_token or live:
-            return self._ask(batch.teacher.to(self.device), wants)
+            heard = self._ask(batch.teacher.to(self.device), wants)
+            return replace(heard, logits=spread(kept(heard.logits, wants.top))) if wants.top else heard
         keys, known = batch.keys.cpu().numpy(), batch.taught.cpu().numpy()
         logits = nothing()
         if wants.logits:
             rows = batch.teacher.at[:, 0].cpu().numpy()
-            places = torch.from_numpy(self._read(place_keys(keys, rows), known[rows], "logits"))
-            logits = batch.teacher.arranged(places.to(self.device))
+            column = head_column(wants) if self.model is not None else "logits"  # all that a file of answers has
+            places = torch.from_numpy(self._read(place_keys(keys, rows), known[rows], column)).to(self.device)
+            if wants.top:
+                places = spread(places if self.model is not None else kept(places, wants.top))
+            logits = batch.teacher.arranged(places)
         cls = [self._read(keys, known, f"cls.{layer}") for layer in wants.cls]
         return Signals(logits=logits, cls=torch.from_numpy(np.stack(cls, 1)).to(self.device) if cls else nothing())
 
@@ -106,20 +114,23 @@ class Teacher:
         places: list[tuple[np.ndarray, np.ndarray]] = []
         sequences: list[tuple[np.ndarray, np.ndarray]] = []
         for positions, batch in source.in_order(ASKED_AT_ONCE):
+            if wants.top:
+                refuse_top(batch)
             heard = self._ask(replace(batch.teacher.to(self.device), layout=nothing()), wants)
             keys = batch.keys.numpy()
-            places.append((place_keys(keys, batch.teacher.at[:, 0].numpy()), heard.logits.cpu().numpy()))
+            logits = kept(heard.logits, wants.top) if wants.top else heard.logits
+            places.append((place_keys(keys, batch.teacher.at[:, 0].numpy()), logits.cpu().numpy()))
             sequences.append((keys, heard.cls.float().cpu().numpy()))
             if progress:
                 progress(len(positions))
             if asked := interrupts.asked():
                 raise interrupts.Interrupted(asked)  # blocks written before are kept
-        by_place, logits = (np.concatenate(parts) for parts in zip(*places, strict=True))
+        by_place, said = (np.concatenate(parts) for parts in zip(*places, strict=True))
         by_sequence, cls = (np.concatenate(parts) for parts in zip(*sequences, strict=True))
         states = {f"cls.{layer}": cls[:, place] for place, layer in enumerate(wants.cls)}
         if wants.logits and np.array_equal(by_place, by_sequence):  # one place each: one shard holds both
-            return [(by_place, {"logits": logits, **states})]
-        return [*([(by_place, {"logits": logits})] if wants.logits else []), (by_sequence, states)]
+            return [(by_place, {head_column(wants): said, **states})]
+        return [*([(by_place, {head_column(wants): said})] if wants.logits else []), (by_sequence, states)]
 
 
 def lacking(missing: Callable[[np.ndarray, list[str]], np.ndarray], source: Source, wants: Wants) -> np.ndarray:
@@ -138,7 +149,18 @@ def blocks(source: Source, positions: np.ndarray) -> list[Source]:
 
 def columns(wants: Wants) -> list[str]:
     """The names under which memory keeps what was wanted."""
-    return [*(["logits"] if wants.logits else []), *(f"cls.{layer}" for layer in wants.cls)]
+    return [*([head_column(wants)] if wants.logits else []), *(f"cls.{layer}" for layer in wants.cls)]
+
+
+def head_column(wants: Wants) -> str:
+    """What the head gave: all of it, or the most probable classes."""
+    return f"top.{wants.top}" if wants.top else "logits"
+
+
+def refuse_top(batch: Batch) -> None:
+    """An error where what the head gives at one place is no distribution over classes."""
+    if batch.outcome != "class" or batch.teacher.layout.numel():
+        raise InputError("'top' is for tasks with one class of several at every place, such as tags; leave it out")
 
 
 def fingerprint(model: PreTrainedModel, tokenizer_print: str, length: int) -> str:
