@@ -45,7 +45,7 @@ class Line:
 
     size: dict[str, Any]
     tokenizer: PreTrainedTokenizerBase | None  # None: a file of answers
-    says: dict[str, Callable[[Source], np.ndarray]]  # by data set; empty where the answers are remembered
+    says: Mapping[str, Callable[[Source], np.ndarray]]  # by data set; empty where the answers are remembered
     engines: dict[str, Run]  # by "pytorch" and "onnx", on the first data set
 
 
@@ -204,7 +204,9 @@ def speed_of(name: str, speed: Mapping[tuple[str, str], dict[str, float]]) -> di
     # of those that write, a student is compared that needs no beam, with a teacher that does
     if (teacher := speed.get((TEACHER, "pytorch")) or speed.get((TEACHER, kind(BEAM)))) is not None:
         ours = mine.get(kind(BEAM)) if name == TEACHER else None
-        found["times_faster"] = (ours or next(iter(mine.values())))["examples_per_second"] / teacher["examples_per_second"]
+        found["times_faster"] = (ours or next(iter(mine.values())))["examples_per_second"] / teacher[
+            "examples_per_second"
+        ]
     return found
 
 

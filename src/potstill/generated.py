@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from potstill.decoding import Decoder, decoder
 from potstill.batches import Source
+from potstill.decoding import Decoder, decoder
 from potstill.students import Student
 from potstill.tasks.generating import unpacked
 from potstill.timing import ALONE, ROWS, Speed

@@ -69,7 +69,9 @@ class Data(Values):
     label: str | list[str] | None = None
     separator: str | None = None
     choices: str | list[str] | None = None  # column of the candidates, or one column for each
-    task: Literal["classify", "multilabel", "regress", "tag", "answer", "choose", "translate", "write"] | None = None  # None: from the rows
+    task: Literal["classify", "multilabel", "regress", "tag", "answer", "choose", "translate", "write"] | None = (
+        None  # None: from the rows
+    )
     labels: list[str] | None = None  # names in the order of the classes
     label_map: LabelMap = {}  # label in the rows -> class of the teacher
     language: str | None = None  # that is translated into: its token, >>de<<, is put before every source
@@ -97,7 +99,9 @@ class Stage(Values):
     epochs: Above = 4.0
     batch: Count = 32
     tokens: Count = 4096  # padded tokens of a micro-batch at most
-    stop_teaching: NotBelow | None = None  # the teacher of a data set is not heard while the student passes it by this on dev
+    stop_teaching: NotBelow | None = (
+        None  # the teacher of a data set is not heard while the student passes it by this on dev
+    )
     patience: Count | None = None  # epochs without improvement on dev before stopping
     keep: Literal["best", "last"] = "best"  # which epoch's weights are the result, by dev
 

@@ -164,7 +164,9 @@ def bounds(margin: float | None, data: list[DataSet], scored_by: list[str]) -> t
             raise InputError(f"stop_teaching: {one.name} has no teacher to pass; give one, or leave stop_teaching out")
         rows = one.dev.scored
         said = said_of_dev(one, rows)
-        found.append((f"dev.{one.name}.{metric}", one.task.score(*measure.labelled(one.task, rows, said))[metric] + margin))
+        found.append(
+            (f"dev.{one.name}.{metric}", one.task.score(*measure.labelled(one.task, rows, said))[metric] + margin)
+        )
     return tuple(found)
 
 

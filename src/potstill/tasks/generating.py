@@ -33,7 +33,7 @@ class Answer(NamedTuple):
     def packed(self) -> np.ndarray:
         """(3 + letters, 2) numbers, since answers are kept as arrays: the code points of both texts behind a header."""
         texts = [np.array([*map(ord, text or "")], np.float32) for text in (self.greedy, self.beam)]
-        sizes = [-1 if text is None else len(text) for text in (self.greedy, self.beam)]
+        sizes = [-1.0 if text is None else float(len(text)) for text in (self.greedy, self.beam)]
         found = np.full((HEADER + max(map(len, texts)), 2), -1, np.float32)
         found[:HEADER] = [[self.loss, self.tokens], [self.right, self.mode], sizes]
         for column, text in enumerate(texts):
@@ -154,7 +154,9 @@ class Generating(Task):
 
     def dissent(self, ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
         """How unlike the texts are; 0 where they are the same."""
-        texts = [(unpacked(one).greedy or "", unpacked(other).greedy or "") for one, other in zip(ours, theirs, strict=True)]
+        texts = [
+            (unpacked(one).greedy or "", unpacked(other).greedy or "") for one, other in zip(ours, theirs, strict=True)
+        ]
         return np.array([1 - translation_metrics.sentence_bleu(*both) if both[0] != both[1] else 0.0 for both in texts])
 
     def details(self, targets: np.ndarray, answers: np.ndarray) -> dict[str, Any]:
