@@ -19,7 +19,7 @@ from potstill.anatomy import layer_count
 from potstill.batches import Source
 from potstill.examples import Examples
 from potstill.exported import onnx_files
-from potstill.generated import BEAM, kind, writing_speeds
+from potstill.generated import BEAM, search, writing_speeds
 from potstill.networks import Run, onnx_run, torch_run
 from potstill.paths import RunFolder
 from potstill.prepare import DataSet, can_teach, teacher_answers
@@ -202,8 +202,8 @@ def speed_of(name: str, speed: Mapping[tuple[str, str], dict[str, float]]) -> di
         return {}
     found: dict[str, Any] = {"speed": mine}
     # of those that write, a student is compared that needs no beam, with a teacher that does
-    if (teacher := speed.get((TEACHER, "pytorch")) or speed.get((TEACHER, kind(BEAM)))) is not None:
-        ours = mine.get(kind(BEAM)) if name == TEACHER else None
+    if (teacher := speed.get((TEACHER, "pytorch")) or speed.get((TEACHER, search(BEAM)))) is not None:
+        ours = mine.get(search(BEAM)) if name == TEACHER else None
         found["times_faster"] = (ours or next(iter(mine.values())))["examples_per_second"] / teacher[
             "examples_per_second"
         ]

@@ -55,10 +55,10 @@ def writing_speeds(students: Mapping[Key, tuple[Student, Source]]) -> dict[tuple
                     together = _seconds(decode, texts, beam)
                     alone = np.array([_seconds(decode, [text], beam) for text in texts[: ALONE if turn else 1]])
                     if turn == 1:
-                        best[name, kind(beam)] = together, alone
+                        best[name, search(beam)] = together, alone
                     elif turn:
-                        before = best[name, kind(beam)]
-                        best[name, kind(beam)] = min(together, before[0]), np.minimum(alone, before[1])
+                        before = best[name, search(beam)]
+                        best[name, search(beam)] = min(together, before[0]), np.minimum(alone, before[1])
     return {
         key: {
             "latency_ms": 1000 * float(np.median(alone)),
@@ -71,7 +71,7 @@ def writing_speeds(students: Mapping[Key, tuple[Student, Source]]) -> dict[tuple
     }
 
 
-def kind(beam: int) -> str:
+def search(beam: int) -> str:
     return "greedy" if beam == 1 else f"beam {beam}"
 
 
