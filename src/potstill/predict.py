@@ -16,6 +16,7 @@ import torch
 from transformers import AutoConfig
 
 from potstill import measure
+from potstill.anatomy import longest_input
 from potstill.batches import Source, cut, view
 from potstill.cells import second_text
 from potstill.delimited import shown, speakable
@@ -25,7 +26,9 @@ from potstill.networks import Network, load_network
 from potstill.pixel_reader import in_words
 from potstill.prepare import labels_of
 from potstill.rows import BETWEEN, Columns, Form, Row, open_table
+from potstill.students import Student, load_student
 from potstill.tasks import Task, make_task
+from potstill.tasks.generating import Generating
 from potstill.tasks.matching import WHAT, kind_of
 from potstill.tasks.pixels import Pixels
 from potstill.timing import speeds
@@ -51,6 +54,8 @@ def predict(model: str | Path, texts: Iterable[Asked], length: int | None = None
     """
     network = load_network(model)
     form = kind_of(network.config).form
+    if issubclass(kind_of(network.config), Generating):
+        raise InputError(f"{model} writes texts instead of answering; write potstill translate {model}")
     iterator = iter(texts)
     while chunk := [as_row(form, one) for one in islice(iterator, AT_ONCE)]:
         several = {len(str(pair).split(BETWEEN)) for _, pair in chunk} if form == "choices" else {0}
@@ -65,8 +70,10 @@ def predict(model: str | Path, texts: Iterable[Asked], length: int | None = None
 
 def rows_for(config: Any, file: str, text: str | None = None, pair: str | None = None) -> Iterator[Row]:
     """The rows of a file, which must be of the form that the model reads."""
-    form = kind_of(config).form
-    table = open_table(file, Columns(text, pair))
+    kind = kind_of(config)
+    form = kind.form
+    # two texts could mean many things, and one alone as well
+    table = open_table(file, Columns(text, pair), form=form if issubclass(kind, Generating) else None)
     if table.form != form:
         raise InputError(f"{file}: the rows are {WHAT[table.form]}, but the model is made for {WHAT[form]}; give these")
     return table.rows()
@@ -74,7 +81,7 @@ def rows_for(config: Any, file: str, text: str | None = None, pair: str | None =
 
 def asked_in(model: str | Path, file: str, text: str | None = None, pair: str | None = None) -> Iterator[Any]:
     """The rows of a file, to be answered by this model."""
-    config = AutoConfig.from_pretrained(Path(model).parent if Path(model).is_file() else model)
+    config = config_of(model)
     for row in rows_for(config, file, text, pair):
         yield row.text.split(BETWEEN) if kind_of(config).form == "words" else (row.text, row.pair)
 
@@ -164,6 +171,8 @@ def measure_models(
     models: list[str], data: str, columns: Columns | None = None, labels: list[str] | None = None, length: int = 128
 ) -> dict[str, Any]:
     """Scores, sizes and speeds on one labelled file, in one run; the first is the one that others are compared with."""
+    if issubclass(kind := kind_of(config_of(models[0])), Generating):
+        return measure_writers(models, data, columns or Columns(), kind, length)
     table = open_table(data, columns or Columns(), need_label=True)
     seen = labels_of(table)
     found: dict[str, Any] = {}
@@ -191,3 +200,39 @@ def measure_models(
         found[path]["speed"] = {engines[path]: speed}
         found[path]["times_faster"] = speed["examples_per_second"] / fast[models[0]]["examples_per_second"]
     return {"data": data, "metrics": {"task": metrics}, "models": found}
+
+
+def measure_writers(
+    models: list[str], data: str, columns: Columns, kind: type[Generating], length: int
+) -> dict[str, Any]:
+    """The same of models that write texts: what they write is scored, and the writing timed."""
+    from potstill.generated import BEAM, search, writing_speeds
+
+    table = open_table(data, columns, need_label=True, form=kind.form)
+    task: Task = kind("class", ())
+    examples = store(table, task)
+    found: dict[str, Any] = {}
+    read: dict[str, tuple[Student, Source]] = {}
+    first: np.ndarray | None = None
+    for path in models:
+        student = load_student(path)
+        tokens = tokenise(
+            task, examples, student.tokenizer, min(length, longest_input(student.model, student.tokenizer))
+        )
+        read[path] = student, Source(task, examples, tokens, tokens)
+        said = measure.said_by(*read[path], beam=True)
+        told = {"quality": measure.quality(task, examples, said, first)}
+        told |= measure.details(task, task.metrics[0], examples, said)
+        first = said if first is None else first
+        found[path] = {part: {"task": {"test": value}} for part, value in told.items()}
+        found[path] |= measure.size(student.model, path)
+    speed = writing_speeds(read) if task.decodes else {}
+    for path in models if speed else ():
+        found[path]["speed"] = {way: one for (owner, way), one in speed.items() if owner == path}
+        rates = [speed[owner, search(BEAM)]["examples_per_second"] for owner in (path, models[0])]
+        found[path]["times_faster"] = rates[0] / rates[1]
+    return {"data": data, "metrics": {"task": task.metrics}, "models": found}
+
+
+def config_of(model: str | Path) -> Any:
+    return AutoConfig.from_pretrained(Path(model).parent if Path(model).is_file() else model)
