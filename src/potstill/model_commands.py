@@ -65,7 +65,7 @@ def measure(
 
 def export(
     model: Annotated[str, typer.Argument(help="A student's folder.")],
-    to: Annotated[str, typer.Option(help="onnx or int8 (`potstill list exports`).")],
+    to: Annotated[str, typer.Option(help="onnx, int8, ctranslate2 (`potstill list exports`).")],
     out: Annotated[str | None, typer.Option(help="The new folder. Default: MODEL-onnx, MODEL-int8.")] = None,
     data: Annotated[
         str | None, typer.Option(help="Rows to compare it with PyTorch on; random ones without it.")
