@@ -10,7 +10,7 @@ install: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q -c constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev,onnx,text,track]'
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev,onnx,text,track,translate]'
 	touch $(STAMP)
 
 # two processes of one thread each; a file's tests share what they prepared, so they stay together

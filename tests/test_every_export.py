@@ -9,15 +9,21 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import torch
 from small import ARCHITECTURES, digits, sentences, small_images, small_model
+from writers import TRANSLATORS, WRITERS, small_writer, trained_marian
 
 from potstill import cli, plugins
+from potstill.ctranslate2_files import convert
+from potstill.decoding import decoder, decoder_of
+from potstill.errors import InputError, TrainingError
 from potstill.exports import sample_inputs
 from potstill.networks import load_network, torch_run
 from potstill.predict import measure_models, predict
 from potstill.students import Context, save_student
 
-EXPORTS = plugins.names("exports")
+WRITING = ("ctranslate2",)  # for models that write texts; others are for those that answer with logits
+EXPORTS = [name for name in plugins.names("exports") if name not in WRITING]
 QUICK = ("bert", "digits")
 EVERY = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in (*ARCHITECTURES, "digits")]
 OVER_WORDS = [(name, pairs) for name in ("bilstm", "bag") for pairs in (False, True)]
@@ -93,9 +99,46 @@ def test_the_command_writes_what_predict_and_measure_read(
     assert refused.value.code == 2
 
 
-def test_a_broken_file_is_told(tmp_path: Path) -> None:
-    from potstill.errors import InputError
+@pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.parametrize("export", WRITING)
+def test_every_model_that_writes_gives_its_own_texts(export: str, kind: str, tmp_path: Path) -> None:
+    student = trained_marian() if kind == "marian" else small_writer(kind)
+    before = {name: tensor.clone() for name, tensor in student.model.state_dict().items()}
+    rows: list[tuple[str, str | None]] = [("", ""), *((text, text[::-1]) for text, _ in sentences(40, 3))]
+    exact = plugins.make("exports", export, {"weights": "float32"}).export(student, tmp_path / "exact", rows)
+    assert exact.difference <= 1e-4 and exact.agreement >= 0.95
+    drawn = plugins.make("exports", export, {"weights": "float32"}).export(student, tmp_path / "exact", [])
+    assert drawn.difference <= 1e-4
+    rough = plugins.make("exports", export, {}).export(student, tmp_path / "rough", rows)
+    assert 1e-4 < rough.difference < 0.2, "weights are rounded, and no more than that"
+    assert rough.agreement >= (0.8 if kind == "marian" else 0), "of a random one, the first rounding leads elsewhere"
+    assert rough.file.stat().st_size < 0.6 * exact.file.stat().st_size
+    assert all(torch.equal(tensor, before[name]) for name, tensor in student.model.state_dict().items())
+    if kind in TRANSLATORS:
+        with decoder_of(tmp_path / "exact") as decode, decoder(student, "transformers") as expected:
+            assert decode(["a warm film", ""], 1, 1)[0][0].text == expected(["a warm film"], 1, 1)[0][0].text
 
+
+@pytest.mark.parametrize("export", WRITING)
+def test_other_models_are_refused(export: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="leave the model as it is"):
+        plugins.make("exports", export, {}).export(small_model("bert", layers=1), tmp_path / "out", [])
+
+
+def test_a_model_that_the_converter_takes_for_another_is_refused(tmp_path: Path) -> None:
+    student = small_writer("marian")
+    for layer in student.model.model.encoder.layers:
+        layer.self_attn_layer_norm.eps = 0.5
+    with pytest.raises(TrainingError, match="for another"):
+        plugins.make("exports", "ctranslate2", {}).export(student, tmp_path / "out", [])
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_broken_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(b"nothing")
     with pytest.raises(InputError, match="potstill export"):
         load_network(tmp_path)
+    convert(small_writer("marian"), tmp_path / "translator")
+    (tmp_path / "translator" / "model.bin").write_bytes(b"nothing")
+    with pytest.raises(InputError, match="potstill export"), decoder_of(tmp_path / "translator"):
+        pass

@@ -196,7 +196,13 @@ def plan(
         print_plan(found)
 
 
-for command in (model_commands.predict, model_commands.measure, model_commands.export, data_commands.augment):
+for command in (
+    model_commands.predict,
+    model_commands.translate,
+    model_commands.measure,
+    model_commands.export,
+    data_commands.augment,
+):
     app.command()(command)
 
 

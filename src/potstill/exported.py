@@ -74,7 +74,8 @@ def export_student(model: str, to: str, out: str | None, data: str | None, text:
     """Write a student's folder in another form beside it or in `out`; returns what was found when it was compared."""
     form = plugins.make("exports", to, {})
     folder = Path(out or f"{model.rstrip('/')}-{to}")
-    if folder.exists() and any(folder.iterdir()) and not (overwrite and (folder / "model.onnx").exists()):
+    earlier = (folder / "model.onnx").exists() or (folder / "model.bin").exists()
+    if folder.exists() and any(folder.iterdir()) and not (overwrite and earlier):
         raise InputError(
             f"{folder} is not empty; write --overwrite to replace an earlier export, or --out for another folder"
         )
@@ -83,5 +84,5 @@ def export_student(model: str, to: str, out: str | None, data: str | None, text:
     checked = form.export(student, folder, rows)
     where = f"{len(rows)} rows of {data}" if rows else "random rows"
     size = checked.file.stat().st_size / 1e6
-    found = f"same answer {100 * checked.agreement:.1f} %, largest difference of a logit {checked.difference:.1e}"
+    found = f"same answer {100 * checked.agreement:.1f} %, largest difference of {checked.of} {checked.difference:.1e}"
     return f"{checked.file}: {size:.1f} MB; on {where}: {found}"

@@ -63,9 +63,28 @@ def measure(
         print_table(found)
 
 
+def translate(
+    model: Annotated[str, typer.Argument(help="A student's folder, or one of `export --to ctranslate2`.")],
+    files: Annotated[
+        list[str] | None, typer.Argument(help="Texts, one per line; without them, standard input.", metavar="FILE…")
+    ] = None,
+    beam: Annotated[int, typer.Option(help="Hypotheses at each step of the search; 1 is greedy.")] = 5,
+    batch: Annotated[int, typer.Option(help="Lines that are read, sorted by length and written together.")] = 512,
+    length: options.Length = None,
+) -> None:
+    """Write for each line of text what the model makes of it, one line each, on standard output.
+
+    potstill translate runs/x/student --beam 5 < sources.txt > translations.txt
+    """
+    from potstill.translating import lines_of, translated
+
+    for line in translated(model, lines_of(files or []), beam, batch, length):
+        print(line)
+
+
 def export(
     model: Annotated[str, typer.Argument(help="A student's folder.")],
-    to: Annotated[str, typer.Option(help="onnx or int8 (`potstill list exports`).")],
+    to: Annotated[str, typer.Option(help="onnx, int8, ctranslate2 (`potstill list exports`).")],
     out: Annotated[str | None, typer.Option(help="The new folder. Default: MODEL-onnx, MODEL-int8.")] = None,
     data: Annotated[
         str | None, typer.Option(help="Rows to compare it with PyTorch on; random ones without it.")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def cache() -> Path:
-    """Tokenised rows, the teacher's memory and exports, and baselines: all can be made again. POTSTILL_CACHE moves it."""
+    """Tokenised rows, the teacher's memory, texts and exports, and baselines: all can be made again. POTSTILL_CACHE moves it."""
     given = os.environ.get("POTSTILL_CACHE")
     return Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "potstill"
 
@@ -18,6 +18,11 @@ def examples() -> Path:
 
 def memory(given: str | None) -> Path:
     return Path(given) if given else cache() / "memory"
+
+
+def outputs() -> Path:
+    """Texts that teachers wrote."""
+    return cache() / "outputs"
 
 
 def baselines() -> Path:

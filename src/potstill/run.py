@@ -256,8 +256,9 @@ def refuse_unshared(recipe: Recipe) -> None:
 
 def is_taught(recipe: Recipe, data: list[DataSet]) -> bool:
     """Whether the run is a distillation at all, and not fine-tuning."""
-    taught = (stage.method["name"] != "hard_labels" or any(map(asks_teacher, stage.data)) for stage in recipe.stage)
-    return all(can_teach(one) for one in data) and any(taught)
+    if any(asks_teacher(maker) for stage in recipe.stage for maker in stage.data):
+        return True  # be it a teacher that is a command
+    return all(can_teach(one) for one in data) and any(stage.method["name"] != "hard_labels" for stage in recipe.stage)
 
 
 def asks_teacher(maker: dict[str, Any]) -> bool:

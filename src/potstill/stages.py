@@ -274,7 +274,11 @@ def made(stage: Stage, data: DataSet, asked: Wants, seed: int, show: Display | N
     """The stage's examples. Where the teacher is not asked, only labelled rows can teach."""
     examples = data.train
     for maker in makers(stage):
-        examples = ranks.the_first_before_others(partial(maker.make, examples, Context(seed, data.task, show)))
+        context = Context(seed, data.task, show, data.taught_by, data.length, together=True)
+        if getattr(maker, "asks_teacher", False):  # the ranks share the work
+            examples = maker.make(examples, context)
+        else:
+            examples = ranks.the_first_before_others(partial(maker.make, examples, replace(context, together=False)))
     if asked == Wants():
         examples = examples.scored
     if not len(examples):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from potstill.progress import Display
+    from potstill.students import Student
     from potstill.tasks import Task
 
 
@@ -26,6 +27,9 @@ class Context:
     seed: int
     task: Task | None = None
     show: Display | None = None  # None: nothing is shown
+    teacher: Student | None = None  # None: there is none, or its answers lie in a file
+    longest: int = 256  # tokens of a text
+    together: bool = False  # all ranks are here and share the work; else each works as if alone
 
     @contextmanager
     def bar(self, label: str, total: int) -> Iterator[Callable[[int], None]]:

@@ -28,8 +28,9 @@ class Checked:
     """An exported file and how it compares with PyTorch."""
 
     file: Path
-    difference: float  # largest, of a logit
+    difference: float  # largest
     agreement: float  # share of predictions that are the same
+    of: str = "a logit"  # what differs
 
 
 class Export(Protocol):

@@ -1,0 +1,93 @@
+"""Teachers of which only the answers are known: a command, or a function of a module that is installed.
+
+A command is started once for every block of texts, without a shell. It reads one text per line on standard input, writes
+one per line on standard output, and ends with 0. A recipe may come from a stranger: commands are started only where
+POTSTILL_COMMANDS=allowed, and functions of the standard library, which would run what they are given, are refused.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import math
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+
+from potstill.decoding import Decoder, Hypothesis
+from potstill.errors import InputError
+
+Function = Callable[[list[str]], Sequence[str]]
+
+
+def by_command(command: str) -> Decoder:
+    """One hypothesis of unknown score for each text, whatever the beam."""
+    if os.environ.get("POTSTILL_COMMANDS") != "allowed":
+        raise InputError(
+            f"the recipe wants to start {command!r}; set POTSTILL_COMMANDS=allowed in the environment if you trust it"
+        )
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise InputError(f"command {command!r}: {error}; quote it as in a shell") from None
+    if not words:
+        raise InputError("the command is empty; write one that reads a text per line and writes a text per line")
+
+    def run(texts: list[str]) -> list[str]:
+        try:
+            ended = subprocess.run(words, input="".join(f"{one}\n" for one in texts).encode(), capture_output=True)
+        except OSError as error:
+            raise InputError(
+                f"command {command!r} cannot be started ({error.strerror}); write its whole path"
+            ) from None
+        if ended.returncode != 0:
+            said = ended.stderr.decode("utf-8", "replace").strip().splitlines()
+            raise InputError(
+                f"command {command!r} ended with {ended.returncode} ({said[-1] if said else 'without a word'}); "
+                "mend it, then go on: what it wrote before is kept"
+            )
+        return ended.stdout.decode("utf-8", "replace").removesuffix("\n").split("\n")
+
+    return _decoder(run, f"command {command!r}")
+
+
+def by_function(name: str) -> Decoder:
+    """ "module:name", a list of texts in, a text for each out."""
+    return _decoder(_function(name), f"function '{name}'")
+
+
+def what_decides(command: str | None, function: str | None) -> str:
+    """What the answers are remembered under. That a program changed under its name cannot be seen; of a function it can."""
+    if command is not None:
+        return f"command {command}"
+    try:
+        return f"function {function} {inspect.getsource(_function(str(function)))}"
+    except (OSError, TypeError):
+        return f"function {function}"
+
+
+def _function(name: str) -> Function:
+    module, colon, attribute = name.partition(":")
+    if not colon or module.partition(".")[0] in sys.stdlib_module_names:
+        raise InputError(f"there is no function '{name}'; write \"module:name\" of a module of your own")
+    try:
+        found: Function = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"function '{name}': {error}; name a function of a module that can be imported") from None
+    return found
+
+
+def _decoder(run: Function, what: str) -> Decoder:
+    def decode(texts: Sequence[str], beam: int, best: int) -> list[list[Hypothesis]]:
+        if not texts:
+            return []
+        said = list(run([" ".join(one.splitlines()) for one in texts]))  # a line is a text
+        if len(said) != len(texts):
+            raise InputError(
+                f"{what} gave {len(said)} texts for {len(texts)}; write one line for each, also an empty one"
+            )
+        return [[Hypothesis(str(one).rstrip("\r"), math.nan)] for one in said]
+
+    return decode

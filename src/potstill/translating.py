@@ -1,0 +1,35 @@
+"""Lines of text in, what a model makes of them out, block by block."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from itertools import islice
+
+from potstill.decoding import decoder_of
+from potstill.errors import InputError
+
+
+def translated(
+    model: str, lines: Iterable[str], beam: int = 5, batch: int = 512, longest: int | None = None
+) -> Iterator[str]:
+    """The best hypothesis of each line, on one line, in their order. `batch` lines are held at a time."""
+    if beam < 1 or batch < 1:
+        raise InputError(f"--beam {beam} --batch {batch}: both are at least 1")
+    rest = iter(lines)
+    with decoder_of(model, longest or 256) as decode:
+        while block := list(islice(rest, batch)):
+            for hypotheses in decode(block, beam, 1):
+                yield " ".join(hypotheses[0].text.splitlines())
+
+
+def lines_of(files: list[str]) -> Iterator[str]:
+    """Of files one after the other, or of standard input. What is no UTF-8 is replaced, and told by nobody: a line stays a line."""
+    for file in files or [""]:
+        try:
+            with open(file, "rb") if file else nullcontext(sys.stdin.buffer) as opened:
+                for line in opened:
+                    yield line.decode("utf-8", "replace").rstrip("\r\n").replace("\x00", "\ufffd")
+        except OSError as error:
+            raise InputError(f"{file}: cannot be read ({error.strerror}); check the path and its permissions") from None

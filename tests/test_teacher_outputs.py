@@ -1,0 +1,206 @@
+"""Texts of teachers as targets: each source decoded once, whatever happens in between, and the right one chosen."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import black_box
+import pytest
+import sacrebleu
+from black_box import outputs_of
+from small import sentences, write_csv
+from writers import small_writer, trained_marian
+
+from potstill import paths
+from potstill.black_boxes import by_command, by_function
+from potstill.data import Context, teacher_outputs
+from potstill.data.teacher_outputs import TeacherOutputs
+from potstill.decoding import Hypothesis, decoder
+from potstill.errors import InputError
+from potstill.examples import Examples, key_of, store
+from potstill.outputs import Outputs
+from potstill.rows import open_table
+from potstill.tasks import make_task
+
+BEAM = 4
+
+
+@pytest.fixture(autouse=True)
+def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POTSTILL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(teacher_outputs, "BLOCK", 8)
+    black_box.asked.clear()
+
+
+def pairs_of(folder: Path, rows: list[tuple[str, str]]) -> Examples:
+    write_csv(folder / "rows.csv", [(*both, place % 2) for place, both in enumerate(rows)], ("text1", "text2", "label"))
+    table = open_table(folder / "rows.csv")
+    return store(table, make_task(None, None, ["0", "1"], None, "rows", table.form)[0])
+
+
+def blocks(cache: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in sorted(cache.rglob("block-*.json"))}
+
+
+def test_every_source_has_the_teacher_s_best_hypothesis_and_is_decoded_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [text for text, _ in sentences(20, 3)]
+    rows = [(text, "a reference") for text in [*texts, *texts[:5]]] + [("", "nothing")]
+    examples, context = pairs_of(tmp_path, rows), Context(0, teacher=trained_marian(), longest=24)
+    with decoder(trained_marian(), "ctranslate2", 24) as decode:
+        expected = [one[0].text for one in decode([text for text, _ in rows], BEAM, 1)]
+    made = TeacherOutputs(beam=BEAM).make(examples, context)
+    assert list(made.texts()) == [(text, said) for (text, _), said in zip(rows, expected, strict=True)]
+    assert made.keys.tolist() == [key_of(*both) for both in made.texts()]
+    assert made.labelled.tolist() == [bool(said) for said in expected] and not made.labelled[-1]
+    assert len(blocks(paths.outputs())) == 3, "21 texts in blocks of 8"
+
+    def nobody(*_: object) -> None:
+        raise AssertionError("the teacher was asked again")
+
+    monkeypatch.setattr(teacher_outputs, "decoder", nobody)
+    again = TeacherOutputs(beam=BEAM).make(examples, context)
+    assert again.folder == made.folder
+    TeacherOutputs(beam=BEAM, closest=True).make(examples.take(examples.index[3:9]), context)
+    with pytest.raises(AssertionError, match="asked again"):
+        TeacherOutputs(beam=BEAM - 1).make(examples, context)
+    with pytest.raises(AssertionError, match="asked again"):
+        TeacherOutputs(beam=BEAM).make(examples, Context(0, teacher=small_writer("marian", seed=1), longest=24))
+    with pytest.raises(AssertionError, match="asked again"):
+        TeacherOutputs(beam=BEAM).make(examples, Context(0, teacher=trained_marian(), longest=23))
+
+
+def test_closest_is_the_one_that_sacrebleu_finds_nearest_to_the_reference(tmp_path: Path) -> None:
+    texts = [text for text, _ in sentences(24, 3)]
+    with decoder(trained_marian(), "ctranslate2", 24) as decode:
+        found = decode(texts, BEAM, BEAM)
+    # references that are another hypothesis than the first, with a word more
+    rows = [
+        (text, f"{some[place % BEAM].text} more") for place, (text, some) in enumerate(zip(texts, found, strict=True))
+    ]
+    rows[5] = (texts[5], "")
+    made = TeacherOutputs(beam=BEAM, closest=True).make(
+        pairs_of(tmp_path, rows), Context(0, teacher=trained_marian(), longest=24)
+    )
+    said = [pair for _, pair in made.texts()]
+    for (_, reference), some, one in zip(rows, found, said, strict=True):
+        if not reference:
+            assert one == some[0].text
+            continue
+        bleu = [sacrebleu.sentence_bleu(each.text, [reference]).score for each in some]
+        best = max(zip(bleu, [each.score for each in some], strict=True))
+        assert one == some[list(zip(bleu, [each.score for each in some], strict=True)).index(best)].text
+    assert said != [some[0].text for some in found]
+    several = TeacherOutputs(beam=BEAM, best=2).make(
+        pairs_of(tmp_path, rows), Context(0, teacher=trained_marian(), longest=24)
+    )
+    assert list(several.texts()) == [
+        (text, one.text) for text, some in zip(texts, found, strict=True) for one in some[:2]
+    ]
+
+
+def test_a_damaged_block_is_decoded_again_and_no_other(tmp_path: Path) -> None:
+    first = outputs_of(tmp_path / "rows", 40, "black box")
+    assert len(black_box.asked) == 40 and [pair for _, pair in first.texts()] == [
+        text[::-1] for text, _ in first.texts()
+    ]
+    before = blocks(paths.outputs())
+    file = sorted(paths.outputs().rglob("block-*.json"))[2]
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    black_box.asked.clear()
+    outputs_of(tmp_path / "rows", 40, "black box")
+    assert len(black_box.asked) == 8 and blocks(paths.outputs()) == before
+
+
+@pytest.mark.parametrize(("teacher", "kills"), [("black box", 1), pytest.param("marian", 4, marks=pytest.mark.slow)])
+def test_killed_in_the_middle_it_goes_on_to_the_same_bytes(
+    teacher: str, kills: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = 64 * kills
+    monkeypatch.setenv("POTSTILL_CACHE", str(tmp_path / "whole"))
+    expected = list(outputs_of(tmp_path / "rows", rows, teacher).texts())
+    killed = tmp_path / "killed"
+    words = [sys.executable, str(Path(black_box.__file__)), str(tmp_path / "rows"), str(rows), "8", teacher]
+    environment = {**os.environ, "POTSTILL_CACHE": str(killed), "PYTHONPATH": os.pathsep.join(sys.path)}
+    seen, chance = 0, random.Random(0)
+    for _ in range(kills):
+        with subprocess.Popen(words, env=environment) as running:
+            until = time.monotonic() + 120
+            while len(blocks(killed)) < seen + 2:
+                assert running.poll() is None and time.monotonic() < until
+                time.sleep(0.005)
+            time.sleep(chance.random() * 0.1)
+            running.send_signal(signal.SIGKILL)
+        assert running.returncode == -signal.SIGKILL
+        seen = len(blocks(killed))
+    assert 2 <= seen < rows // 8, "the kills came while it was writing"
+    monkeypatch.setenv("POTSTILL_CACHE", str(killed))
+    black_box.asked.clear()
+    made = outputs_of(tmp_path / "rows", rows, teacher)
+    assert list(made.texts()) == expected
+    assert blocks(killed) == blocks(tmp_path / "whole")
+    assert teacher != "black box" or len(black_box.asked) == rows - 8 * seen
+    assert not list(paths.outputs().rglob(".tmp-*"))
+
+
+def test_blocks_fill_the_holes_that_ranks_left(tmp_path: Path) -> None:
+    outputs = Outputs(tmp_path)
+    for number in (0, 2):
+        outputs.write(number, [10 + number], [[Hypothesis("said", -1.5), Hypothesis("or", math.nan)]])  # type: ignore[arg-type]
+    outputs.refresh()
+    assert outputs.free_numbers(3) == [1, 3, 4]
+    assert outputs.read(12)[0] == Hypothesis("said", -1.5) and math.isnan(outputs.read(12)[1].score)
+
+
+def test_commands_are_started_without_a_shell_and_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="POTSTILL_COMMANDS=allowed"):
+        by_command("cat")
+    monkeypatch.setenv("POTSTILL_COMMANDS", "allowed")
+    texts = ["one", "", "two\nlines", "$HOME `id`; x", "日本"]
+    said = by_command("tr 'a-z' 'A-Z'")(texts, 5, 5)
+    assert [one.text for (one,) in said] == ["ONE", "", "TWO LINES", "$HOME `ID`; X", "日本"]
+    assert all(math.isnan(one.score) for (one,) in said)
+    assert by_command("cat")([], 1, 1) == []
+    echoed = by_command("echo $HOME; id | cat")
+    assert echoed(["x"], 1, 1)[0][0].text == "$HOME; id | cat", "nothing expands it"
+    for command, told in {
+        "head -n 1": "gave 1 texts for 5",
+        "false": "ended with 1",
+        "sh -c 'echo a reason >&2; exit 3'": "ended with 3 \\(a reason\\)",
+        "no-such-program": "cannot be started",
+        "cat 'open": "quote it",
+    }.items():
+        with pytest.raises(InputError, match=told):
+            by_command(command)(texts, 1, 1)
+
+
+def test_functions_are_of_modules_of_ones_own() -> None:
+    assert by_function("black_box:backwards")(["ab"], 1, 1)[0][0].text == "ba"
+    with pytest.raises(InputError, match="gave 1 texts for 2"):
+        by_function("black_box:too_few")(["a", "b"], 1, 1)
+    for name in ("os:listdir", "subprocess:run", "backwards", "black_box:none", "no_such_module:f"):
+        with pytest.raises(InputError, match="function"):
+            by_function(name)
+
+
+def test_what_cannot_be_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+    examples = pairs_of(tmp_path, [("a", "b"), ("c", "d")])
+    task, _ = make_task(None, None, ["0", "1"], None, "rows", "text")
+    for maker, context, told in (
+        (TeacherOutputs(), Context(0, task), "leave it out"),
+        (TeacherOutputs(), Context(0), "name one"),
+        (TeacherOutputs(beam=2, best=3), Context(0, teacher=trained_marian()), "wider beam"),
+        (TeacherOutputs(command="cat", function="a:b"), Context(0), "one of them"),
+    ):
+        with pytest.raises(InputError, match=told):
+            maker.make(examples, context)
