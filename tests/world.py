@@ -121,15 +121,23 @@ def make_world(
     return World(teacher, student, made, examples, folder)
 
 
-def loss_and_norm(training: Training, step: Any = None, seed_step: int = 0) -> tuple[float, float]:
-    """Of one optimiser step, without taking it: two ways to say one thing must agree in both."""
+def loss_and_norm(
+    training: Training, step: Any = None, seed_step: int = 0, precise: bool = False
+) -> tuple[float, float]:
+    """Of one optimiser step, without taking it: two ways to say one thing must agree in both.
+
+    `precise`: student and live teacher in float64, so that sums of another order differ by next to nothing.
+    """
+    for teacher in training.teachers:
+        if teacher.model is not None:
+            teacher.model.to(torch.float64 if precise else torch.float32)
     for model in training.models:
-        model.train()
+        model.train().to(torch.float64 if precise else torch.float32)
         model.zero_grad(set_to_none=True)
     lengths = training.sources[0].lengths
     if step is None:
         step = epoch_order(lengths, training.stage.batch, 0, "test")[0]
-    bridges = make_bridges(training)
+    bridges = make_bridges(training).to(torch.float64 if precise else torch.float32)
     terms = gradients(
         training,
         bridges,

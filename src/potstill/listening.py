@@ -45,11 +45,16 @@ def listen(model: PreTrainedModel, view: View, wants: Wants, bridges: Bridges | 
             hook.remove()
     across = bridges or (lambda name, layer, tensor: tensor)
     return Signals(
-        logits=view.predictions(heads).float() if wants.logits else nothing(),
+        logits=view.predictions(exact(heads)) if wants.logits else nothing(),
         cls=torch.stack([across("cls", n, heard[n][:, 0]) for n in wants.cls], 1) if wants.cls else nothing(),
         hidden=torch.stack([across("hidden", n, heard[n]) for n in wants.hidden], 1) if wants.hidden else nothing(),
         attention=torch.stack([attention[n - 1].mean(1) for n in wants.attention], 1) if wants.attention else nothing(),
     )
+
+
+def exact(numbers: Tensor) -> Tensor:
+    """In float32 at least: sums over classes lose too much in half precision."""
+    return numbers.to(torch.promote_types(numbers.dtype, torch.float32))
 
 
 def ask(
