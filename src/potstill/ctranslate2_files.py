@@ -44,8 +44,10 @@ class Pieces(NamedTuple):
 def pieces(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Pieces:
     """As the model's own settings for generation say, and where they do not, its config."""
 
+    own = getattr(model, "generation_config", None)
+
     def said(name: str) -> Any:
-        found = getattr(model.generation_config, name, None)
+        found = getattr(own, name, None)
         return getattr(model.config, name, None) if found is None else found
 
     end = said("eos_token_id")
