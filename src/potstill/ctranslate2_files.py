@@ -19,7 +19,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from potstill.errors import InputError
 from potstill.students import Student, quiet_transformers
 
-Weights = Literal["int8", "int16", "float32"]
+Weights = Literal["int8", "float32"]
 TRANSLATORS = {"marian": "BartLoader", "bart": "BartLoader", "t5": "T5Loader", "m2m_100": "M2M100Loader"}
 LANGUAGE_MODELS = {"gpt2": "GPT2Loader", "llama": "LlamaLoader"}
 NORMS = {
