@@ -19,7 +19,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from potstill.errors import InputError
 from potstill.students import Student, quiet_transformers
 
-Weights = Literal["int8", "int16", "float32"]
+Weights = Literal["int8", "float32"]
 TRANSLATORS = {"marian": "BartLoader", "bart": "BartLoader", "t5": "T5Loader", "m2m_100": "M2M100Loader"}
 LANGUAGE_MODELS = {"gpt2": "GPT2Loader", "llama": "LlamaLoader"}
 NORMS = {
@@ -44,8 +44,10 @@ class Pieces(NamedTuple):
 def pieces(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Pieces:
     """As the model's own settings for generation say, and where they do not, its config."""
 
+    own = getattr(model, "generation_config", None)
+
     def said(name: str) -> Any:
-        found = getattr(model.generation_config, name, None)
+        found = getattr(own, name, None)
         return getattr(model.config, name, None) if found is None else found
 
     end = said("eos_token_id")

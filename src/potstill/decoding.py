@@ -54,8 +54,9 @@ def decoder(
 
     `weights` are those of CTranslate2. For causal language models a text is a prompt, and what follows it is written.
     """
-    longest = min(longest, longest_text(student))
     known = pieces_of(student.model, student.tokenizer)
+    # a prompt and what follows it share the positions
+    longest = min(longest, longest_text(student) // (1 if known.start is not None else 2))
     if engine_for(student, engine) == "transformers":
         yield _decoder(by_transformers(student, known, longest), student.tokenizer, known, longest)
         return
