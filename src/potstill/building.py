@@ -23,7 +23,9 @@ def build(recipe: Recipe, data: list[DataSet]) -> tuple[list[PreTrainedModel], P
     """The student before its first stage: one model per data set, all with the first one's encoder."""
     first = data[0]
     builders = recipe.student
-    new = begin_anew(builders, first.task, recipe.seed) if recipe.start is None else None
+    # after a teacher it is built, not begun: it may take over the teacher's tokenizer
+    alone = recipe.start is None and first.taught_by is None
+    new = begin_anew(builders, first.task, first.texts, recipe.seed) if alone else None
     if new is not None:
         begin, builders = new, builders[1:]
     elif recipe.start is not None or first.taught_by is None:
@@ -50,7 +52,7 @@ def shape(current: Student, builders: list[dict[str, Any]], seed: int, start: St
     context = Context(start=start, seed=seed, texts=texts, pairs=has_pairs(data[0]))
     for fields in builders:
         builder = short_forms.made("students", fields)
-        if isinstance(current.tokenizer, PixelReader) and not hasattr(builder, "begin"):
+        if isinstance(current.tokenizer, PixelReader) and "ImageClassification" not in getattr(builder, "serves", ()):
             raise InputError(
                 f"student.{fields['build']} is for networks that read texts; for images write student = 'mlp'"
             )

@@ -17,15 +17,21 @@ import torch
 from safetensors import safe_open
 from transformers import (
     AutoConfig,
+    AutoModelForCausalLM,
     AutoModelForImageClassification,
     AutoModelForMultipleChoice,
     AutoModelForQuestionAnswering,
+    AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
     AutoTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
+)
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
 )
 from transformers.utils import logging
 
@@ -47,6 +53,8 @@ WHAT = {
     "QuestionAnswering": "a reader of questions",
     "MultipleChoice": "a model for multiple choice",
     "ImageClassification": "an image classifier",
+    "Seq2SeqLM": "a translator",
+    "CausalLM": "a writer of texts",
 }
 HEADS: dict[str, Any] = {
     "SequenceClassification": AutoModelForSequenceClassification,
@@ -54,6 +62,8 @@ HEADS: dict[str, Any] = {
     "QuestionAnswering": AutoModelForQuestionAnswering,
     "MultipleChoice": AutoModelForMultipleChoice,
     "ImageClassification": AutoModelForImageClassification,
+    "Seq2SeqLM": AutoModelForSeq2SeqLM,
+    "CausalLM": AutoModelForCausalLM,
 }
 
 
@@ -148,11 +158,13 @@ def is_spread(model: PreTrainedModel) -> bool:
     return len(places) > 1 or "disk" in places
 
 
-def begin_anew(builders: list[dict[str, Any]], task: Task, seed: int = 0) -> Student | None:
+def begin_anew(
+    builders: list[dict[str, Any]], task: Task, texts: Callable[[], Iterator[str]], seed: int = 0
+) -> Student | None:
     """The first builder's student for a task, where it needs no weights to begin from; None where it does."""
     first = short_forms.made("students", builders[0]) if builders else None
-    begin: Callable[[Task, int], Student] | None = getattr(first, "begin", None)
-    return begin(task, seed) if begin else None
+    begin: Callable[[Task, int, Callable[[], Iterator[str]]], Student] | None = getattr(first, "begin", None)
+    return begin(task, seed, texts) if begin else None
 
 
 def begin_from(folder: str | Path, task: Task, seed: int = 0) -> Student:
@@ -161,8 +173,16 @@ def begin_from(folder: str | Path, task: Task, seed: int = 0) -> Student:
 
 
 def head_of(config: PreTrainedConfig) -> str:
-    made_for = str((config.architectures or [""])[0])
-    return next((head for head in HEADS if made_for.endswith(f"For{head}")), "SequenceClassification")
+    return head_named(str((config.architectures or [""])[0])) or "SequenceClassification"
+
+
+def head_named(made_for: str) -> str | None:
+    """Of a class of transformers; those that write texts do not have it at their names' end."""
+    if made_for in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values():
+        return "Seq2SeqLM"
+    if made_for in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
+        return "CausalLM"
+    return next((head for head in HEADS if made_for.endswith(f"For{head}")), None)
 
 
 def reader_of(config: PreTrainedConfig, folder: Path) -> PreTrainedTokenizerBase:
@@ -207,10 +227,13 @@ def stock_model(
     like: PreTrainedModel, config: PreTrainedConfig, weights: dict[str, torch.Tensor] | None, seed: int = 0
 ) -> PreTrainedModel:
     """A model with another's kind of head and this config, in eval mode: with exactly these weights, or random ones from `seed`."""
-    head = next(head for head in HEADS if type(like).__name__.endswith(f"For{head}"))
+    head = head_named(type(like).__name__)
+    assert head, f"{type(like).__name__} is for no task that is known here"
     with quiet_transformers(), seeded(seed):
         model: PreTrainedModel = HEADS[head].from_config(config, dtype=torch.float32)
     model.config.architectures = [type(model).__name__]
+    if like.can_generate():
+        model.generation_config = copy.deepcopy(like.generation_config)
     if weights is not None:
         model.load_state_dict(weights, strict=True)
     model.eval()
