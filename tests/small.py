@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from transformers import (
 )
 
 from potstill.students import HEADS, Student
+from potstill.tasks import Task
 
 torch.set_num_threads(1)  # for models as small as these, threads cost more than they bring
 
@@ -181,14 +182,56 @@ def small_images(hidden: Sequence[int] = (24, 16), seed: int = 0) -> Student:
     return Mlp(hidden=list(hidden)).begin(Pixels("class", ("negative", "positive"), shape=(1, 8, 8)), seed)
 
 
+class Translates(Task):
+    head: ClassVar[str] = "Seq2SeqLM"
+
+
+def small_translator(layers: int = 2, width: int = 32, seed: int = 0) -> Student:
+    """A random Marian with a vocabulary of its own."""
+    from potstill.students.marian import Marian
+
+    shape = Marian(encoder_layers=layers, decoder_layers=layers, width=width, vocabulary=400)
+    return shape.begin(Translates("class", ()), seed, lambda: iter(_corpus()))
+
+
+WRITERS = ("llama", "gpt2", "marian", "t5")  # the last two read with one stack and write with another
+
+
+def small_writer(architecture: str, layers: int = 3, width: int = 32, seed: int = 0) -> Student:
+    """A random model that writes texts, with a vocabulary of both sides of a translation."""
+    from potstill.joint_bpe import joint_bpe
+
+    tokenizer = joint_bpe(_corpus(), 400)
+    shape: dict[str, Any] = {"vocab_size": len(tokenizer), "pad_token_id": 0, "eos_token_id": 1}
+    if architecture == "t5":
+        shape |= {"d_model": width, "d_kv": 8, "d_ff": 2 * width, "num_layers": layers, "num_heads": 4}
+        shape |= {"decoder_start_token_id": 0}
+    elif architecture == "marian":
+        return small_translator(layers, width, seed)
+    elif architecture == "gpt2":
+        shape |= {"n_embd": width, "n_layer": layers, "n_head": 4, "n_positions": LONGEST, "bos_token_id": 1}
+    else:
+        shape |= {"hidden_size": width, "num_hidden_layers": layers, "intermediate_size": 2 * width, "bos_token_id": 1}
+        shape |= {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": LONGEST}
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        head = "Seq2SeqLM" if architecture == "t5" else "CausalLM"
+        model = HEADS[head].from_config(AutoConfig.for_model(architecture, **shape))
+    model.config.architectures = [type(model).__name__]
+    return Student(model.eval(), tokenizer)
+
+
 def logits(student: Student, texts: Sequence[str]) -> torch.Tensor:
-    """(texts, classes), all in one padded batch. A network of images sees as many digits instead."""
+    """(texts, classes), all in one padded batch. A network of images sees as many digits instead; a translator is told
+    that each text's translation is the text."""
     with torch.no_grad():
         if student.tokenizer.model_input_names == ["pixel_values"]:
             seen = torch.from_numpy(digits(len(texts))[0]).float()[:, None] / 255
             said: torch.Tensor = student.model(pixel_values=seen).logits
             return said
         batch = student.tokenizer(list(texts), padding=True, return_tensors="pt")
+        if student.model.config.is_encoder_decoder:
+            batch["decoder_input_ids"] = batch["input_ids"]
         answer: torch.Tensor = student.model(**batch).logits
     return answer
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 import torch
-from small import ARCHITECTURES, LONGEST, sentences, small_model
+from small import ARCHITECTURES, LONGEST, WRITERS, same_weights, sentences, small_model, small_writer
 from small import logits as logits_of
 from torch import nn
 from transformers import T5Config, T5ForSequenceClassification
 
 from potstill import anatomy
 from potstill.errors import InputError
-from potstill.students import stock_model
+from potstill.students import Context, load_student, save_student, stock_model
+from potstill.students.fresh import Fresh
+from potstill.students.keep_layers import KeepLayers
 
 every_architecture = pytest.mark.parametrize("architecture", ARCHITECTURES)
 
@@ -125,3 +127,68 @@ def test_the_parts_add_up(architecture):
     assert parts["embeddings"] >= anatomy.word_embeddings(model).weight.numel()
     more_labels = anatomy.parameters(small_model(architecture, labels=("a", "b", "c")).model)
     assert more_labels == {**parts, "head": parts["head"] + 32 + 1}
+
+
+# models that write
+
+every_writer = pytest.mark.parametrize("architecture", WRITERS)
+
+
+@every_writer
+def test_parts_of_writers_add_up(architecture):
+    student = small_writer(architecture)
+    parts = anatomy.parameters(student.model)
+    assert sum(parts.values()) == sum(parameter.numel() for parameter in student.model.parameters())
+    more = anatomy.parameters(small_writer(architecture, layers=4).model)
+    lists = [student.model.get_submodule(path) for path in anatomy.stacks(student.model)]
+    assert [len(one) for one in lists] == [3] * (2 if architecture in ("marian", "t5") else 1)
+    last = sum(parameter.numel() for one in lists for parameter in one[-1].parameters())
+    assert more == {**parts, "layers": parts["layers"] + last}
+    assert parts["embeddings"] >= 400 * 32
+    assert parts["head"] == (
+        400 * 32 if architecture == "llama" else 0
+    )  # the others' output is the table of embeddings
+    assert anatomy.layer_count(student.model) == 3 and anatomy.width(student.model) == 32
+    assert anatomy.longest_input(student.model, student.tokenizer) == (LONGEST if len(lists) == 1 else 512)
+
+
+@every_writer
+def test_kept_layers_of_writers_are_those_that_skipping_the_others_leaves(architecture, tmp_path):
+    start = small_writer(architecture)
+    kept = KeepLayers([1, 3]).build(start, Context(start, 0, lambda: iter(TEXTS)))
+    expected = small_writer(architecture)
+    for path in anatomy.stacks(expected.model):
+        del expected.model.get_submodule(path)[1]
+    assert torch.equal(logits(kept), logits(expected))
+    save_student(kept, tmp_path / "kept")
+    again = load_student(tmp_path / "kept")
+    assert same_weights(again, kept) and type(again.model) is type(start.model)
+    batch = start.tokenizer(TEXTS[:1], return_tensors="pt")
+    assert again.model.generate(**batch, max_length=30).shape[0] == 1
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gpt2"])
+def test_fresh_writers_have_the_shape_that_was_asked_for(architecture, tmp_path):
+    start = small_writer(architecture)
+    made = Fresh(layers=2, width=24, heads=6, feed_forward=40).build(start, Context(start, 0, lambda: iter(TEXTS)))
+    assert type(made.model) is type(start.model)
+    assert (anatomy.layer_count(made.model), anatomy.width(made.model)) == (2, 24)
+    one = {
+        "llama": 2 * 24 * 24 + 2 * 24 * 12 + 3 * 24 * 40 + 2 * 24,
+        "gpt2": 4 * 24 * 25 + 24 * 41 + 40 + 40 * 24 + 4 * 24,
+    }
+    assert anatomy.parameters(made.model)["layers"] == 2 * one[architecture] + {"llama": 24, "gpt2": 48}[architecture]
+    save_student(made, tmp_path / "made")
+    assert torch.equal(logits(load_student(tmp_path / "made")), logits(made))
+
+
+@every_writer
+def test_dropout_of_writers_is_in_the_config_as_well(architecture):
+    student = small_writer(architecture)
+    anatomy.set_dropout(student.model, 0.3)
+    again = stock_model(student.model, student.model.config, student.model.state_dict())
+    drawn = []
+    for model in (student.model, again):
+        torch.manual_seed(5)
+        drawn.append(logits(type(student)(model.train(), student.tokenizer)))
+    assert torch.equal(*drawn)

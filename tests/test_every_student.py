@@ -11,7 +11,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from small import ARCHITECTURES, same_weights, sentences, small_images, small_model
+from small import (
+    ARCHITECTURES,
+    Translates,
+    same_weights,
+    sentences,
+    small_images,
+    small_model,
+    small_translator,
+)
 from small import logits as logits_of
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
@@ -23,6 +31,8 @@ from potstill.students import Context, Student, load_student, save_student
 from potstill.students.fresh import Fresh
 from potstill.students.keep_layers import KeepLayers, chosen_layers
 from potstill.students.trim_vocabulary import TrimVocabulary
+from potstill.tasks import Task
+from potstill.tasks.pixels import Pixels
 from potstill.tokens import fingerprint
 
 SHARED = Path(__file__).parents[2] / "shared"
@@ -32,18 +42,24 @@ FIELDS = {  # where the defaults would make a test slow
     "fresh": {"layers": 2, "width": 24},
     "bilstm": {"hidden": 8, "features": 12, "width": 16},
     "bag": {"features": 12, "width": 16},
+    "marian": {"encoder_layers": 2, "decoder_layers": 1, "width": 16, "vocabulary": 300},
+    "lstm_translator": {"width": 16, "vocabulary": 300},
 }
-OWN = ("bilstm", "bag", "mlp")  # networks that transformers does not have
+OWN = ("bilstm", "bag", "mlp", "lstm_translator")  # networks that transformers does not have
 
 every_architecture = pytest.mark.parametrize("architecture", ARCHITECTURES)
-# a builder that begins from nothing makes networks for images, and refuses those of texts
-READS_IMAGES = {name for name, builder in BUILDERS.items() if hasattr(builder, "begin")}
-EVERY = [(name, one) for name in BUILDERS for one in (("digits",) if name in READS_IMAGES else ARCHITECTURES)]
+# a builder without `serves` takes every classifier of texts; one with it says for which head its networks are
+STARTS = {"ImageClassification": "digits", "Seq2SeqLM": "translator"}
+SERVES = {name: [STARTS[head] for head in getattr(builder, "serves", ())] for name, builder in BUILDERS.items()}
+EVERY = [(name, one) for name in BUILDERS for one in (SERVES[name] or ARCHITECTURES)]
+READS_IMAGES = {name for name, one in EVERY if one == "digits"}
+BEGINS = [name for name, builder in BUILDERS.items() if hasattr(builder, "begin")]
 every_builder = pytest.mark.parametrize(("name", "architecture"), EVERY)
 
 
 def start_of(architecture: str, seed: int = 0) -> Student:
-    return small_images(seed=seed) if architecture == "digits" else small_model(architecture, seed=seed)
+    made = {"digits": small_images, "translator": small_translator}.get(architecture)
+    return made(seed=seed) if made else small_model(architecture, seed=seed)
 
 
 def logits(student: Student, texts: list[str] = TEXTS) -> torch.Tensor:
@@ -78,8 +94,12 @@ def test_saved_and_loaded_it_is_bit_equal(built, name, architecture):
     assert fingerprint(again.tokenizer) == fingerprint(student.tokenizer)
     assert again.tokenizer.model_input_names == student.tokenizer.model_input_names
     assert not again.model.training
-    assert again.model.config.id2label == {0: "negative", 1: "positive"}
-    assert again.model.config.problem_type == "single_label_classification"
+    if architecture == "translator":
+        assert again.model.generation_config.to_dict() == student.model.generation_config.to_dict()
+        assert again.model.generation_config.decoder_start_token_id == again.tokenizer.pad_token_id
+    else:
+        assert again.model.config.id2label == {0: "negative", 1: "positive"}
+        assert again.model.config.problem_type == "single_label_classification"
     assert torch.equal(logits(again), logits(student))
     save_student(again, folder.with_name(f"{folder.name}-again"))
     for file in folder.iterdir():
@@ -92,14 +112,20 @@ import json, sys
 if sys.argv[1] == "with":
     import potstill
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification, AutoTokenizer, pipeline
 torch.set_num_threads(1)
 texts, answers = json.loads(sys.argv[2]), {}
 for folder in sys.argv[3:]:
-    model, tokenizer = AutoModelForSequenceClassification.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    batch = AutoTokenizer.from_pretrained(folder)(texts, padding=True, return_tensors="pt")
+    if AutoConfig.from_pretrained(folder).is_encoder_decoder:
+        model = AutoModelForSeq2SeqLM.from_pretrained(folder)
+        said = model.generate(**batch, num_beams=2, max_length=8).tolist()
+        batch["decoder_input_ids"] = batch["input_ids"]
+    else:
+        model = AutoModelForSequenceClassification.from_pretrained(folder)
+        said = pipeline("text-classification", folder)(texts)
     with torch.no_grad():
-        logits = model(**tokenizer(texts, padding=True, return_tensors="pt")).logits
-    answers[folder] = logits.tolist(), pipeline("text-classification", folder)(texts)
+        answers[folder] = model(**batch).logits.tolist(), said
 assert sys.argv[1] == "with" or not [name for name in sys.modules if name.startswith("potstill")]
 print(json.dumps(answers))
 """
@@ -112,8 +138,8 @@ def read_plainly(potstill: str, folders: list[str]) -> subprocess.CompletedProce
 
 @pytest.mark.parametrize("potstill", ["without", "with"])
 def test_plain_transformers_reads_every_folder_alike(potstill, built):
-    """AutoModelForSequenceClassification and pipeline, in a process without potstill, give the same answers; networks of
-    potstill's own need it to be imported, and nothing else."""
+    """The Auto classes, pipeline and generate, in a process without potstill, give the same answers; networks of potstill's
+    own need it to be imported, and nothing else."""
     of_texts = {name: one for name, one in built.items() if name[0] not in READS_IMAGES}
     mine = [one for (name, _), one in of_texts.items() if (name in OWN) == (potstill == "with")]
     done = read_plainly(potstill, [str(folder) for _, folder in mine])
@@ -124,6 +150,10 @@ def test_plain_transformers_reads_every_folder_alike(potstill, built):
         expected = logits(student, TEXTS[:4])
         theirs, labelled = answers[str(folder)]
         torch.testing.assert_close(torch.tensor(theirs), expected, rtol=0, atol=1e-6)
+        if student.model.config.is_encoder_decoder:
+            batch = student.tokenizer(TEXTS[:4], padding=True, return_tensors="pt")
+            assert labelled == student.model.generate(**batch, num_beams=2, max_length=8).tolist()
+            continue
         assert [one["label"] for one in labelled] == [("negative", "positive")[best] for best in expected.argmax(dim=1)]
         scores = expected.softmax(dim=1).amax(dim=1)
         torch.testing.assert_close(torch.tensor([one["score"] for one in labelled]), scores, rtol=0, atol=1e-5)
@@ -132,12 +162,11 @@ def test_plain_transformers_reads_every_folder_alike(potstill, built):
 OURS = """
 import sys
 {first}
-from transformers import AutoConfig, AutoModelForImageClassification, AutoModelForSequenceClassification
+import transformers
 for folder in sys.argv[1:]:
     try:
-        made_for = AutoConfig.from_pretrained(folder).architectures[0]
-        auto = AutoModelForImageClassification if "Image" in made_for else AutoModelForSequenceClassification
-        print(type(auto.from_pretrained(folder)).__name__)
+        head = transformers.AutoConfig.from_pretrained(folder).architectures[0].partition("For")[2]
+        print(type(getattr(transformers, "AutoModelFor" + head).from_pretrained(folder)).__name__)
     except Exception as error:
         print(" ".join(str(error).split()))
 """
@@ -150,7 +179,9 @@ for folder in sys.argv[1:]:
 def test_our_own_networks_load_after_importing_potstill_and_fail_loudly_without(built, first):
     """Whichever is imported first."""
     mine = {
-        name: one for (name, architecture), one in built.items() if name in OWN and architecture in ("bert", "digits")
+        name: one
+        for (name, architecture), one in built.items()
+        if name in OWN and architecture in ("bert", "digits", "translator")
     }
     assert set(mine) == set(OWN)
     words = [sys.executable, "-c", OURS.format(first=first), *(str(folder) for _, folder in mine.values())]
@@ -159,7 +190,7 @@ def test_our_own_networks_load_after_importing_potstill_and_fail_loudly_without(
         if first:
             assert said == type(mine[name][0].model).__name__
         else:
-            assert f"potstill-{name}" in said
+            assert f"potstill-{name.replace('_', '-')}" in said
 
 
 @every_builder
@@ -177,6 +208,43 @@ def test_building_changes_neither_what_it_is_given_nor_the_random_state(name, ar
         assert fingerprint(student.tokenizer) == fingerprint(old.tokenizer)
     pointers = {parameter.data_ptr() for parameter in current.model.parameters()}
     assert pointers.isdisjoint(parameter.data_ptr() for parameter in made.model.parameters())
+
+
+# those that begin from nothing
+
+
+def begun(name: str, seed: int = 0) -> Student:
+    task = Translates("class", ()) if "translator" in SERVES[name] else Pixels("class", ("a", "b"), shape=(1, 8, 8))
+    return BUILDERS[name](**FIELDS.get(name, {})).begin(task, seed, lambda: iter(TEXTS))
+
+
+@pytest.mark.parametrize("name", BEGINS)
+def test_beginning_is_a_function_of_the_seed(name):
+    torch.manual_seed(3)
+    first, again, other = begun(name), begun(name), begun(name, seed=1)
+    drawn = torch.rand(1)
+    torch.manual_seed(3)
+    assert torch.equal(drawn, torch.rand(1))
+    assert same_weights(first, again)
+    assert not same_weights(first, other)
+    assert fingerprint(first.tokenizer) == fingerprint(again.tokenizer) == fingerprint(other.tokenizer)
+
+
+@pytest.mark.parametrize("name", BEGINS)
+def test_what_is_begun_is_what_is_built_after_it(name):
+    """The same weights, so that a student has them whether or not a teacher of its vocabulary is there."""
+    first = begun(name)
+    built = BUILDERS[name](**FIELDS.get(name, {})).build(first, context(first))
+    assert same_weights(first, built)
+    assert fingerprint(first.tokenizer) == fingerprint(built.tokenizer)
+
+
+@pytest.mark.parametrize("name", BEGINS)
+def test_networks_for_another_task_are_refused(name):
+    with pytest.raises(InputError, match=f"{name}: .*; write "):
+        BUILDERS[name]().build(small_model("bert"), context(small_model("bert")))
+    with pytest.raises(InputError, match=f"{name}: .*; write "):
+        BUILDERS[name]().begin(Task("class", ("a", "b")), 0, lambda: iter(TEXTS))
 
 
 # keep_layers

@@ -24,11 +24,29 @@ def layers_path(model: PreTrainedModel) -> str:
         raise InputError(
             f"a {kind(model)} has no layers to choose from; build it last, or leave it out and write student = 'fresh'"
         )
+    return next(iter(stacks(model)))
+
+
+def stacks(model: PreTrainedModel) -> dict[str, str]:
+    """Names of the lists of layers, each with the config's field that counts it: one; of a translator the reading one first."""
+    config, writes = model.config, model.config.is_encoder_decoder and model.can_generate()
+    inside = "encoder." if writes else ""
+    found = {_list_of(model, inside, int(config.num_hidden_layers)): "num_hidden_layers"}
+    if writes:
+        field = "decoder_layers" if hasattr(config, "decoder_layers") else "num_decoder_layers"
+        found[_list_of(model, "decoder.", int(getattr(config, field)))] = field
+    return found
+
+
+def _list_of(model: PreTrainedModel, inside: str, count: int) -> str:
     base = model.base_model
-    count = getattr(model.config, "num_hidden_layers", None)
-    found = [
-        name for name, module in base.named_modules() if isinstance(module, nn.ModuleList) and len(module) == count
+    lists = [
+        name
+        for name, module in base.named_modules()
+        if isinstance(module, nn.ModuleList) and len(module) == count and name.startswith(inside)
     ]
+    # a layer of T5 is itself a list, of two or three parts
+    found = [name for name in lists if not any(name.startswith(f"{other}.") for other in lists)]
     if len(found) != 1:
         raise InputError(
             f"a model of type {model.config.model_type!r} is not supported: it has {len(found)} lists of "
@@ -78,7 +96,8 @@ def position_offset(model: PreTrainedModel) -> int:
 
 def positions(model: PreTrainedModel) -> int:
     """How many tokens the model can tell apart by position."""
-    return int(model.config.max_position_embeddings) - position_offset(model)
+    most = getattr(model.config, "max_position_embeddings", None)
+    return int(most) - position_offset(model) if most is not None else 10**30  # T5 counts distances, of any size
 
 
 def longest_input(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
@@ -99,7 +118,7 @@ def set_dropout(model: PreTrainedModel, p: float) -> None:
             if "dropout" in name and isinstance(value, float):
                 setattr(module, name, p)
     for name, value in model.config.to_dict().items():
-        if "dropout" in name and isinstance(value, float | int) and not isinstance(value, bool):
+        if ("dropout" in name or name.endswith("pdrop")) and isinstance(value, float | int) and type(value) is not bool:
             setattr(model.config, name, p)
 
 
@@ -114,21 +133,29 @@ KEY_BIAS = re.compile(r"\.(key|k_lin|k|k_proj)\.bias$")
 def without_effect(model: nn.Module) -> list[nn.Parameter]:
     """Biases of attention's keys: they add the same to all scores of a query, which a softmax takes away again.
 
-    Their gradient is zero but for rounding, which Adam would blow up to full steps in random directions.
+    Their gradient is zero but for rounding, which Adam would blow up to full steps in random directions. Where positions
+    turn the keys (rotary ones), the bias turns with them and has an effect.
     """
+    if getattr(getattr(model, "config", None), "rope_parameters", None):
+        return []
     return [parameter for name, parameter in model.named_parameters() if KEY_BIAS.search(name)]
 
 
 def in_head(model: PreTrainedModel, name: str) -> bool:
     """Whether a parameter belongs to the task: what lies outside the encoder, and its pooler."""
     prefix = f"{model.base_model_prefix}."
+    if model.base_model is model:  # T5 has its stacks beside its output
+        return name.startswith("lm_head.")
     return not name.startswith(prefix) or name.startswith(f"{prefix}pooler.")
+
+
+EMBEDS = re.compile(r"embeddings|\b(embed_\w+|shared|wte|wpe)\.")
 
 
 def parameters(model: PreTrainedModel) -> dict[str, int]:
     """Numbers of parameters by part. What the layers share, such as MPNet's position bias, counts to them."""
     counts = {"embeddings": 0, "layers": 0, "head": 0}
     for name, parameter in model.named_parameters():
-        part = "head" if in_head(model, name) else "embeddings" if "embeddings" in name else "layers"
+        part = "head" if in_head(model, name) else "embeddings" if EMBEDS.search(name) else "layers"
         counts[part] += parameter.numel()
     return counts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,7 +24,9 @@ def build(recipe: Recipe, data: list[DataSet]) -> tuple[list[PreTrainedModel], P
     """The student before its first stage: one model per data set, all with the first one's encoder."""
     first = data[0]
     builders = recipe.student
-    new = begin_anew(builders, first.task, recipe.seed) if recipe.start is None else None
+    # after a teacher it is built, not begun: it may take over the teacher's tokenizer
+    alone = recipe.start is None and first.taught_by is None
+    new = begin_anew(builders, first.task, partial(all_texts, data), recipe.seed) if alone else None
     if new is not None:
         begin, builders = new, builders[1:]
     elif recipe.start is not None or first.taught_by is None:
@@ -43,19 +46,20 @@ def build(recipe: Recipe, data: list[DataSet]) -> tuple[list[PreTrainedModel], P
 
 
 def shape(current: Student, builders: list[dict[str, Any]], seed: int, start: Student, data: list[DataSet]) -> Student:
-    def texts() -> Iterator[str]:
-        for one in data:
-            yield from one.texts()
-
-    context = Context(start=start, seed=seed, texts=texts, pairs=has_pairs(data[0]))
+    context = Context(start=start, seed=seed, texts=partial(all_texts, data), pairs=has_pairs(data[0]))
     for fields in builders:
         builder = short_forms.made("students", fields)
-        if isinstance(current.tokenizer, PixelReader) and not hasattr(builder, "begin"):
+        if isinstance(current.tokenizer, PixelReader) and "ImageClassification" not in getattr(builder, "serves", ()):
             raise InputError(
                 f"student.{fields['build']} is for networks that read texts; for images write student = 'mlp'"
             )
         current = builder.build(current, context)
     return current
+
+
+def all_texts(data: list[DataSet]) -> Iterator[str]:
+    for one in data:
+        yield from one.texts()
 
 
 def reshape(

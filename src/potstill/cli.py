@@ -6,14 +6,15 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from potstill import __version__, data_commands, model_commands, options
-from potstill.console import print_differences, print_grid, print_list, print_plan, print_rows, print_table
+from potstill.console import print_differences, print_list, print_plan, print_rows
 from potstill.errors import InputError, TrainingError
 from potstill.interrupts import Interrupted
+from potstill.train_command import run_recipe, train
 
 app = typer.Typer(
     name="potstill",
@@ -82,7 +83,7 @@ def distill(
         **options.data_flags(train, dev, test, text, pair, label, labels, choices, task, unlabelled, label_map),
         **options.training_flags(epochs, batch, rate, length, seed, seeds, device, tracker),
     }
-    _run(recipe, flags, set_, out, resume, overwrite, quiet)
+    run_recipe(recipe, flags, set_, out, resume, overwrite, quiet)
 
 
 @app.command()
@@ -132,7 +133,10 @@ def finetune(
             epochs, batch, rates[0] if len(rates) == 1 else None, length, seed, seeds, device, tracker
         ),
     }
-    _run(recipe, flags, set_, out, resume, overwrite, quiet, finetuned=True, encoder=model)
+    run_recipe(recipe, flags, set_, out, resume, overwrite, quiet, finetuned=True, encoder=model)
+
+
+app.command()(train)
 
 
 @app.command()
@@ -282,36 +286,6 @@ def show(
     from potstill.recipe import show as shown
 
     print(shown(resolve(recipe, {}, set_ or ())), end="")
-
-
-def _run(
-    recipe: str | None,
-    flags: dict[str, tuple[str, Any]],
-    sets: list[str] | None,
-    out: str | None,
-    resume: str,
-    overwrite: bool,
-    quiet: bool,
-    finetuned: bool = False,
-    encoder: str | None = None,
-) -> None:
-    from potstill.recipe import Recipe, resolve
-
-    resolved = resolve(recipe, flags, sets or ()).recipe  # before torch: a wrong word is told at once
-    from potstill import ranks, run
-    from potstill.progress import Display
-
-    folder = out or f"runs/{resolved.name if recipe else ('distilled', 'fine-tuned')[finetuned]}"
-    if resolved.name == Recipe.model_fields["name"].default:  # on the page a run without a name has its folder's
-        resolved = resolved.model_copy(update={"name": Path(folder).name})
-    how = (folder, resume, overwrite, Display(quiet))
-    found = run.finetune(encoder, resolved, *how) if finetuned else run.distill(resolved, *how)
-    if ranks.is_first():
-        print_grid(found.get("grid", []))
-        print_table(found)
-        print_differences(found)
-    if not quiet and ranks.is_first():
-        print(f"student: {folder}/student   report: {folder}/report.html", file=sys.stderr)
 
 
 def main() -> None:

@@ -11,9 +11,17 @@ WHAT = {
     "Seq2SeqLM": "a translator",
     "CausalLM": "a language model",
 }
-OTHER_NAMES = {"Seq2SeqLM": ("ForConditionalGeneration", "MTModel"), "CausalLM": ("LMHeadModel",)}
 
 
 def head_named(architecture: str) -> str | None:
-    """The head of a class such as BertForTokenClassification."""
-    return next((head for head in WHAT if architecture.endswith((f"For{head}", *OTHER_NAMES.get(head, ())))), None)
+    """The head of a class such as BertForTokenClassification; those that write texts have names of many kinds."""
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+    )
+
+    if architecture in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values():
+        return "Seq2SeqLM"
+    if architecture in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
+        return "CausalLM"
+    return next((head for head in WHAT if architecture.endswith(f"For{head}")), None)

@@ -80,10 +80,14 @@ class DataSet:
 
     def texts(self) -> Iterator[str]:
         """Every text and pair of train and dev."""
-        for examples in (self.train, self.dev):
-            for text, pair in examples.texts():
-                for part in (text,) if pair is None else (text, *pair.split(BETWEEN)):
-                    yield part.replace(BETWEEN, " ")
+        return _texts(self.train, self.dev)
+
+
+def _texts(*several: Examples) -> Iterator[str]:
+    for examples in several:
+        for text, pair in examples.texts():
+            for part in (text,) if pair is None else (text, *pair.split(BETWEEN)):
+                yield part.replace(BETWEEN, " ")
 
 
 def prepare(recipe: Recipe, device: torch.device, show: Display) -> list[DataSet]:
@@ -151,7 +155,7 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, show: Display) ->
         rows = ranks.the_first_before_others(add)
     for name, examples in {"train": rows, "dev": held, **tested}.items():
         _say_unlabelled(examples, name, say)
-    begun_from = _begun(recipe, task) if recipe.start or not taught_by else None
+    begun_from = _begun(recipe, task, partial(_texts, rows, held)) if recipe.start or not taught_by else None
     readers = [reader for reader in (taught_by, begun_from) if reader]
     length = min(recipe.length, *(longest_input(reader.model, reader.tokenizer) for reader in readers))
     made = DataSet(
@@ -171,12 +175,13 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, show: Display) ->
     return made
 
 
-def _begun(recipe: Recipe, task: Task) -> Student:
+def _begun(recipe: Recipe, task: Task, texts: Callable[[], Iterator[str]]) -> Student:
     """What the student begins from, for its reading alone."""
-    if recipe.start is None and (new := begin_anew(recipe.student, task)) is not None:
+    if recipe.start is None and (new := begin_anew(recipe.student, task, texts)) is not None:
         return new
     if recipe.start is None and recipe.teacher is None:
-        instead = ", or a network of its own: --student mlp" if task.form == "pixels" else ""
+        own = {"ImageClassification": "mlp", "Seq2SeqLM": "marian:4+4x256"}.get(task.head)
+        instead = f", or a network of its own: --student {own}" if own else ""
         raise InputError(
             f"nothing to start from; give a teacher's folder with --teacher, or the weights to begin with as start = 'DIR'{instead}"
         )

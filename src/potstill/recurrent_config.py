@@ -35,3 +35,22 @@ class BagConfig(PreTrainedConfig):
     num_hidden_layers: int = 0
     max_position_embeddings: int = 512
     pad_token_id: int | None = 0
+
+
+class LstmTranslatorConfig(PreTrainedConfig):
+    """`input_feeding`: what the attention found at one step is read beside the next word (Luong et al., 2015)."""
+
+    model_type = "potstill-lstm-translator"
+
+    vocab_size: int = 8000
+    hidden_size: int = 500  # of word vectors and states
+    lstm_layers: int = 2  # of either side
+    input_feeding: bool = True
+    dropout: float = 0.2
+    num_hidden_layers: int = 0
+    max_position_embeddings: int = 512
+    is_encoder_decoder: bool = True
+    tie_word_embeddings: bool = True  # source, target and output share one table
+    pad_token_id: int | None = 0
+    eos_token_id: int | list[int] | None = 1
+    decoder_start_token_id: int | None = 0

@@ -19,9 +19,9 @@ PREFIX = "potstill-"  # of every model_type that needs potstill
 
 def add_configs(module: Any) -> None:
     from potstill.mlp_config import MlpConfig
-    from potstill.recurrent_config import BagConfig, BilstmConfig
+    from potstill.recurrent_config import BagConfig, BilstmConfig, LstmTranslatorConfig
 
-    for config in (BilstmConfig, BagConfig, MlpConfig):
+    for config in (BilstmConfig, BagConfig, MlpConfig, LstmTranslatorConfig):
         module.AutoConfig.register(config.model_type, config, exist_ok=True)
 
 
@@ -29,9 +29,12 @@ def add_models(module: Any) -> None:
     from potstill.mlp_config import MlpConfig
     from potstill.mlp_network import MlpForImageClassification, MlpModel
     from potstill.recurrent import BagForSequenceClassification, BilstmForSequenceClassification
+    from potstill.recurrent_config import LstmTranslatorConfig
+    from potstill.recurrent_translator import LstmTranslatorForSeq2SeqLM
 
     module.AutoModel.register(MlpConfig, MlpModel, exist_ok=True)
     module.AutoModelForImageClassification.register(MlpConfig, MlpForImageClassification, exist_ok=True)
+    module.AutoModelForSeq2SeqLM.register(LstmTranslatorConfig, LstmTranslatorForSeq2SeqLM, exist_ok=True)
     for model in (BilstmForSequenceClassification, BagForSequenceClassification):
         module.AutoModelForSequenceClassification.register(model.config_class, model, exist_ok=True)
         # pipelines look for a model's name here before they say that it is not supported

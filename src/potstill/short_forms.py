@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from typing import Any
 
@@ -30,7 +31,8 @@ def parse_value(text: str) -> Any:
 def things(kind: plugins.Kind, value: Any) -> list[dict[str, Any]]:
     """A list of tables; from "keep_layers:3+trim_vocabulary", [{build = "keep_layers", layers = 3}, {build = …}]."""
     if not isinstance(value, list):
-        value = value.split("+") if isinstance(value, str) else [value]
+        # a name begins with a letter: the plus in marian:4+4x256 is part of its value
+        value = re.split(r"\+(?=\s*[^\W\d])", value) if isinstance(value, str) else [value]
     return [thing(kind, one) if isinstance(one, str) else table(plugins.ONE_OF[kind], one) for one in value]
 
 
@@ -38,6 +40,8 @@ def thing(kind: plugins.Kind, text: str) -> dict[str, Any]:
     name, colon, value = (part.strip() for part in text.partition(":"))
     if not colon:
         return {KEY[kind]: name}
+    if read := getattr(plugins.find(kind, name), "short_form", None):
+        return {KEY[kind]: name, **read(value)}
     fields = list(plugins.annotations_of(kind, name))
     if not fields:
         raise InputError(f"{plugins.ONE_OF[kind]}.{name} takes no value; write '{name}'")

@@ -40,10 +40,14 @@ def split(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> Iterator[
     backend.no_padding()
     backend.no_truncation()
     waiting = iter(texts)
-    # half a character (a lone surrogate) cannot be handed over: it is read as a question mark
-    while chunk := [text.encode("utf-8", "replace").decode("utf-8") for text in islice(waiting, CHUNK)]:
+    while chunk := [readable(text) for text in islice(waiting, CHUNK)]:
         for encoding in backend.encode_batch_fast(chunk, add_special_tokens=False):
             yield encoding.ids
+
+
+def readable(text: str) -> str:
+    """Half a character (a lone surrogate) cannot be handed to a tokenizer: it is read as a question mark."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def ids_of(settings: Settings) -> dict[str, int]:

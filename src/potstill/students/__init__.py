@@ -145,11 +145,13 @@ def is_spread(model: PreTrainedModel) -> bool:
     return len(places) > 1 or "disk" in places
 
 
-def begin_anew(builders: list[dict[str, Any]], task: Task, seed: int = 0) -> Student | None:
+def begin_anew(
+    builders: list[dict[str, Any]], task: Task, texts: Callable[[], Iterator[str]], seed: int = 0
+) -> Student | None:
     """The first builder's student for a task, where it needs no weights to begin from; None where it does."""
     first = short_forms.made("students", builders[0]) if builders else None
-    begin: Callable[[Task, int], Student] | None = getattr(first, "begin", None)
-    return begin(task, seed) if begin else None
+    begin: Callable[[Task, int, Callable[[], Iterator[str]]], Student] | None = getattr(first, "begin", None)
+    return begin(task, seed, texts) if begin else None
 
 
 def begin_from(folder: str | Path, task: Task, seed: int = 0) -> Student:
@@ -208,6 +210,8 @@ def stock_model(
     with quiet_transformers(), seeded(seed):
         model: PreTrainedModel = HEADS[head].from_config(config, dtype=torch.float32)
     model.config.architectures = [type(model).__name__]
+    if like.can_generate():
+        model.generation_config = copy.deepcopy(like.generation_config)
     if weights is not None:
         model.load_state_dict(weights, strict=True)
     model.eval()

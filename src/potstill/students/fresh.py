@@ -13,6 +13,7 @@ from potstill.anatomy import TESTED, positions, word_embeddings
 from potstill.errors import InputError
 from potstill.students import Context, Student, stock_model
 
+FEED_FORWARD = {"distilbert": "hidden_dim", "gpt2": "n_inner"}
 COUNTS_FROM_PADDING = ("roberta", "mpnet")  # their first position is the padding's id + 1
 
 
@@ -32,12 +33,16 @@ class Fresh:
             raise InputError(f"fresh: there is no architecture {architecture!r}; write one of {', '.join(TESTED)}")
         if any(size is not None and size < 1 for size in (self.layers, self.width, self.feed_forward, self.heads)):
             raise InputError("fresh: every size is at least 1; write e.g. layers = 4, width = 312")
-        even = architecture == "modernbert"  # its rotary positions turn pairs
+        even = architecture in ("modernbert", "llama")  # their rotary positions turn pairs
         heads = self.heads or fitting_heads(self.width, even)
         if self.width % heads or (even and self.width // heads % 2):
             raise InputError(
                 f"fresh: {heads} heads do not fit a width of {self.width}; "
                 f"write heads = {fitting_heads(self.width, even)}, or leave it out"
+            )
+        if context.start.model.config.is_encoder_decoder:
+            raise InputError(
+                "fresh: makes networks of one stack; write student = 'marian:4+4x256' for one that translates"
             )
         config = self._config(architecture, heads, current)
         model = stock_model(current.model, config, weights=None, seed=context.seed)
@@ -52,15 +57,20 @@ class Fresh:
     def _config(self, architecture: str, heads: int, current: Student) -> PreTrainedConfig:
         before, tokenizer = current.model.config, current.tokenizer
         fields: dict[str, Any] = before.to_dict() if before.model_type == architecture else {}
-        for follows_from_the_shape in ("layer_types", "architectures", "dtype"):
+        for follows_from_the_shape in ("layer_types", "architectures", "dtype", "head_dim"):
             fields.pop(follows_from_the_shape, None)
-        fields |= {
+        shape = {
             "num_hidden_layers": self.layers,
             "hidden_size": self.width,
             "num_attention_heads": heads,
-            "hidden_dim" if architecture == "distilbert" else "intermediate_size": self.feed_forward or 4 * self.width,
+            FEED_FORWARD.get(architecture, "intermediate_size"): self.feed_forward or 4 * self.width,
             "vocab_size": word_embeddings(current.model).num_embeddings,
         }
+        if "num_key_value_heads" in fields:  # as many queries share a key as before, where that can be
+            shared = max(1, before.num_attention_heads // before.num_key_value_heads)
+            shape["num_key_value_heads"] = heads // shared if heads % shared == 0 else heads
+        own_names = CONFIG_MAPPING[architecture].attribute_map  # GPT-2 says n_layer
+        fields |= {own_names.get(name, name): value for name, value in shape.items()}
         if architecture == "electra":
             fields["embedding_size"] = self.width
         if before.model_type != architecture:
@@ -80,7 +90,7 @@ def fitting_heads(width: int, even: bool) -> int:
     """The number of heads whose size is nearest to 64; rotary positions need even sizes."""
     sizes = [size for size in range(1, width + 1) if width % size == 0 and not (even and size % 2)]
     if not sizes:
-        raise InputError(f"fresh: modernbert needs an even width, not {width}; write width = {width + 1}")
+        raise InputError(f"fresh: rotary positions need an even width, not {width}; write width = {width + 1}")
     return width // min(sizes, key=lambda size: (abs(size - 64), size))
 
 

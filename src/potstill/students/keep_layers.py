@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from potstill.anatomy import layer_count, layers_path
+from potstill.anatomy import layers_path, stacks
 from potstill.errors import InputError
 from potstill.students import Context, Student, stock_model
 
@@ -15,7 +15,7 @@ from potstill.students import Context, Student, stock_model
 @dataclass(frozen=True)
 class KeepLayers:
     """`layers`: a number (the first ones), "first:3", "last:3", "every:2" (2, 4, 6 …), "skip:3" (spread out: 4, 8, 12
-    of 12), or a list counted from 1."""
+    of 12), or a list counted from 1. Of a translator, so many on either side."""
 
     layers: int | str | list[int] | tuple[int, ...] = 3
 
@@ -24,24 +24,24 @@ class KeepLayers:
         return chosen_layers(self.layers, layers)
 
     def build(self, current: Student, context: Context) -> Student:
-        model, path = current.model, layers_path(current.model)
-        chosen = self.kept(layer_count(model))
-        config = copy.deepcopy(model.config)
-        config.num_hidden_layers = len(chosen)
-        if getattr(config, "layer_types", None) is not None:
-            config.layer_types = [config.layer_types[layer - 1] for layer in chosen]
-
-        old = model.state_dict()
-        weights = {name: weight for name, weight in old.items() if not name.startswith(f"{path}.")}
-        for place, layer in enumerate(chosen):
-            ours, there = _inside(old, f"{path}.{layer - 1}."), _inside(old, f"{path}.{place}.")
-            if ours.keys() != there.keys():
-                raise InputError(
-                    f"keep_layers: layer {layer} of this {config.model_type} cannot become layer {place + 1}: one has "
-                    "a norm that the other lacks (ModernBERT's first layer lacks that of its attention); keep layer 1, "
-                    f"e.g. layers = {[1, *chosen[1:]]}"
-                )
-            weights |= {f"{path}.{place}.{name}": weight for name, weight in ours.items()}
+        model, old = current.model, current.model.state_dict()
+        layers_path(model)  # refuses networks without layers
+        config, weights = copy.deepcopy(model.config), dict(old)
+        for path, counted in stacks(model).items():
+            chosen = self.kept(int(getattr(config, counted)))
+            setattr(config, counted, len(chosen))
+            if getattr(config, "layer_types", None) is not None:
+                config.layer_types = [config.layer_types[layer - 1] for layer in chosen]
+            weights = {name: weight for name, weight in weights.items() if not name.startswith(f"{path}.")}
+            for place, layer in enumerate(chosen):
+                ours, there = _inside(old, f"{path}.{layer - 1}."), _inside(old, f"{path}.{place}.")
+                if ours.keys() != there.keys():
+                    raise InputError(
+                        f"keep_layers: layer {layer} of this {config.model_type} cannot become layer {place + 1}: one has "
+                        "a part that the other lacks (ModernBERT's first layer lacks the norm of its attention, T5's alone "
+                        f"has distances); keep layer 1, e.g. layers = {[1, *chosen[1:]]}"
+                    )
+                weights |= {f"{path}.{place}.{name}": weight for name, weight in ours.items()}
         return Student(stock_model(current.model, config, weights), copy.deepcopy(current.tokenizer))
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -29,8 +30,10 @@ class Mlp:
     dropout: Dropped = 0.0  # of hidden units
     input_dropout: Dropped = 0.0  # of pixels
 
-    def begin(self, task: Task, seed: int) -> Student:
-        """With random weights from `seed`, for images of the task's shape and its classes."""
+    serves: ClassVar[tuple[str, ...]] = ("ImageClassification",)
+
+    def begin(self, task: Task, seed: int, texts: Callable[[], Iterator[str]] | None = None) -> Student:
+        """With random weights from `seed`, for images of the task's shape and its classes; `texts` are of no use to it."""
         if not isinstance(task, Pixels):
             raise InputError(
                 "mlp: reads images, but the rows are texts; write another student, such as 'keep_layers:3'"

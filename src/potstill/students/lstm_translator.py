@@ -1,0 +1,65 @@
+"""Two stacks of LSTMs with attention for translation, as Kim and Rush (2016, arXiv:1606.07947) distilled: 4x1000 into 2x500 and 2x300."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from transformers import GenerationConfig
+
+from potstill.bounds import Count, Share
+from potstill.joint_bpe import LONGEST
+from potstill.recurrent_config import LstmTranslatorConfig
+from potstill.recurrent_translator import LstmTranslatorForSeq2SeqLM
+from potstill.students import Context, Student, seeded
+from potstill.tasks import Task
+from potstill.translators import HEAD, Vocabulary, new_vocabulary, sizes, taken_vocabulary
+
+
+@dataclass(frozen=True)
+class LstmTranslator:
+    """Begins from nothing, with byte pairs of the rows' texts; after another model it takes over its tokenizer.
+
+    One table of word vectors, as wide as the states, for both sides and the output.
+    """
+
+    layers: Count = 2  # of either side
+    width: Count = 500
+    input_feeding: bool = True  # the attention's last finding is read beside the next word: slower, and the paper's
+    vocabulary: Count = 8000  # pieces, where a tokenizer is made
+    dropout: Share = 0.2
+    tokenizer: str | None = None  # a folder to take it from
+
+    serves: ClassVar[tuple[str, ...]] = (HEAD,)
+
+    @staticmethod
+    def short_form(text: str) -> dict[str, int]:
+        layers, width = sizes("lstm_translator", text, r"(\d+)x(\d+)", "2x500")
+        return {"layers": layers, "width": width}
+
+    def begin(self, task: Task, seed: int, texts: Callable[[], Iterator[str]]) -> Student:
+        return self._made(new_vocabulary("lstm_translator", self.tokenizer, task, texts, self.vocabulary), seed)
+
+    def build(self, current: Student, context: Context) -> Student:
+        return self._made(taken_vocabulary("lstm_translator", self.tokenizer, current), context.seed)
+
+    def _made(self, vocabulary: Vocabulary, seed: int) -> Student:
+        special: dict[str, Any] = {
+            "pad_token_id": vocabulary.pad,
+            "eos_token_id": vocabulary.end,
+            "decoder_start_token_id": vocabulary.pad,
+        }
+        config = LstmTranslatorConfig(
+            vocab_size=vocabulary.size,
+            hidden_size=self.width,
+            lstm_layers=self.layers,
+            input_feeding=self.input_feeding,
+            dropout=self.dropout,
+            **special,
+        )
+        with seeded(seed):
+            model = LstmTranslatorForSeq2SeqLM(config)
+        model.config.architectures = [type(model).__name__]
+        model.generation_config = GenerationConfig(max_length=LONGEST, **special)
+        return Student(model.eval(), vocabulary.tokenizer)

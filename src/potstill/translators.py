@@ -1,0 +1,81 @@
+"""What new networks for translation have in common: whose vocabulary they read and write, and how they are named in short."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from transformers import AutoConfig, PreTrainedTokenizerBase
+
+from potstill.anatomy import word_embeddings
+from potstill.errors import InputError
+from potstill.joint_bpe import joint_bpe
+from potstill.students import WHAT, Student, head_of, reader_of, safe_folder
+from potstill.tasks import Task
+
+HEAD = "Seq2SeqLM"
+ASKED_FOR = re.compile(r">>([\w-]+)<< ")
+
+
+class Vocabulary(NamedTuple):
+    """One for both sides. The decoder starts with the padding, as those of Marian and T5 do."""
+
+    tokenizer: PreTrainedTokenizerBase
+    size: int  # rows of the table of embeddings: some models have more than their tokenizer pieces
+    pad: int
+    end: int
+
+
+def new_vocabulary(
+    who: str, folder: str | None, task: Task, texts: Callable[[], Iterator[str]], size: int
+) -> Vocabulary:
+    """Of a student that nothing comes before: that of `folder`, or byte pairs of the rows' texts."""
+    if task.head != HEAD:
+        raise InputError(
+            f"{who}: translates, but the rows are for {WHAT.get(task.head, task.head)}; write task = 'translate' for "
+            "rows of two languages, or another student, such as 'keep_layers:3'"
+        )
+    tokenizer = _stored(folder) if folder else joint_bpe(texts(), size, languages(texts()))
+    return _vocabulary(who, tokenizer, len(tokenizer))
+
+
+def languages(texts: Iterable[str]) -> list[str]:
+    """Those that are asked for before a text: >>de<<"""
+    return sorted({found[1] for text in texts if (found := ASKED_FOR.match(text))})
+
+
+def taken_vocabulary(who: str, folder: str | None, current: Student) -> Vocabulary:
+    """That of the model before, so that both give logits for the same pieces, where no `folder` says otherwise."""
+    before = head_of(current.model.config)
+    if before != HEAD:
+        raise InputError(
+            f"{who}: translates, but the model before it is {WHAT[before]}; write another student, such as 'keep_layers:3'"
+        )
+    if folder:
+        tokenizer = _stored(folder)
+        return _vocabulary(who, tokenizer, len(tokenizer))
+    return _vocabulary(who, copy.deepcopy(current.tokenizer), word_embeddings(current.model).num_embeddings)
+
+
+def _stored(folder: str) -> PreTrainedTokenizerBase:
+    place = safe_folder(folder)
+    return reader_of(AutoConfig.from_pretrained(place, local_files_only=True, trust_remote_code=False), place)
+
+
+def _vocabulary(who: str, tokenizer: PreTrainedTokenizerBase, size: int) -> Vocabulary:
+    if tokenizer.pad_token_id is None or tokenizer.eos_token_id is None:
+        raise InputError(
+            f"{who}: its tokenizer needs a piece for padding and one for a text's end; "
+            "write tokenizer = 'DIR' with one that has both, or leave it out"
+        )
+    return Vocabulary(tokenizer, size, int(tokenizer.pad_token_id), int(tokenizer.eos_token_id))
+
+
+def sizes(who: str, text: str, pattern: str, example: str) -> list[int]:
+    """The numbers in a short form such as 4+4x256."""
+    found = re.fullmatch(pattern, text.replace(" ", "").replace("×", "x"))
+    if not found or not all(int(number) for number in found.groups()):
+        raise InputError(f"{who}:{text} is not a shape; write for example {who}:{example}")
+    return [int(number) for number in found.groups()]
