@@ -201,7 +201,7 @@ def _numerically(label: str) -> tuple[int, float, str]:
 def near_chance(task: Task, targets: np.ndarray, answers: np.ndarray) -> str | None:
     """Why a teacher with these answers cannot teach, or None where it beats chance."""
     correlation = task.correlation(targets, answers)
-    bound = max(0.1, 2.0 / math.sqrt(max(len(targets), 1)))
+    bound = 0.1 if task.generates else max(0.1, 2.0 / math.sqrt(max(len(targets), 1)))  # of texts every token counts
     if correlation >= bound:
         return None
     kind = "Pearson correlation" if task.outcome == "value" else task.chance

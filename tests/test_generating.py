@@ -1,0 +1,187 @@
+"""Tasks that write: losses are those of transformers, every token counts once, answers survive being kept as numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from small import write_csv
+from test_run import potstill
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from potstill.batches import Source, view
+from potstill.examples import store
+from potstill.joint_bpe import joint_bpe
+from potstill.measure import answers, network
+from potstill.networks import torch_run
+from potstill.rows import Columns, open_table
+from potstill.students import Student
+from potstill.students.marian import Marian
+from potstill.tasks.generating import Answer, as_letters, as_text, unpacked
+from potstill.tasks.translating import Translating
+from potstill.tasks.writing import Writing
+from potstill.tokens import tokenise
+from potstill.training import surpassed
+
+ENGLISH = ["a dog runs .", "two men eat", "a child", "the old man sleeps on a bench in the park .", "dogs"]
+GERMAN = ["ein hund läuft .", "zwei männer essen etwas", "ein kind", "der alte mann schläft .", "hunde 🐕"]
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+
+
+@given(st.floats(0, 1e3, width=32), texts, texts | st.none())
+def test_an_answer_survives_being_numbers(loss: float, greedy: str, beam: str | None) -> None:
+    answer = Answer(loss, 7.0, 3.0, -1.5, greedy, beam)
+    longer = np.concatenate([answer.packed(), np.full((5, 2), -1, np.float32)])  # beside a longer one
+    assert unpacked(longer) == answer
+    assert as_text(np.concatenate([as_letters(greedy), [-1.0, -1.0]])) == greedy
+
+
+def translator(seed: int = 0) -> Student:
+    student = Marian(1, 1, 16, heads=2, vocabulary=300).begin(
+        Translating("class", ()), seed, lambda: iter([*ENGLISH, *GERMAN])
+    )
+    with torch.no_grad():  # so that no two tokens are alike
+        for parameter in student.model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(seed)) * 0.1)
+    return student
+
+
+def test_the_loss_of_a_translation_is_that_of_transformers(tmp_path: Path) -> None:
+    student = translator()
+    write_csv(tmp_path / "rows.csv", list(zip(ENGLISH, GERMAN, strict=True)), ("source", "target"))
+    table = open_table(tmp_path / "rows.csv", form="translation")
+    task = Translating("class", ())
+    examples = store(table, task)
+    tokens = tokenise(task, examples, student.tokenizer, 64)
+    source = Source(task, examples, tokens, tokens)
+    said = [unpacked(one) for one in answers(network(torch_run(student.model)), source)]
+    for english, german, one in zip(ENGLISH, GERMAN, said, strict=True):
+        inputs = student.tokenizer(english, return_tensors="pt")
+        labels = student.tokenizer(text_target=german, return_tensors="pt")["input_ids"]
+        with torch.no_grad():
+            expected = student.model(**inputs, labels=labels)
+        assert one.tokens == labels.shape[1]
+        assert one.loss / one.tokens == pytest.approx(float(expected.loss), rel=1e-5)
+        assert one.right == int((expected.logits.argmax(-1) == labels).sum())
+    scores = task.score(task.golds(examples), np.stack(answers(network(torch_run(student.model)), source)))
+    total = sum(one.loss for one in said) / sum(one.tokens for one in said)
+    assert scores["perplexity"] == pytest.approx(np.exp(total), rel=1e-5)
+    assert scores["likelihood"] == pytest.approx(np.exp(-total), rel=1e-5)
+
+
+def test_the_decoder_reads_what_stands_before_and_no_padding(tmp_path: Path) -> None:
+    student = translator()
+    write_csv(tmp_path / "rows.csv", list(zip(ENGLISH, GERMAN, strict=True)), ("source", "target"))
+    task = Translating("class", ())
+    examples = store(open_table(tmp_path / "rows.csv", form="translation"), task)
+    tokens = tokenise(task, examples, student.tokenizer, 64)
+    rows = np.arange(5)
+    seen = view(task, tokens, rows)
+    targets = task.targets(examples, tokens, rows)
+    assert len(targets) == len(seen.at) == task.predictions(tokens, rows).sum()
+    assert torch.equal(seen.inputs["decoder_targets"][seen.at[:, 0], seen.at[:, 1]], torch.from_numpy(targets).long())
+    ids, mask = seen.inputs["input_ids"], seen.inputs["attention_mask"].bool()
+    for row, english in enumerate(ENGLISH):
+        assert ids[row][mask[row]].tolist() == student.tokenizer(english)["input_ids"]
+
+
+def language_model() -> Student:
+    tokenizer = joint_bpe(ENGLISH, 300)
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=64,
+        pad_token_id=0,
+        bos_token_id=None,
+        eos_token_id=1,
+    )
+    return Student(LlamaForCausalLM(config).eval(), tokenizer)
+
+
+def test_the_loss_of_a_text_is_that_of_transformers_and_windows_hold_every_token_once(tmp_path: Path) -> None:
+    student = language_model()
+    (tmp_path / "rows.txt").write_text("\n".join(ENGLISH) + "\n")
+    task = Writing("class", ())
+    examples = store(open_table(tmp_path / "rows.txt", form="writing"), task)
+    for length in (64, 8):
+        tokens = tokenise(task, examples, student.tokenizer, length)
+        said = [
+            unpacked(one) for one in answers(network(torch_run(student.model)), Source(task, examples, tokens, tokens))
+        ]
+        for text, one in zip(ENGLISH, said, strict=True):
+            ids = student.tokenizer(text, return_tensors="pt")["input_ids"]  # with the end
+            losses, count = 0.0, 0
+            for part in ids[0].split(length):
+                with torch.no_grad():
+                    logits = student.model(part[None]).logits[0]
+                losses += float(torch.nn.functional.cross_entropy(logits[:-1], part[1:], reduction="sum"))
+                count += len(part) - 1
+            assert one.tokens == count
+            assert one.loss == pytest.approx(losses, rel=1e-5)
+
+
+def test_of_a_prompt_and_its_answer_the_answer_is_learned(tmp_path: Path) -> None:
+    student = language_model()
+    write_csv(tmp_path / "rows.csv", [("a dog", " runs ."), ("two", " men eat")], ("prompt", "completion"))
+    task = Writing("class", ())
+    examples = store(open_table(tmp_path / "rows.csv", Columns(), form="writing"), task)
+    tokens = tokenise(task, examples, student.tokenizer, 64)
+    plain = student.tokenizer(" runs .", add_special_tokens=False)["input_ids"]
+    assert task.targets(examples, tokens, np.arange(1)).tolist() == [*plain, 1]
+
+
+def test_a_teacher_falls_silent_only_while_it_is_passed() -> None:
+    class Two:
+        to_pass = (("dev.de.bleu", 0.3), ("dev.fr.bleu", 0.4))
+
+    history = [{"dev.de.bleu": 0.31, "dev.fr.bleu": 0.2}, {"dev.de.bleu": 0.29, "dev.fr.bleu": 0.5}]
+    assert [surpassed(Two, history[:n]) for n in range(3)] == [set(), {0}, {1}]  # type: ignore[arg-type]
+
+
+def test_a_translator_is_made_taught_and_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From nothing to a teacher, a student by its sentences, and a translation, by the command alone."""
+    rows = [(english, german) for english, german in zip(ENGLISH, GERMAN, strict=True)] * 4
+    write_csv(tmp_path / "rows.csv", rows, ("en", "de"))
+    data = [
+        "--train",
+        tmp_path / "rows.csv",
+        "--dev",
+        tmp_path / "rows.csv",
+        "--text",
+        "en",
+        "--pair",
+        "de",
+        "--quiet",
+        "--batch",
+        "5",
+    ]
+    make = ["train", "--shape", "marian:1+1x32", *data, "--task", "translate", "--epochs", "60", "--rate", "0.01"]
+    make += ["--set", "student.vocabulary=300", "--set", "student.heads=2", "--set", "timing=none"]
+    assert potstill(*make, "--out", tmp_path / "teacher") == 0, capsys.readouterr().err
+    teach = [
+        "distill",
+        "--teacher",
+        tmp_path / "teacher/student",
+        *data,
+        "--student",
+        "marian:1+1x16",
+        "--rate",
+        "0.01",
+    ]
+    teach += ["--set", "stage.data=teacher_outputs", "--method", "hard_labels", "--epochs", "60", "--no-baseline"]
+    assert potstill(*teach, "--set", "timing=none", "--out", tmp_path / "run") == 0, capsys.readouterr().err
+    capsys.readouterr()
+    assert potstill("translate", tmp_path / "run/student", tmp_path / "source.txt") == 2
+    (tmp_path / "source.txt").write_text("a child\n")
+    capsys.readouterr()
+    assert potstill("translate", tmp_path / "run/student", tmp_path / "source.txt") == 0
+    assert capsys.readouterr().out.strip() == "ein kind"
