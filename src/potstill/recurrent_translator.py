@@ -56,7 +56,7 @@ class LstmEncoder(nn.Module):
         lengths = _lengths(input_ids, attention_mask).cpu()
         packed = pack_padded_sequence(vectors, lengths, batch_first=True, enforce_sorted=False)
         packed, (hidden, cell) = self.lstm(packed)
-        states, _ = pad_packed_sequence(packed, batch_first=True, total_length=input_ids.shape[1])
+        states = pad_packed_sequence(packed, batch_first=True, total_length=input_ids.shape[1])[0]
         return Encoded(states, hidden.transpose(0, 1), cell.transpose(0, 1))
 
 
@@ -182,7 +182,8 @@ class LstmTranslatorForSeq2SeqLM(LstmTranslatorPreTrainedModel, GenerationMixin)
             logits = logits.index_fill(-1, torch.tensor(pad, device=logits.device), NEVER)
         loss: Any = None if labels is None else nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
         kept: Any = states if use_cache else None
-        return Seq2SeqLMOutput(loss=loss, logits=logits, past_key_values=kept, encoder_last_hidden_state=source)
+        read: Any = source
+        return Seq2SeqLMOutput(loss=loss, logits=logits, past_key_values=kept, encoder_last_hidden_state=read)
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """Each word follows the one before; the first follows the start."""
