@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from small import write_csv
 from test_run import potstill
 from transformers import LlamaConfig, LlamaForCausalLM
+from world import make_world
 
 from potstill.batches import Source, view
 from potstill.examples import store
@@ -25,7 +27,7 @@ from potstill.tasks.generating import Answer, as_letters, as_text, unpacked
 from potstill.tasks.translating import Translating
 from potstill.tasks.writing import Writing
 from potstill.tokens import tokenise
-from potstill.training import surpassed
+from potstill.training import surpassed, train
 
 ENGLISH = ["a dog runs .", "two men eat", "a child", "the old man sleeps on a bench in the park .", "dogs"]
 GERMAN = ["ein hund läuft .", "zwei männer essen etwas", "ein kind", "der alte mann schläft .", "hunde 🐕"]
@@ -185,3 +187,20 @@ def test_a_translator_is_made_taught_and_asked(tmp_path: Path, capsys: pytest.Ca
     capsys.readouterr()
     assert potstill("translate", tmp_path / "run/student", tmp_path / "source.txt") == 0
     assert capsys.readouterr().out.strip() == "ein kind"
+
+
+def test_an_average_is_the_mean_of_the_last_epochs(tmp_path: Path) -> None:
+    """Trained once for each number of epochs; the order of rows and the constant rate are the same in all."""
+    world = make_world(tmp_path, rows=24)
+    before = {name: weight.clone() for name, weight in world.student.model.state_dict().items()}
+    steady = {"name": "sgd", "rate": 0.1, "weight_decay": 0.0, "warmup": 0.0, "decay": "constant"}
+    ends = []
+    for number, (epochs, keep) in enumerate([(2.0, "last"), (3.0, "last"), (3.0, "average")]):
+        world.student.model.load_state_dict(before)
+        training = world.training("hard_labels", world.live(), epochs=epochs, keep=keep, averaged=2, optimizer=steady)
+        for _ in train(replace(training, folder=tmp_path / str(number))):
+            pass
+        ends.append({name: weight.clone() for name, weight in world.student.model.state_dict().items()})
+    for name, weight in ends[2].items():
+        torch.testing.assert_close(weight, (ends[0][name] + ends[1][name]) / 2, rtol=0, atol=1e-7, msg=name)
+    assert any(not torch.equal(ends[0][name], ends[1][name]) for name in before)

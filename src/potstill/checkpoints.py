@@ -115,6 +115,13 @@ def newest(folder: Path) -> Checkpoint | None:
     return None
 
 
+def whole(folder: Path) -> list[Checkpoint]:
+    """All that are, oldest first."""
+    _recover(Path(folder))
+    found = (_whole(path) for path in reversed(_candidates(Path(folder))))
+    return [one for one in found if one is not None]
+
+
 def rotate(folder: Path, keep: int = 2, best: int | None = None) -> None:
     """Keep the newest `keep` whole checkpoints and that of the best step. Where none is whole, nothing is deleted."""
     if keep < 1:

@@ -103,7 +103,10 @@ class Stage(Values):
         None  # the teacher of a data set is not heard while the student passes it by this on dev
     )
     patience: Count | None = None  # epochs without improvement on dev before stopping
-    keep: Literal["best", "last"] = "best"  # which epoch's weights are the result, by dev
+    keep: Literal["best", "last", "average"] = (
+        "best"  # which epoch's weights are the result, by dev; or a mean of epochs
+    )
+    averaged: Count = 5  # of how many last epochs the average is
 
 
 class Recipe(Values):

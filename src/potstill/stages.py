@@ -68,6 +68,7 @@ def train_student(
                 checkpoints.save(finished / str(number), 1, tensors, {"dev": dev})
                 shutil.rmtree(folder / "stages" / str(number) / "checkpoints", ignore_errors=True)
                 shutil.rmtree(folder / "stages" / str(number) / "best", ignore_errors=True)
+                shutil.rmtree(folder / "stages" / str(number) / "ends", ignore_errors=True)
             ranks.wait()
         else:
             for head, model in enumerate(models):

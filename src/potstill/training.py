@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -84,8 +84,28 @@ def train(training: Training, resume: Checkpoint | None = None) -> Generator[Ste
     if stage.keep == "best" and progress.best_step:
         best = checkpoints.load(training.folder / "best" / f"step-{progress.best_step:08d}")
         _fill(network, best.tensors("weights"))
+    if stage.keep == "average":
+        _fill(network, mean_weights([one.tensors("weights") for one in checkpoints.whole(training.folder / "ends")]))
+        return float(ranks.by_the_first(lambda: next(iter(_scored(network, training).values()))))
     network.eval()
     return float(progress.best or 0.0) if stage.keep == "best" else float(progress.history[-1]["dev"])
+
+
+def mean_weights(several: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """Of the ends of epochs, as translators are averaged; whole numbers are those of the last."""
+    if not several:
+        raise TrainingError("no end of an epoch was kept to be averaged; begin anew with --overwrite")
+    return {
+        name: torch.stack([one[name].double() for one in several]).mean(0).to(last.dtype)
+        if last.is_floating_point()
+        else last
+        for name, last in several[-1].items()
+    }
+
+
+def _scored(network: nn.Module, training: Training) -> dict[str, float]:
+    network.eval()
+    return training.score()
 
 
 def steps_of(stage: Stage, rows: int) -> tuple[int, int]:
@@ -157,6 +177,9 @@ def _steps(
                 network.train()
                 if progress.note(next(iter(dev.values())), stage.patience) and ranks.is_first():
                     checkpoints.save(training.folder / "best", progress.step, {"weights": _weights(network)}, {})
+                if stage.keep == "average" and ranks.is_first():
+                    checkpoints.save(training.folder / "ends", progress.step, {"weights": _weights(network)}, {})
+                    checkpoints.rotate(training.folder / "ends", keep=stage.averaged)
             progress.history.append({"epoch": epoch + 1, "step": progress.step, **dev})
         # told before it is saved: a log that is ahead of the checkpoint can be cut back, one behind it has a hole
         counts = step_counts(training.sources, order[place], starts)
