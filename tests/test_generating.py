@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import io
+import json
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import sentencepiece
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from small import write_csv
 from test_run import potstill
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, MarianConfig, MarianMTModel, MarianTokenizer
 from world import make_world
 
 from potstill.batches import Source, view
@@ -21,7 +25,7 @@ from potstill.joint_bpe import joint_bpe
 from potstill.measure import answers, network
 from potstill.networks import torch_run
 from potstill.rows import Columns, open_table
-from potstill.students import Student
+from potstill.students import Student, load_student, save_student
 from potstill.students.marian import Marian
 from potstill.tasks.generating import Answer, as_letters, as_text, unpacked
 from potstill.tasks.translating import Translating
@@ -31,6 +35,8 @@ from potstill.training import surpassed, train
 
 ENGLISH = ["a dog runs .", "two men eat", "a child", "the old man sleeps on a bench in the park .", "dogs"]
 GERMAN = ["ein hund läuft .", "zwei männer essen etwas", "ein kind", "der alte mann schläft .", "hunde 🐕"]
+
+SMALL = {"layers": 1, "ffn_dim": 32, "attention_heads": 2}
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
@@ -204,3 +210,43 @@ def test_an_average_is_the_mean_of_the_last_epochs(tmp_path: Path) -> None:
     for name, weight in ends[2].items():
         torch.testing.assert_close(weight, (ends[0][name] + ends[1][name]) / 2, rtol=0, atol=1e-7, msg=name)
     assert any(not torch.equal(ends[0][name], ends[1][name]) for name in before)
+
+
+def test_a_translator_with_marians_own_tokenizer_teaches(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One that is written in Python and reads two languages in two ways, as all of Helsinki's models have it."""
+    pieces: dict[str, int] = {"</s>": 0, "<unk>": 1}
+    for name, texts in (("source", ENGLISH), ("target", GERMAN)):
+        made = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(texts), model_writer=made, vocab_size=60, hard_vocab_limit=False, minloglevel=2
+        )
+        (tmp_path / f"{name}.spm").write_bytes(made.getvalue())
+        model = sentencepiece.SentencePieceProcessor(model_proto=made.getvalue())
+        for number in range(3, model.get_piece_size()):
+            pieces.setdefault(model.id_to_piece(number), len(pieces))
+    pieces["<pad>"] = len(pieces)
+    (tmp_path / "vocab.json").write_text(json.dumps(pieces))
+    files = [str(tmp_path / name) for name in ("source.spm", "target.spm", "vocab.json")]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # sacremoses, which normalises signs, is not needed
+        tokenizer = MarianTokenizer(*files, source_lang="en", target_lang="de")
+    sizes = {f"{side}_{what}": size for side in ("encoder", "decoder") for what, size in SMALL.items()}
+    special = {"pad_token_id": pieces["<pad>"], "eos_token_id": 0, "decoder_start_token_id": pieces["<pad>"]}
+    model = MarianMTModel(MarianConfig(vocab_size=len(pieces), d_model=16, **sizes, **special))
+    save_student(Student(model, tokenizer), tmp_path / "teacher")
+    write_csv(tmp_path / "rows.csv", list(zip(ENGLISH, GERMAN, strict=True)), ("en", "de"))
+    words = [
+        "distill",
+        "--teacher",
+        tmp_path / "teacher",
+        "--train",
+        tmp_path / "rows.csv",
+        "--dev",
+        tmp_path / "rows.csv",
+    ]
+    words += ["--text", "en", "--pair", "de", "--student", "marian:1+1x16", "--epochs", "1", "--quiet", "--force"]
+    words += ["--method", "soft_targets", "--no-baseline", "--set", "timing=none", "--out", tmp_path / "run"]
+    assert potstill(*words) == 0, capsys.readouterr().err
+    loaded = load_student(tmp_path / "run/student").tokenizer
+    assert loaded(text_target=GERMAN[0])["input_ids"] == tokenizer(text_target=GERMAN[0])["input_ids"]
+    assert loaded(ENGLISH[0])["input_ids"] == tokenizer(ENGLISH[0])["input_ids"]

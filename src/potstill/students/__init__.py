@@ -263,7 +263,7 @@ def _from_hub(name: str) -> Path:
     """The model's folder in the local cache of the hub, brought there first where HF_HUB_OFFLINE does not forbid it."""
     from huggingface_hub import snapshot_download
 
-    wanted = ["*.safetensors", "*.safetensors.index.json", "*.json", "*.txt", "*.model"]
+    wanted = ["*.safetensors", "*.safetensors.index.json", "*.json", "*.txt", "*.model", "*.spm"]
     try:
         return Path(snapshot_download(name, allow_patterns=wanted, ignore_patterns=["*/*"]))
     except Exception as error:  # no network, no such model, a name that cannot be one: each has a class of its own
@@ -335,8 +335,9 @@ def _as_made(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
         return tokenizer
     for name in ("is_local", "local_files_only"):
         tokenizer.init_kwargs.pop(name, None)
-    tokenizer.backend_tokenizer.no_padding()
-    tokenizer.backend_tokenizer.no_truncation()
+    if hasattr(tokenizer, "backend_tokenizer"):  # those in Python, as Marian's own, have no such settings
+        tokenizer.backend_tokenizer.no_padding()
+        tokenizer.backend_tokenizer.no_truncation()
     return tokenizer
 
 

@@ -218,4 +218,6 @@ class Parts:
 def ids_of(tokenizer: Any, texts: Sequence[str], length: int, **more: Any) -> tuple[list[list[int]], list[bool]]:
     """Token ids of at most `length` each, and whether something was cut off; the end token stays where there is one."""
     made = tokenizer(list(texts), truncation=True, max_length=length, return_attention_mask=False, **more)
-    return made["input_ids"], [bool(one.overflowing) for one in made.encodings]
+    if made.encodings is not None:
+        return made["input_ids"], [bool(one.overflowing) for one in made.encodings]
+    return made["input_ids"], [len(one) >= length for one in made["input_ids"]]  # a tokenizer in Python does not say

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -41,7 +42,8 @@ class Translating(Generating):
     ) -> Encoded:
         """At most `length` tokens of the source, and as many of the target."""
         sources, cut = ids_of(tokenizer, [text for text, _ in texts], length)
-        targets, also = ids_of(tokenizer, [], length) if not texts else _targets(tokenizer, texts, length)
+        with target_mode(tokenizer):
+            targets, also = ids_of(tokenizer, [str(pair or "") for _, pair in texts], length)
         ids = [[*ours, *theirs] for ours, theirs in zip(sources, targets, strict=True)]
         segments = [[0] * len(ours) + [WRITTEN] * len(theirs) for ours, theirs in zip(sources, targets, strict=True)]
         return Encoded(ids, segments, sum(one or other for one, other in zip(cut, also, strict=True)))
@@ -67,12 +69,13 @@ class Translating(Generating):
         }
 
 
-def _targets(
-    tokenizer: PreTrainedTokenizerBase, texts: Sequence[tuple[str, str | None]], length: int
-) -> tuple[list[list[int]], list[bool]]:
-    """As the tokenizer writes the language that is translated into, where it tells the two apart."""
-    tokenizer._switch_to_target_mode() if hasattr(tokenizer, "_switch_to_target_mode") else None
+@contextmanager
+def target_mode(tokenizer: Any) -> Iterator[None]:
+    """Inside, texts are read as those that are written, where the tokenizer tells the two languages apart, as Marian's own does."""
+    if hasattr(tokenizer, "_switch_to_target_mode"):
+        tokenizer._switch_to_target_mode()
     try:
-        return ids_of(tokenizer, [str(pair or "") for _, pair in texts], length)
+        yield
     finally:
-        tokenizer._switch_to_input_mode() if hasattr(tokenizer, "_switch_to_input_mode") else None
+        if hasattr(tokenizer, "_switch_to_input_mode"):
+            tokenizer._switch_to_input_mode()
