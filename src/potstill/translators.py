@@ -11,8 +11,9 @@ from transformers import AutoConfig, PreTrainedTokenizerBase
 
 from potstill.anatomy import word_embeddings
 from potstill.errors import InputError
+from potstill.heads import WHAT
 from potstill.joint_bpe import joint_bpe
-from potstill.students import WHAT, Student, head_of, reader_of, safe_folder
+from potstill.students import Student, head_of, quiet_transformers, reader_of, safe_folder
 from potstill.tasks import Task
 
 HEAD = "Seq2SeqLM"
@@ -56,7 +57,9 @@ def taken_vocabulary(who: str, folder: str | None, current: Student) -> Vocabula
     if folder:
         tokenizer = _stored(folder)
         return _vocabulary(who, tokenizer, len(tokenizer))
-    return _vocabulary(who, copy.deepcopy(current.tokenizer), word_embeddings(current.model).num_embeddings)
+    with quiet_transformers():  # a copy of Marian's own tokenizer warns as a new one does
+        tokenizer = copy.deepcopy(current.tokenizer)
+    return _vocabulary(who, tokenizer, word_embeddings(current.model).num_embeddings)
 
 
 def _stored(folder: str) -> PreTrainedTokenizerBase:
