@@ -192,7 +192,9 @@ def test_operations_of_models_that_write_are_those_that_torch_counts(architectur
     task = "write" if architecture in ("llama", "gpt2") else "translate"
     world = make_world(tmp_path, task=task)
     world.student = world.teacher = small_writer(architecture, width=64)
-    world.student.model.config._attn_implementation = "eager"
+    for module in world.student.model.modules():  # T5's stacks have configs of their own
+        if hasattr(module, "config"):
+            module.config._attn_implementation = "eager"
     source = world.source()
     positions = np.arange(7, 17)
     batch = source.batch(positions, source.count(positions))

@@ -70,15 +70,15 @@ def network(run: Run) -> Ask:
 
 
 def quality(task: Task, examples: Examples, said: np.ndarray, teacher: np.ndarray | None = None) -> dict[str, float]:
-    """Scores and calibration over the labelled rows, and agreement with the teacher over all."""
+    """Scores and calibration over the labelled rows, and agreement with the teacher over all, where there is any."""
     targets, labelled_said = labelled(task, examples, said)
     scores: dict[str, float] = {"rows": len(targets)}
     if len(targets):
         scores |= task.score(targets, labelled_said)
         if (error := task.calibration_error(targets, labelled_said)) is not None:
             scores["calibration_error"] = error
-    if teacher is not None:
-        scores["agreement"] = task.agreement(said, teacher)
+    if teacher is not None and (same := task.agreement(said, teacher)) is not None:
+        scores["agreement"] = same
     return scores
 
 

@@ -29,6 +29,7 @@ from potstill.recipe import Recipe, Stage
 from potstill.signals import Wants
 from potstill.students import Student
 from potstill.training import Step, Training, teacher_layers, train
+from potstill.wording import PLAIN
 
 
 @dataclass
@@ -306,5 +307,10 @@ def metric_of(recipe: Recipe, data: DataSet) -> str:
     if recipe.metric and recipe.metric not in data.task.metrics:
         raise InputError(
             f"metric '{recipe.metric}' is not one of this task's; write one of {', '.join(data.task.metrics)}"
+        )
+    if recipe.metric in PLAIN:
+        raise InputError(
+            f"metric '{recipe.metric}' is better the lower it is, and dev is chosen by the highest; write metric = 'likelihood', "
+            "which is 1 / perplexity"
         )
     return recipe.metric or data.task.metrics[0]
