@@ -25,6 +25,7 @@ from transformers import (
 
 from potstill.students import HEADS, Student
 from potstill.tasks import Task
+from potstill.tasks.matching import KINDS as NEW_TASKS
 
 torch.set_num_threads(1)  # for models as small as these, threads cost more than they bring
 
@@ -66,6 +67,7 @@ def write_csv(path: Path, rows: Iterable[Sequence[Any]], header: Sequence[str] =
 
 
 TAGS = ("B-BAD", "B-GOOD", "I-BAD", "I-GOOD", "O")
+KINDS: dict[str, type[Task]] = {"classify": Task, **NEW_TASKS}
 LABELS = {"classify": ("negative", "positive"), "tag": TAGS, "answer": ("start", "end"), "choose": ("A", "B", "C")}
 
 
@@ -111,12 +113,40 @@ def choices(n: int, seed: int) -> list[dict[str, Any]]:
     return rows
 
 
+def _ring(begin: int, words: int) -> str:
+    """Words of which each is always followed by the same one: what a language model can learn in a second."""
+    return " ".join(NEUTRAL[(begin + place) % len(NEUTRAL)] for place in range(words))
+
+
+def translations(n: int, seed: int) -> list[dict[str, Any]]:
+    """Words in their usual order, of which as many as were read follow in the translation."""
+    chance = random.Random(seed)
+    places = [(chance.randrange(len(NEUTRAL)), chance.randint(2, 9)) for _ in range(n)]
+    return [{"source": _ring(begin, words), "target": _ring(begin + words, words)} for begin, words in places]
+
+
+def writings(n: int, seed: int) -> list[dict[str, Any]]:
+    """Prompts and how they go on; every sixth is running text without a prompt, every third of which needs two windows."""
+    chance = random.Random(seed)
+    rows = []
+    for place in range(n):
+        begin, given, words = chance.randrange(len(NEUTRAL)), chance.randint(1, 5), chance.randint(2, 12)
+        if place % 6 == 0:
+            given, words = 0, 80 if place % 18 == 0 else 20
+        rows.append({"prompt": _ring(begin, given), "completion": f" {_ring(begin + given, words)}"})
+    return rows
+
+
+ROWS = {"tag": tagged, "answer": questions, "choose": choices, "translate": translations, "write": writings}
+GENERATED = ("translate", "write")
+
+
 def write_task(path: Path, task: str, n: int, seed: int) -> Path:
     """Rows of a task as JSON lines; of classification as CSV."""
     if task == "classify":
         write_csv(path.with_suffix(".csv"), sentences(n, seed))
         return path.with_suffix(".csv")
-    rows = {"tag": tagged, "answer": questions, "choose": choices}[task](n, seed)
+    rows = ROWS[task](n, seed)
     path = path.with_suffix(".jsonl")
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
     return path
@@ -213,12 +243,25 @@ def small_writer(architecture: str, layers: int = 3, width: int = 32, seed: int 
     else:
         shape |= {"hidden_size": width, "num_hidden_layers": layers, "intermediate_size": 2 * width, "bos_token_id": 1}
         shape |= {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": LONGEST}
+        shape |= {"attention_dropout": 0.1}
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         head = "Seq2SeqLM" if architecture == "t5" else "CausalLM"
         model = HEADS[head].from_config(AutoConfig.for_model(architecture, **shape))
     model.config.architectures = [type(model).__name__]
     return Student(model.eval(), tokenizer)
+
+
+def small_teacher(task: str, architecture: str = "bert", seed: int = 0) -> Student:
+    """A random network of four layers for a task, whose logits differ from text to text."""
+    if task not in GENERATED:
+        return small_model(architecture, seed=seed, labels=LABELS[task], head=KINDS[task].head)
+    made = small_writer({"translate": "marian", "write": "llama"}[task], layers=4, seed=seed)
+    noise = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in made.model.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=noise))
+    return made
 
 
 def logits(student: Student, texts: Sequence[str]) -> torch.Tensor:

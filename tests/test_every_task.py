@@ -15,7 +15,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
-from small import ARCHITECTURES, LABELS, NEUTRAL, choices, questions, small_model, small_tokenizer, tagged, write_task
+from small import (
+    ARCHITECTURES,
+    GENERATED,
+    LABELS,
+    NEUTRAL,
+    choices,
+    questions,
+    small_model,
+    small_teacher,
+    small_tokenizer,
+    tagged,
+    write_task,
+)
 from test_run import FAST, measurements, potstill
 from transformers import AutoModelForMultipleChoice, AutoModelForQuestionAnswering, AutoModelForTokenClassification
 from transformers import pipeline as pipeline_of
@@ -35,8 +47,11 @@ from potstill.tasks.answering import LONGEST_ANSWER, Answering
 from potstill.tasks.tagging import Tagging
 from potstill.tokens import in_memory, tokenise
 
-METRIC = {"classify": "accuracy", "tag": "f1", "answer": "f1", "choose": "accuracy"}
+METRIC = {"tag": "f1", "answer": "f1", "choose": "accuracy", "translate": "bleu", "write": "likelihood"}
+HUB = {"tag": "token-classification", "answer": "question-answering", "choose": "multiple-choice"}
+HUB |= {"translate": "translation", "write": "text-generation"}
 NEW = [task for task in TASKS if task != "classify"]
+OF_ENCODERS = [task for task in NEW if task not in GENERATED]
 SPLITS = ("train", "dev", "test")
 fork = multiprocessing.get_context("fork")
 
@@ -47,17 +62,18 @@ def files(home: Path) -> list[str]:
 
 @pytest.fixture(scope="module", params=NEW)
 def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Rows of a task, and a teacher that the finetune command made of a bare encoder."""
+    """Rows of a task, and a teacher that the finetune command made of a bare encoder, or of an untaught writer."""
     task, home = request.param, tmp_path_factory.mktemp(request.param)
     for split, rows, seed in zip(SPLITS, (120, 60, 60), (1, 2, 3), strict=True):
         write_task(home / split, task, rows, seed)
-    save_student(small_model("bert"), home / "encoder")
+    save_student(small_teacher(task) if task in GENERATED else small_model("bert"), home / "encoder")
     (home / "task").write_text(task)
     assert potstill("finetune", home / "encoder", *files(home), "--epochs", "12", "--out", home / "teacher", *FAST) == 0
     return home
 
 
-def distilled(home: Path, method: str = "patient") -> list[str | Path]:
+def distilled(home: Path, method: str | None = None) -> list[str | Path]:
+    method = method or ("soft_targets" if (home / "task").read_text() in GENERATED else "patient")
     shape = ["--student", "keep_layers:2", "--method", method, "--epochs", "3"]
     return ["distill", "--teacher", home / "teacher/student", *files(home), *shape, *FAST]
 
@@ -65,18 +81,23 @@ def distilled(home: Path, method: str = "patient") -> list[str | Path]:
 def test_a_teacher_learns_the_task_and_a_student_from_it(home: Path, tmp_path: Path) -> None:
     task = (home / "task").read_text()
     taught = measurements(home / "teacher")["models"]["fine-tuned"]["quality"]["task"]["test"]
-    assert taught[METRIC[task]] > {"tag": 0.9, "answer": 0.8, "choose": 0.8}[task]
+    learned = {"tag": 0.9, "answer": 0.8, "choose": 0.8, "translate": 0.1, "write": 0.5}
+    assert taught[METRIC[task]] > learned[task]
     assert potstill(*distilled(home), "--out", tmp_path / "run") == 0
     found = measurements(tmp_path / "run")
     assert list(found["models"]) == ["teacher", "fine-tuned", "distilled"]
     assert found["tasks"] == {"task": task} and found["metrics"]["task"][0] == METRIC[task]
     for quality in (model["quality"]["task"]["test"] for model in found["models"].values()):
-        assert quality["rows"] == 60 and 0 <= quality["calibration_error"] <= 1
-    assert found["models"]["distilled"]["quality"]["task"]["test"][METRIC[task]] > 0.4
+        assert quality["rows"] == 60
+        assert task in GENERATED or 0 <= quality["calibration_error"] <= 1
+        assert task not in GENERATED or quality["perplexity"] == pytest.approx(1 / quality["likelihood"])
+    reached = found["models"]["distilled"]["quality"]["task"]["test"][METRIC[task]]
+    assert reached > {"translate": 0.05}.get(task, 0.4)  # in seconds; chance is 0.00
     assert {one["against"] for one in found["differences"]} == {"teacher", "fine-tuned"}
     page, card = ((tmp_path / "run" / name).read_text() for name in ("report.html", "student/README.md"))
     assert METRIC[task] in page and BETWEEN not in page and BETWEEN not in card
-    assert {"tag": "token-classification", "answer": "question-answering", "choose": "multiple-choice"}[task] in card
+    assert f'pipeline_tag: "{HUB[task]}"' in card
+    assert "None" not in page and (task == "write") == ("same as teacher" not in page)
 
 
 def test_a_method_that_does_not_fit_says_so(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,7 +105,8 @@ def test_a_method_that_does_not_fit_says_so(home: Path, tmp_path: Path, capsys: 
     if (home / "task").read_text() == "answer":
         assert code == 0
     else:
-        assert code == 2 and "answer_attention' is not made for" in capsys.readouterr().err
+        told = "is not made for" if (home / "task").read_text() != "translate" else "compares the layers of one stack"
+        assert code == 2 and f"answer_attention' {told}" in capsys.readouterr().err
 
 
 def test_students_load_with_the_auto_classes_and_answer_alike(home: Path) -> None:
@@ -102,6 +124,8 @@ def test_students_load_with_the_auto_classes_and_answer_alike(home: Path) -> Non
 def test_an_exported_student_answers_as_the_student(
     home: Path, tmp_path: Path, export: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    if (home / "task").read_text() in GENERATED:
+        pytest.skip("models that write are exported for CTranslate2 alone: tests/test_every_export.py")
     rows = str(next(home.glob("test.*")))
     assert potstill("export", home / "teacher/student", "--to", export, "--data", rows, "--out", tmp_path / "out") == 0
     assert "same answer" in capsys.readouterr().out
@@ -141,7 +165,9 @@ def test_killed_and_resumed_it_is_the_same_bit_for_bit(home: Path, tmp_path: Pat
     more = ["--no-baseline", "--set", "dropout=0.1", "--set", "tokens=100", "--set", "save_every=3"]
     assert potstill(*distilled(home), *more, "--out", tmp_path / "whole") == 0
     for saves in (2, 5):
-        child = fork.Process(target=killed_after, args=(saves, [*distilled(home), *more, "--out", tmp_path / "killed"]))
+        # the threads of CTranslate2 do not survive a fork
+        way = multiprocessing.get_context("spawn") if (home / "task").read_text() == "translate" else fork
+        child = way.Process(target=killed_after, args=(saves, [*distilled(home), *more, "--out", tmp_path / "killed"]))
         child.start()
         child.join()
         assert child.exitcode == -signal.SIGKILL
@@ -155,24 +181,41 @@ def test_killed_and_resumed_it_is_the_same_bit_for_bit(home: Path, tmp_path: Pat
 
 
 def test_a_model_of_another_task_is_refused(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_task(tmp_path / "train", "classify", 40, 1)
-    words = ["distill", "--teacher", home / "teacher/student", "--train", tmp_path / "train.csv", *FAST]
+    writes = (home / "task").read_text() in GENERATED  # it takes any text for one that could be learned, but no words
+    rows = write_task(tmp_path / "train", "tag" if writes else "classify", 40, 1)
+    words = ["distill", "--teacher", home / "teacher/student", "--train", rows, *FAST]
     assert potstill(*words, "--out", tmp_path / "run") == 2
-    assert "the rows are texts with a label, but the model is made for" in capsys.readouterr().err
+    told = (
+        "no column has a usual name for texts" if writes else "the rows are texts with a label, but the model is made"
+    )
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("task", GENERATED)
+def test_models_that_write_are_asked_by_other_commands(
+    task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_student(small_teacher(task), tmp_path / "model")
+    (tmp_path / "rows.txt").write_text("a film\n")
+    assert potstill("predict", tmp_path / "model", tmp_path / "rows.txt") == 2
+    assert "write potstill translate" in capsys.readouterr().err
+    for export in ("onnx", "int8"):
+        assert potstill("export", tmp_path / "model", "--to", export, "--out", tmp_path / export) == 2
+        assert "write --to ctranslate2" in capsys.readouterr().err
 
 
 def test_a_new_head_is_near_chance_and_refused_as_a_teacher(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     task = (home / "task").read_text()
-    save_student(small_model("bert", labels=LABELS[task], seed=5, head=TASKS[task].head), tmp_path / "untaught")
+    save_student(small_teacher(task, seed=5), tmp_path / "untaught")
     words = ["distill", "--teacher", tmp_path / "untaught", *files(home), "--epochs", "1", "--no-baseline", *FAST]
     assert potstill(*words, "--out", tmp_path / "run") == 2
     assert "near chance" in capsys.readouterr().err
     assert potstill(*words, "--force", "--out", tmp_path / "run") == 0
 
 
-@pytest.mark.parametrize("task", NEW)
+@pytest.mark.parametrize("task", OF_ENCODERS)  # what writes is built in tests/test_every_student.py
 @pytest.mark.parametrize(
     ("student", "fields"),
     [
@@ -461,6 +504,8 @@ def test_no_words_have_no_tags_and_parts_stay_apart(tmp_path: Path) -> None:
 
 def test_rows_of_another_form_are_refused(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = write_task(tmp_path / "rows", "classify", 8, 1)
+    if (home / "task").read_text() in GENERATED:
+        pytest.skip("a text is all that models read that write: see test_models_that_write_are_asked_by_other_commands")
     for words in (
         ["predict", home / "teacher/student", rows],
         ["export", home / "teacher/student", "--to", "onnx", "--data", rows],

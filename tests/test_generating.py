@@ -14,8 +14,8 @@ import sentencepiece
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import write_csv
-from test_run import potstill
+from small import small_teacher, translations, write_csv
+from test_run import FAST, measurements, potstill
 from transformers import LlamaConfig, LlamaForCausalLM, MarianConfig, MarianMTModel, MarianTokenizer
 from world import make_world
 
@@ -32,6 +32,7 @@ from potstill.tasks.translating import Translating
 from potstill.tasks.writing import Writing
 from potstill.tokens import tokenise
 from potstill.training import surpassed, train
+from potstill.wording import short
 
 ENGLISH = ["a dog runs .", "two men eat", "a child", "the old man sleeps on a bench in the park .", "dogs"]
 GERMAN = ["ein hund läuft .", "zwei männer essen etwas", "ein kind", "der alte mann schläft .", "hunde 🐕"]
@@ -250,3 +251,54 @@ def test_a_translator_with_marians_own_tokenizer_teaches(tmp_path: Path, capsys:
     loaded = load_student(tmp_path / "run/student").tokenizer
     assert loaded(text_target=GERMAN[0])["input_ids"] == tokenizer(text_target=GERMAN[0])["input_ids"]
     assert loaded(ENGLISH[0])["input_ids"] == tokenizer(ENGLISH[0])["input_ids"]
+
+
+def test_a_language_model_is_distilled_on_running_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the command: a student of one layer, its page and its card."""
+    for name, seed in (("train", 1), ("dev", 2)):
+        lines = [row["source"] + " " + row["target"] for row in translations(60, seed)]
+        (tmp_path / f"{name}.txt").write_text("\n\n".join(lines))
+    save_student(small_teacher("write"), tmp_path / "untaught")
+    rows = ["--train", tmp_path / "train.txt", "--dev", tmp_path / "dev.txt", "--task", "write", *FAST]
+    make = ["finetune", tmp_path / "untaught", *rows, "--epochs", "10", "--out", tmp_path / "teacher"]
+    assert potstill(*make) == 0, capsys.readouterr().err
+    teach = ["distill", "--teacher", tmp_path / "teacher/student", *rows, "--student", "keep_layers:1", "--epochs", "3"]
+    teach += ["--method", "soft_targets", "--set", "method.top=8"]
+    assert potstill(*teach, "--out", tmp_path / "run") == 0, capsys.readouterr().err
+    found = measurements(tmp_path / "run")
+    scores = {name: model["quality"]["task"]["dev"] for name, model in found["models"].items()}
+    assert list(scores) == ["teacher", "fine-tuned", "distilled"]
+    assert all(one["likelihood"] > 0.03 and "agreement" not in one for one in scores.values())
+    assert load_student(tmp_path / "run/student").model.config.num_hidden_layers == 1
+    page, card = ((tmp_path / "run" / name).read_text() for name in ("report.html", "student/README.md"))
+    assert 'pipeline_tag: "text-generation"' in card and 'pipeline("text-generation"' in card
+    assert "but for perplexity" in page and f">{short(scores['distilled']['perplexity'])}" in page
+    capsys.readouterr()
+    assert potstill(*teach, "--set", "metric=perplexity", "--out", tmp_path / "other") == 2
+    assert "write metric = 'likelihood'" in capsys.readouterr().err
+
+
+def test_one_student_of_two_teachers_translates_into_two_languages(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Teachers that share a tokenizer; the student is one network, saved once, with a line for each pair."""
+    data = ""
+    for seed, (language, second) in enumerate((("de", GERMAN), ("nl", [f"{text} x" for text in ENGLISH]))):
+        write_csv(tmp_path / f"{language}.csv", list(zip(ENGLISH, second, strict=True)) * 2, ("source", "target"))
+        save_student(translator(seed), tmp_path / f"teacher-{language}")
+        rows = f"{tmp_path}/{language}.csv"
+        data += (
+            f'[[data]]\nname = "en-{language}"\ntask = "translate"\nlanguage = "{language}"\ntrain = "{rows}"\n'
+            f'dev = "{rows}"\nteacher = "{tmp_path}/teacher-{language}"\n'
+        )
+    more = 'timing = "none"\nforce = true\nbaseline = false\nstudent = "keep_layers:1"\n'
+    stage = '[[stage]]\nmethod = "soft_targets"\nstop_teaching = 0.01\nepochs = 2\nbatch = 5\n'
+    (tmp_path / "both.toml").write_text(more + data + stage)
+    done = potstill("distill", tmp_path / "both.toml", "--out", tmp_path / "run", "--quiet")
+    assert done == 0, capsys.readouterr().err
+    found = measurements(tmp_path / "run")
+    assert {"en-de", "en-nl"} == set(found["models"]["distilled"]["quality"])
+    saved = {one.parent.name for one in (tmp_path / "run").rglob("model.safetensors")}
+    assert saved == {"student"}
+    page = (tmp_path / "run/report.html").read_text()
+    assert "on en-de dev" in page and "on en-nl dev" in page

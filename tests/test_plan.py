@@ -13,10 +13,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small import ARCHITECTURES, LABELS, sentences, small_model, write_csv, write_task
+from small import (
+    ARCHITECTURES,
+    GENERATED,
+    WRITERS,
+    sentences,
+    small_model,
+    small_teacher,
+    small_writer,
+    write_csv,
+    write_task,
+)
 from test_run import files, make_home, potstill
 from torch.utils.flop_counter import FlopCounterMode
-from world import TASKS, World, make_world
+from world import World, make_world
 
 from potstill import space
 from potstill.batches import Micro
@@ -73,6 +83,10 @@ def logged(folder: Path) -> dict[str, int]:
         ("answer", "patient"),
         ("answer", "hints"),
         ("choose", "patient"),
+        ("translate", "{ name = 'soft_targets', top = 3 }"),
+        ("translate", "soft_targets"),
+        ("write", "{ name = 'soft_targets', top = 3 }"),
+        ("write", "hints"),
     ],
 )
 def test_rows_tokens_steps_and_bytes_of_memory_are_those_of_the_run(task: str, method: str, tmp_path: Path) -> None:
@@ -82,7 +96,7 @@ def test_rows_tokens_steps_and_bytes_of_memory_are_those_of_the_run(task: str, m
     if task == "classify":
         train = tmp_path / "train.csv"
         train.write_text(train.read_text() + "\n".join(train.read_text().splitlines()[1:8]) + "\n")
-    save_student(small_model("bert", labels=LABELS[task], head=TASKS[task].head), tmp_path / "teacher")
+    save_student(small_teacher(task), tmp_path / "teacher")
     data = [f"data.{split}={tmp_path / split}{file.suffix}" for split in ("train", "dev", "test")]
     shape = ["student=keep_layers:2", f"method={method}", "epochs=1.5", "force=true", f"memory={tmp_path}/memory"]
     recipe = resolve(None, None, [f"teacher={tmp_path}/teacher", *data, *shape, *QUICK]).recipe
@@ -93,11 +107,14 @@ def test_rows_tokens_steps_and_bytes_of_memory_are_those_of_the_run(task: str, m
     assert {name: line[name] for name in ("steps", "tokens")} == {name: real[name] for name in ("steps", "tokens")}
     assert line["rows"] == real["examples"]
     assert line["rows_per_epoch"] == 90 + 7 * (task == "classify")
-    (remembered,) = (tmp_path / "memory").iterdir()
-    size = sum(one.stat().st_size for one in remembered.iterdir())
+    size = sum(one.stat().st_size for one in tmp_path.glob("memory/*/*"))
     assert found["disks"][0]["kept"] == size  # to the byte
     asked = lines_of(found)["remember the teacher"]["rows"]
-    assert asked == (150 if method != "hints" else 60)  # hints asks of training rows at every step
+    live = method == "hints" or (task in GENERATED and "top" not in method)  # at every step
+    # of dev and test every answer is remembered, but for whole vocabularies
+    different = len({*(tmp_path / "train.jsonl").read_text().splitlines()}) if task in GENERATED else 90
+    assert asked == different * (not live) + 60 * (task not in GENERATED)
+    assert bool(size) == bool(asked)
     again = plan(recipe, tmp_path / "run")
     assert again["disks"][0]["kept"] == 0 and lines_of(again)["remember the teacher"]["rows"] == 0
 
@@ -169,12 +186,41 @@ def test_operations_are_those_that_torch_counts(architecture: str, head: str) ->
     assert (forward(model, shapes, wants[1])[0] < 0.9 * forward(model, shapes, wants[0])[0]) == shortened
 
 
+@pytest.mark.parametrize("architecture", WRITERS)
+def test_operations_of_models_that_write_are_those_that_torch_counts(architecture: str, tmp_path: Path) -> None:
+    """Source and target are padded apart, and each counts in its own stack; logits of every token of a target count."""
+    task = "write" if architecture in ("llama", "gpt2") else "translate"
+    world = make_world(tmp_path, task=task)
+    world.student = world.teacher = small_writer(architecture, width=64)
+    for module in world.student.model.modules():  # T5's stacks have configs of their own
+        if hasattr(module, "config"):
+            module.config._attn_implementation = "eager"
+    source = world.source()
+    positions = np.arange(7, 17)
+    batch = source.batch(positions, source.count(positions))
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        listen(world.student.model, batch.student, Wants(logits=True))
+    shapes = shapes_of([(0, 0, positions)], [source])
+    planned = forward(world.student.model, shapes, Wants(logits=True))
+    assert planned[0] == pytest.approx(counter.get_total_flops(), rel=0.03)
+
+
 @pytest.mark.parametrize("width", [None, 48])
-@pytest.mark.parametrize("method", ["patient", "hints", "hard_labels"])
+@pytest.mark.parametrize(
+    ("method", "task"),
+    [
+        ("patient", "classify"),
+        ("hints", "classify"),
+        ("hard_labels", "classify"),
+        ("soft_targets", "translate"),
+        ("hints", "write"),
+    ],
+)
 def test_operations_of_training_are_three_times_those_of_a_forward_pass(
-    method: str, width: int | None, tmp_path: Path
+    method: str, task: str, width: int | None, tmp_path: Path
 ) -> None:
-    world = make_world(tmp_path, width=width)
+    """And the teacher's pass where it is asked live."""
+    world = make_world(tmp_path, width=width, task=task)
     for model in (world.student.model, world.teacher.model):
         model.config._attn_implementation = "eager"
     training = world.training(method, world.remembering())

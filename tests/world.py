@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from small import LABELS, small_model, write_task
+from small import GENERATED, KINDS, small_teacher, write_task
 from transformers import PreTrainedModel
 
 from potstill import checkpoints, plugins, short_forms
@@ -24,15 +24,14 @@ from potstill.recipe import Stage
 from potstill.rows import open_table
 from potstill.students import Context, Student
 from potstill.tasks import Task, make_task
-from potstill.tasks.matching import KINDS
 from potstill.teacher import Teacher
 from potstill.tokens import tokenise
 from potstill.training import Training, gradients, make_bridges, teacher_layers, train
 
 CPU = torch.device("cpu")
 METHODS = plugins.names("methods")
-TASKS: dict[str, type[Task]] = {"classify": Task, **KINDS}
-OUTCOMES = {"classify": "class", "tag": "class", "answer": "span", "choose": "class"}
+TASKS = KINDS
+OUTCOMES = {task: "span" if task == "answer" else "class" for task in TASKS}
 TOP = "soft_targets, top 3"  # more than a classifier has here, fewer than a tagger
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {TOP: ("soft_targets", {"top": 3, "smoothing": 0.1})}
 
@@ -44,7 +43,13 @@ def method_of(name: str) -> Method:
 
 
 def fits(method: str, task: str) -> bool:
+    """What does not is refused: see test_what_does_not_fit_is_refused."""
     if method == TOP and task in ("answer", "choose"):  # whose classes are tokens or candidates
+        return False
+    _, theirs = method_of(method).wants(4, 4)
+    if theirs.cls and task in GENERATED:  # no token stands for the whole text
+        return False
+    if theirs.per_token and task == "translate":  # two stacks, and states of two texts
         return False
     return OUTCOMES[task] in getattr(method_of(method), "outcomes", OUTCOMES.values())
 
@@ -110,13 +115,16 @@ def make_world(
 ) -> World:
     """`width` other than the teacher's 32 makes bridges necessary. `over_words`: a student without layers, {"build": NAME, …}."""
     table = open_table(write_task(folder / "train", task, rows, seed=1))
-    teacher = small_model(architecture, seed=3, labels=LABELS[task], head=TASKS[task].head)
+    teacher = small_teacher(task, architecture, seed=3)
     made, _ = make_task(None, teacher.model.config, labels_of(table), None, "train", table.form, table.choices)
     examples = store(table, made)
     context = Context(teacher, 0, lambda: (text for text, _ in examples.texts()), bool(examples.meta["pairs"]))
     builder: dict[str, Any] = {"build": "keep_layers", "layers": layers}
     if width is not None:
         builder |= {"build": "fresh", "width": width, "heads": 4}
+        if task == "translate":
+            stacks = {"encoder_layers": layers, "decoder_layers": layers}
+            builder = {"build": "marian", "width": width, "heads": 4, **stacks}
     student = short_forms.made("students", over_words or builder).build(teacher, context)
     return World(teacher, student, made, examples, folder)
 

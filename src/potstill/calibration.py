@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -19,14 +20,17 @@ from transformers import PreTrainedModel
 
 from potstill.anatomy import without_effect
 from potstill.batches import Micro, Source
+from potstill.decoding import decoder
 from potstill.measure import answers, network
 from potstill.networks import torch_run
 from potstill.optimizers import make_optimizer, used_rows
 from potstill.shapes import Piece, Shapes, epoch_pieces, shapes_of, spread_out
 from potstill.signals import Wants
+from potstill.students import Student
 from potstill.teacher import Teacher
 from potstill.training import Training, clip_norm, gradients, make_bridges, steps_of
 
+WRITTEN = 32  # texts that are decoded to know how long all take
 LONG_ENOUGH = 20.0  # seconds of one kind of work, after which no further turn is taken
 
 
@@ -170,6 +174,24 @@ def time_scoring(model: PreTrainedModel, source: Source, pieces: list[Piece], sh
     parts = [replace(source, examples=source.examples.take(positions)) for _, _, positions in pieces]
     ask = network(torch_run(model))
     return fitted(shapes, timed([lambda part=part: answers(ask, part) for part in parts], 2))  # type: ignore[misc]
+
+
+def time_writing(student: Student, source: Source, beams: Sequence[int]) -> float:
+    """Seconds of decoding all texts, by beams of these widths one after the other, from a few that are decoded.
+
+    What is not trained yet does not know where to end: it writes as many tokens as the gold texts have on average.
+    """
+    rows = source.examples.index
+    every = np.arange(len(rows))
+    few = source.examples.take(every[:: max(1, len(rows) // WRITTEN)][:WRITTEN])
+    longest = max(1, round(float(source.task.predictions(source.student, rows).mean())))
+    begun = time.perf_counter()
+    with decoder(student, longest=longest) as decode:
+        texts = [text for text, _ in few.texts()]
+        decode(texts[:1], 1, 1)
+        ready = time.perf_counter() - begun
+        seconds = sum(seconds_of(partial(decode, texts, beam, 1)) for beam in beams)
+    return ready + seconds * len(rows) / len(few)
 
 
 def estimate(training: Training) -> tuple[int, float]:

@@ -14,6 +14,7 @@ from potstill.wording import (
     count,
     data_sets,
     headline,
+    in_its_unit,
     inside,
     interval,
     megabytes,
@@ -24,6 +25,7 @@ from potstill.wording import (
     quoted,
     quoted_splits,
     score,
+    searches,
     seeds_of,
     short,
     verdicts,
@@ -38,6 +40,8 @@ THEIR_METRIC = {
     "f1_micro": "f1",
     "f1_macro": "f1",
     "exact": "accuracy",
+    "bleu_beam": "bleu",
+    "token_accuracy": "accuracy",
 }
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
@@ -60,7 +64,7 @@ def model_card(measurements: dict[str, Any], recipe_toml: str, model: str = "dis
 
 
 HUB_TASKS = {"tag": "token-classification", "answer": "question-answering", "choose": "multiple-choice"}
-HUB_TASKS |= {"pixels": "image-classification"}
+HUB_TASKS |= {"pixels": "image-classification", "translate": "translation", "write": "text-generation"}
 USES = {  # task: code, and what to know of it
     "tag": (
         """from transformers import pipeline
@@ -82,6 +86,22 @@ for answer in predict("path/to/this/folder", [("a question ?", "A long context w
 asked = {"text": "A passage .", "question": "it was _ .", "choices": ["wet", "dry"]}
 print(next(predict("path/to/this/folder", [asked]))["candidate"])""",
         "`AutoModelForMultipleChoice` loads it too: give (question, candidates, tokens).",
+    ),
+    "translate": (
+        """from potstill.decoding import decoder_of
+
+with decoder_of("path/to/this/folder") as decode:
+    for hypotheses in decode(["A text to be translated ."], 5, 1):  # a beam of 5, and the best of it
+        print(hypotheses[0].text)""",
+        "`potstill translate` does the same for files. `generate` of transformers works too; load the model by "
+        "`AutoModelForSeq2SeqLM`, where it is one of potstill's own after `import potstill`.",
+    ),
+    "write": (
+        """from transformers import pipeline
+
+write = pipeline("text-generation", model="path/to/this/folder")
+write("A text that begins")""",
+        "How probable it holds texts was measured, not what it writes by itself.",
     ),
     "pixels": (
         """from potstill import predict
@@ -214,7 +234,7 @@ def figures(found: dict[str, Any]) -> str:
     rows = []
     for name, model in within(found, "models").items():
         agreed = inside(model, "quality", *quoted(found)[0][:2], "agreement") if quoted(found) else None
-        times = (inside(model, "speed", runtime, "latency_ms") for runtime in ("pytorch", "onnx"))
+        times = (inside(model, "speed", one, "latency_ms") for one in ("pytorch", "onnx", *searches({name: model})))
         rows.append(
             [
                 safe(name),
@@ -231,7 +251,8 @@ def figures(found: dict[str, Any]) -> str:
         [
             "## Figures",
             "",
-            "Scores in percent, with the 95 % interval in brackets where there is one. `fine-tuned` is the same student on labels alone.",
+            "Scores in percent (perplexity is none), with the 95 % interval in brackets where there is one. "
+            "`fine-tuned` is the same student on labels alone.",
             "",
             *lines,
         ]
@@ -241,7 +262,7 @@ def figures(found: dict[str, Any]) -> str:
 def _with_interval(model: Any, data: str, split: str, metric: str) -> str:
     ends = interval(model, data, split, metric)
     told = score(model, data, split, metric)
-    return f"{told} ({percent(ends[0])} to {percent(ends[1])})" if ends else told
+    return f"{told} ({in_its_unit(metric)(ends[0])} to {in_its_unit(metric)(ends[1])})" if ends else told
 
 
 def how_it_was_made(recipe_toml: str) -> str:

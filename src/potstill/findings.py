@@ -232,7 +232,7 @@ def disagreements(data: DataSet, said: Answers, student: str) -> list[dict[str, 
             {
                 "split": split,
                 **({"text": shown(text)} if picture is None else {"text": None, "picture": picture}),
-                "pair": None if pair is None else shown(pair),
+                "pair": None if pair is None or task.generates else shown(pair),  # what is to be written is the label
                 "label": None if gold is None else task.gold_in_words(gold, text, pair),
                 "teacher": teacher_said,
                 "student": student_said,

@@ -31,8 +31,8 @@ def with_texts(said: np.ndarray, student: Student, source: Source, beam: bool) -
         found = [one[0] for one in decode(texts, BEAM, 1)] if beam else [None] * len(texts)
     made = []
     for answer, short, best in zip(said, greedy, found, strict=True):
-        more = {} if best is None else {"beam": best.text, "mode": best.score}
-        made.append(unpacked(answer)._replace(greedy=short, **more).packed())
+        one = unpacked(answer)._replace(greedy=short)
+        made.append((one if best is None else one._replace(beam=best.text, mode=best.score)).packed())
     return made
 
 

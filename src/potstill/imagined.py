@@ -105,7 +105,7 @@ class Asking:
     shapes: ColumnShapes = field(default_factory=dict)
 
     def remember(self, source: Source, wants: Wants) -> None:
-        if wants.per_token or wants == Wants():
+        if source.asked_live(wants) or wants == Wants():
             return
         if not self.shapes.keys() >= set(columns(wants)):
             self.shapes |= column_shapes(self.taught_by.model, source, wants)

@@ -20,6 +20,7 @@ from potstill.students import Student
 from potstill.tasks import Task
 
 SCORED_AT_ONCE = 8192  # padded tokens
+WRITTEN_AT_ONCE = 1024  # of models that write, which give as many numbers for each as the vocabulary has pieces
 
 Ask = Callable[[Batch], np.ndarray]
 """A batch -> (predictions, classes) logits."""
@@ -28,13 +29,18 @@ Ask = Callable[[Batch], np.ndarray]
 def answers(ask: Ask, source: Source) -> np.ndarray:
     """What is said of each example, in their order: (n, …), as the task reads it, short answers filled with -1."""
     found: list[np.ndarray] = [np.empty(0)] * len(source.examples)
-    for positions, batch in source.in_order(SCORED_AT_ONCE):
+    for positions, batch in source.in_order(at_once(source.task)):
         rows = source.examples.index[positions]
         # of two readings that are cut differently the student's own counts
         said = source.task.read(ask(batch), source.readings[0], rows, source.examples)
         for position, one in zip(positions, said, strict=True):
             found[position] = one
     return filled(found) if found else np.empty((0, source.task.classes), np.float32)
+
+
+def at_once(task: Task) -> int:
+    """Padded tokens that go through a model together."""
+    return WRITTEN_AT_ONCE if task.generates else SCORED_AT_ONCE
 
 
 def said_by(student: Student, source: Source, beam: bool = False) -> np.ndarray:
@@ -64,15 +70,15 @@ def network(run: Run) -> Ask:
 
 
 def quality(task: Task, examples: Examples, said: np.ndarray, teacher: np.ndarray | None = None) -> dict[str, float]:
-    """Scores and calibration over the labelled rows, and agreement with the teacher over all."""
+    """Scores and calibration over the labelled rows, and agreement with the teacher over all, where there is any."""
     targets, labelled_said = labelled(task, examples, said)
     scores: dict[str, float] = {"rows": len(targets)}
     if len(targets):
         scores |= task.score(targets, labelled_said)
         if (error := task.calibration_error(targets, labelled_said)) is not None:
             scores["calibration_error"] = error
-    if teacher is not None:
-        scores["agreement"] = task.agreement(said, teacher)
+    if teacher is not None and (same := task.agreement(said, teacher)) is not None:
+        scores["agreement"] = same
     return scores
 
 

@@ -24,7 +24,7 @@ from potstill.results import BASELINE, STUDENT
 from potstill.run import baseline_recipe, is_taught, make_accelerator, refuse_unshared
 from potstill.shapes import spread_out
 from potstill.space import Disk, device_memory, existing, overfull, private_bytes, seconds_of_saving
-from potstill.stage_costs import FLOAT, StageCost, Work, costs_of
+from potstill.stage_costs import FLOAT, StageCost, Work, costs_of, teachers_work
 from potstill.training import steps_of
 from potstill.wording import sized
 
@@ -122,6 +122,10 @@ def plan(
                     written = saves * (cost.weights + cost.saved_moments) + best * cost.weights
                     saving.add(Work(), (per_save * (saves + best) + per_byte * written) / saves, saves)
             measuring.add(known[key][-1].testing, machine.seconds(known[key][-1].testing))
+    for one_set in data:
+        work = teachers_work(one_set)
+        if work.rows:
+            measuring.add(work, machine.seconds(work), recipe.seeds)
     remembering = Line("remember the teacher")
     for one in asked:
         if one:
@@ -239,7 +243,7 @@ def disks_of(
     new = sum(one.new_bytes for one in memories.values())
     last = max(costs, key=lambda cost: cost.weights + cost.saved_moments)
     passing = 2 * (last.weights + last.saved_moments) + (2 + len(recipe.stage)) * last.weights
-    student = len(data) * max(cost.weights for cost in costs)
+    student = costs[0].heads * max(cost.weights for cost in costs)
     with_baseline = recipe.baseline and is_taught(recipe, data)
     folders = recipe.seeds * (2 if with_baseline else 1) + (recipe.seeds > 1)
     found = [Disk("the teacher's memory", paths.memory(recipe.memory), new, 0)] if memories else []

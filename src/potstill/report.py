@@ -31,6 +31,7 @@ from potstill.tables import (
     soft_targets,
 )
 from potstill.wording import (
+    PLAIN,
     clean,
     data_sets,
     differences,
@@ -43,6 +44,7 @@ from potstill.wording import (
     percent,
     points,
     quoted,
+    searches,
     seeds_of,
     short,
     verdicts,
@@ -90,6 +92,11 @@ def rendered(runs: Sequence[FinishedRun], comparisons: list[dict[str, Any]] | No
             for one in compared
             if {named(one.get("model")), named(one.get("against"))} <= {run.name for run in runs}
         ],
+        has_plain=any(
+            metric in PLAIN for run in runs for data in data_sets(run.found) for metric in metrics_of(run.found, data)
+        ),
+        written=bool(searches({line.name: line.model for line in lines})),
+        written_texts=any("translate" in within(run.found, "tasks").values() for run in runs),
         seeds=max(len(seeds_of(run.found)) for run in runs),
         seed_colours=[(name, _seed_colour(place)) for place, (name, _) in enumerate(longest) if len(longest) > 1],
         tables=[quality_table(runs, lines), cost_table(lines)],
@@ -192,7 +199,8 @@ def scatters(lines: Sequence[Line], place: tuple[str, str, str], several: bool) 
             ends = (quality - deviation, quality + deviation)
         low, high = (100 * ends[0], 100 * ends[1]) if ends else (None, None)
         int8 = line.kind.endswith("int8")
-        times = [number(inside(line.model, "speed", runtime, "latency_ms")) for runtime in ("pytorch", "onnx")]
+        runtimes = searches({line.name: line.model})[:2] or ("pytorch", "onnx")
+        times = [number(inside(line.model, "speed", runtime, "latency_ms")) for runtime in runtimes]
         first, second = times if times[0] is not None else (times[1], None)
         if first is not None:
             hollow = times[0] is None
@@ -308,7 +316,7 @@ def _answer(value: Any) -> str:
     """A class, several classes or a number."""
     if isinstance(value, list):
         return named(", ".join(map(str, value)) or "none")
-    return short(value) if isinstance(value, float) else named(value)
+    return short(value) if isinstance(value, float) else clean(value, MOST_TEXT)
 
 
 def facts(run: FinishedRun) -> list[tuple[str, str]]:

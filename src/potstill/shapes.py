@@ -16,12 +16,13 @@ Piece = tuple[int, int, np.ndarray]
 
 @dataclass(frozen=True)
 class Shapes:
-    """Batches that are padded to their longest sequence, all (batches,)."""
+    """Batches that are padded to their longest sequence, all (batches,). A translator pads source and target apart."""
 
     sequences: np.ndarray
     lengths: np.ndarray  # tokens of each sequence, padding among them
     owners: np.ndarray  # number of the data set
     steps: np.ndarray  # number of the optimiser step
+    targets: np.ndarray | None = None  # of the lengths, what a decoder reads; None: there is none
 
     @property
     def tokens(self) -> np.ndarray:
@@ -31,18 +32,27 @@ class Shapes:
         return len(self.sequences)
 
     def take(self, which: np.ndarray) -> Shapes:
-        return Shapes(self.sequences[which], self.lengths[which], self.owners[which], self.steps[which])
+        targets = None if self.targets is None else self.targets[which]
+        return Shapes(self.sequences[which], self.lengths[which], self.owners[which], self.steps[which], targets)
 
 
 def shapes_of(pieces: Iterable[Piece], sources: list[Source]) -> Shapes:
     """In the student's reading."""
     counts = [source.student.counts(source.examples.index) for source in sources]
     longest = [source.lengths // ours for source, ours in zip(sources, counts, strict=True)]
-    found = [
-        (counts[owner][positions].sum(), longest[owner][positions].max(), owner, step)
-        for step, owner, positions in pieces
+    apart = [source.task.head == "Seq2SeqLM" for source in sources]
+    written = [
+        source.task.predictions(source.student, source.examples.index) if two else 0 * lengths
+        for source, two, lengths in zip(sources, apart, longest, strict=True)
     ]
-    return Shapes(*np.array(found, np.int64).reshape(-1, 4).T)
+    read = [lengths - targets for lengths, targets in zip(longest, written, strict=True)]
+    found = []
+    for step, owner, positions in pieces:
+        targets = written[owner][positions].max()
+        length = read[owner][positions].max() + targets
+        found.append((counts[owner][positions].sum(), length, owner, step, targets))
+    sequences, lengths, owners, steps, targets = np.array(found, np.int64).reshape(-1, 5).T
+    return Shapes(sequences, lengths, owners, steps, targets if any(apart) else None)
 
 
 def epoch_pieces(training: Training, epoch: int = 0) -> list[Piece]:

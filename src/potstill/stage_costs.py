@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,8 +14,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from potstill.anatomy import encoder_layers, width, word_embeddings
 from potstill.batches import Source, counted_through, epoch_order
 from potstill.building import build, reshape
-from potstill.calibration import Law, TrainingCost, chosen, time_scoring, time_training
-from potstill.measure import SCORED_AT_ONCE
+from potstill.calibration import Law, TrainingCost, chosen, time_scoring, time_training, time_writing
+from potstill.generated import BEAM
+from potstill.measure import at_once
 from potstill.memory import Memory
 from potstill.operations import forward, training_step
 from potstill.prepare import DataSet
@@ -23,6 +25,8 @@ from potstill.recipe import Recipe
 from potstill.shapes import Piece, Shapes, epoch_pieces, read_pieces, shapes_of
 from potstill.signals import Wants
 from potstill.stages import make_training, watched_rows
+from potstill.students import Student
+from potstill.tasks import Task
 from potstill.teacher import Teacher
 from potstill.training import Training
 
@@ -58,7 +62,7 @@ class StageCost:
     timed: TrainingCost
     scoring: Work  # at the end of every epoch
     testing: Work  # dev and tests, when all is done
-    heads: int  # data sets
+    heads: int  # networks that are saved: one for each data set, or one for all
     weights: int  # bytes
     gradients: int
     moments: int  # in the device's memory
@@ -121,20 +125,23 @@ def _cost(
     ready = replace(training, teachers=taught(training, asks, few, folder))
     timed = time_training(ready, few, shapes.take(which), turns=3, count=True)
     laws = [
-        _scoring_law(model, one.reading(one.dev, tokenizer)) for model, one in zip(training.models, data, strict=True)
+        scoring_law(model, one.reading(one.dev, tokenizer)) for model, one in zip(training.models, data, strict=True)
     ]
     scoring = testing = Work()
     watched = watched_rows(data, training.sources, tokenizer)
     for number, (one, model, law) in enumerate(zip(data, training.models, laws, strict=True)):
         for seen in watched.values():
             scoring += read_work(model, law, seen[number])
+            scoring += written_work(Student(model, tokenizer), seen[number], (1,))
         for rows in (one.dev, *one.tests.values()):
             testing += read_work(model, law, one.reading(rows, tokenizer))
+            testing += written_work(Student(model, tokenizer), one.reading(rows, tokenizer), (1, BEAM))
     parameters = {id(one): one for model in training.models for one in model.parameters()}
     weights = FLOAT * sum(one.numel() for one in parameters.values())
     moments = MOMENTS[training.stage.optimizer.name]
     unused = word_embeddings(training.models[0]).weight.numel() - timed.spare if timed.spare else 0
     assert timed.kept is not None
+    tasks = [one.task for one in data]
     return StageCost(
         training.sources,
         asks,
@@ -144,12 +151,12 @@ def _cost(
         timed,
         scoring,
         testing,
-        len(data),
+        len({id(model) for model in training.models}),
         weights,
         FLOAT * timed.trained,
         FLOAT * moments * timed.trained,
         FLOAT * moments * (timed.trained + unused),
-        int(timed.kept.of(shapes).max()) + max(map(scoring_bytes, training.models)),
+        int(timed.kept.of(shapes).max()) + max(map(scoring_bytes, training.models, tasks)),
     )
 
 
@@ -157,7 +164,7 @@ def taught(training: Training, asks: list[Wants], pieces: list[Piece], folder: P
     """Teachers that remember the rows of these pieces, in a folder of their own: a plan leaves the real memory as it is."""
     found = []
     for number, (teacher, source, wants) in enumerate(zip(training.teachers, training.sources, asks, strict=True)):
-        if teacher.model is not None and not wants.per_token:
+        if teacher.model is not None and not source.asked_live(wants):
             teacher = Teacher(teacher.model, Memory(folder / str(number)), teacher.device)
             mine = [positions for _, owner, positions in pieces if owner == number]
             if mine:
@@ -166,22 +173,46 @@ def taught(training: Training, asks: list[Wants], pieces: list[Piece], folder: P
     return found
 
 
-def _scoring_law(model: PreTrainedModel, source: Source) -> Law:
-    pieces = read_pieces([source], SCORED_AT_ONCE)
+def scoring_law(model: PreTrainedModel, source: Source) -> Law:
+    pieces = read_pieces([source], at_once(source.task))
     shapes = shapes_of(pieces, [source])
     which = chosen(shapes, (0.0, 0.5, 1.0))
     return time_scoring(model, source, [pieces[one] for one in which], shapes.take(which))
 
 
-def scoring_bytes(model: PreTrainedModel) -> int:
-    """What lies in memory at once in the widest part of a layer: its input and output, and what is around it."""
+def scoring_bytes(model: PreTrainedModel, task: Task) -> int:
+    """What lies in memory at once in the widest part of a layer: its input and output, and what is around it.
+
+    Of models that write, the logits are wider: as they come, at the places that are read, shifted, and as exponentials.
+    """
     part = next(iter(encoder_layers(model)), model)
     outputs = [module.out_features for module in part.modules() if isinstance(module, nn.Linear)]
     widest = max(*outputs, *(8 * module.hidden_size for module in part.modules() if isinstance(module, nn.LSTM)), 0)
-    return FLOAT * SCORED_AT_ONCE * (2 * widest + 3 * width(model))
+    logits = 4 * word_embeddings(model).num_embeddings if task.generates else 0
+    return FLOAT * at_once(task) * max(2 * widest + 3 * width(model), logits)
 
 
 def read_work(model: PreTrainedModel, law: Law, source: Source) -> Work:
-    shapes = shapes_of(read_pieces([source], SCORED_AT_ONCE), [source])
+    shapes = shapes_of(read_pieces([source], at_once(source.task)), [source])
     operations = float(forward(model, shapes).sum())
     return Work(len(source.examples), tokens_of(source), operations, float(law.of(shapes).sum()))
+
+
+def teachers_work(data: DataSet) -> Work:
+    """Of a teacher that writes, which is asked anew for the table; what others said is remembered."""
+    if data.taught_by is None or not data.task.generates:
+        return Work()
+    found, law = Work(), scoring_law(data.taught_by.model, data.reading(data.dev, data.taught_by.tokenizer))
+    for rows in (data.dev, *data.tests.values()):
+        source = data.reading(rows, data.taught_by.tokenizer)
+        found += read_work(data.taught_by.model, law, source) + written_work(data.taught_by, source, (1, BEAM))
+    return found
+
+
+def written_work(student: Student, source: Source, beams: Sequence[int]) -> Work:
+    """What is written by searches of these widths, where the task is scored by it; as many tokens as the gold texts have."""
+    if not source.task.decodes or not len(source.examples):
+        return Work()
+    shapes = shapes_of(read_pieces([source], at_once(source.task)), [source])
+    operations = sum(beams) * float(forward(student.model, shapes).sum())  # the encoder reads but once, and is no more
+    return Work(operations=operations, seconds=time_writing(student, source, beams))

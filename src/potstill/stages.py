@@ -29,6 +29,7 @@ from potstill.recipe import Recipe, Stage
 from potstill.signals import Wants
 from potstill.students import Student
 from potstill.training import Step, Training, teacher_layers, train
+from potstill.wording import PLAIN
 
 
 @dataclass
@@ -203,23 +204,31 @@ def unseen(steps: Generator[Step, None, float]) -> float:
 
 
 def refuse_without_layers(name: str, method: Method, models: list[PreTrainedModel], data: list[DataSet]) -> None:
-    """An error where layers are to be compared and one side has none."""
+    """An error where layers are to be compared that one side has not, or of which no state stands for a whole text."""
+    wanted, _ = method.wants(99, 99)  # more than a list of layers names
+    if not (wanted.cls or wanted.per_token):
+        return
+    instead = "use 'soft_targets' or 'logit_regression'"
+    for task in (one.task for one in data if one.task.generates):
+        if wanted.cls:
+            reason = "compares the state of [CLS], which stands for a whole text, and models that write have none"
+            also = ", or 'hints'" if task.head == "CausalLM" else ""
+            raise InputError(f"method '{name}' {reason}; {instead}{also}")
+        if task.head == "Seq2SeqLM":
+            reason = "compares the layers of one stack, and a translator has two, for two texts"
+            raise InputError(f"method '{name}' {reason}; {instead}")
     teachers = [one.teacher.model for one in data if one.teacher.model is not None]
     without = next((model for model in (*models, *teachers) if not has_layers(model)), None)
-    if without is None:
-        return
-    wanted, _ = method.wants(99, 99)  # more than a list of layers names
-    if wanted.cls or wanted.per_token:
-        raise InputError(
-            f"method '{name}' compares layers, which a {kind(without)} has not; use 'soft_targets' or 'logit_regression'"
-        )
+    if without is not None:
+        raise InputError(f"method '{name}' compares layers, which a {kind(without)} has not; {instead}")
 
 
 def refuse_unfit(name: str, method: Method, data: DataSet, source: Source, asked: Wants) -> None:
     """An error where the method cannot be used with this task, teacher or student."""
     outcome = data.task.outcome
     if outcome not in getattr(method, "outcomes", (outcome,)):
-        raise InputError(f"method '{name}' is not made for task '{data.task.name}'; use 'patient' or 'soft_targets'")
+        also = "" if data.task.generates else "'patient' or "
+        raise InputError(f"method '{name}' is not made for task '{data.task.name}'; use {also}'soft_targets'")
     if asked != Wants() and not can_teach(data):
         raise InputError(f"method '{name}' needs a teacher; give one with --teacher, or write method = 'hard_labels'")
     if (asked.cls or asked.per_token) and data.task.form == "pixels":
@@ -299,5 +308,10 @@ def metric_of(recipe: Recipe, data: DataSet) -> str:
     if recipe.metric and recipe.metric not in data.task.metrics:
         raise InputError(
             f"metric '{recipe.metric}' is not one of this task's; write one of {', '.join(data.task.metrics)}"
+        )
+    if recipe.metric in PLAIN:
+        raise InputError(
+            f"metric '{recipe.metric}' is better the lower it is, and dev is chosen by the highest; write metric = 'likelihood', "
+            "which is 1 / perplexity"
         )
     return recipe.metric or data.task.metrics[0]

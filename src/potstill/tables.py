@@ -11,8 +11,10 @@ from potstill import plots
 from potstill.finished import FinishedRun
 from potstill.wording import (
     NOTHING,
+    PLAIN,
     count,
     data_sets,
+    in_its_unit,
     inside,
     interval,
     main_student,
@@ -26,6 +28,7 @@ from potstill.wording import (
     percent,
     quoted_splits,
     score,
+    searches,
     seeds_of,
     short,
     within,
@@ -164,15 +167,18 @@ def _splits(runs: Sequence[FinishedRun]) -> list[tuple[str, str, list[str]]]:
 
 
 def _scores(lines: Sequence[Line], data: str, split: str, metric: str) -> list[Cell]:
+    told = in_its_unit(metric)
+
     def note(model: Mapping[str, Any]) -> str:
         ends = interval(model, data, split, metric)
-        return f"{percent(ends[0])} to {percent(ends[1])}" if ends else ""
+        return f"{told(ends[0])} to {told(ends[1])}" if ends else ""
 
     return column(
         lines,
         _at("quality", data, split, metric),
-        percent,
+        told,
         note,
+        more=metric not in PLAIN,
         words=lambda model: score(model, data, split, metric),
     )
 
@@ -182,7 +188,8 @@ def cost_table(lines: Sequence[Line]) -> Table | None:
         ("size", "parameters", column(lines, _at("parameters"), parameters, _parts, more=False)),
         ("size", "MB", column(lines, _at("bytes"), megabytes, more=False)),
     ]
-    for runtime, group in RUNTIMES.items():
+    written = {one: named(one) for one in searches({line.name: line.model for line in lines})}
+    for runtime, group in {**RUNTIMES, **written}.items():
         columns += [(group, head, cells) for head, cells in _speed_columns(lines, runtime)]
     faster = column(lines, _at("times_faster"), lambda value: NOTHING if number(value) is None else f"{short(value)}×")
     return as_table(lines, [*columns, ("", "times faster", faster)])

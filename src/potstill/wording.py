@@ -6,12 +6,12 @@ A run's folder may be old, cut short or from a stranger: what is missing or no n
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 Found = Mapping[str, Any]
 NOTHING = "–"
-PLAIN = ("perplexity",)  # metrics that are no shares of a hundred
+PLAIN = ("perplexity",)  # metrics that are no shares of a hundred, and better the lower they are
 LONGEST_NAME = 60  # characters of a name that are shown
 
 
@@ -117,9 +117,14 @@ def quoted(found: Found) -> list[tuple[str, str, str]]:
     ]
 
 
+def in_its_unit(metric: str) -> Callable[[Any], str]:
+    """How values of a metric are written: in percent, but for those that are no shares."""
+    return short if metric in PLAIN else percent
+
+
 def score(model: Any, data: str, split: str, metric: str) -> str:
     """A score in percent, ± its deviation over seeds where there is one."""
-    told = short if metric in PLAIN else percent
+    told = in_its_unit(metric)
     value = told(inside(model, "quality", data, split, metric))
     deviation = number(inside(model, "deviation", data, split, metric))
     return f"{value} ± {told(deviation)}" if deviation and value != NOTHING else value
@@ -143,6 +148,12 @@ def per_second(model: Any, runtime: str = "pytorch") -> Any:
     """Examples a second at batch 32. Old folders have it beside the model's size."""
     speed = inside(model, "speed", runtime, "examples_per_second")
     return inside(model, "examples_per_second") if speed is None and runtime == "pytorch" else speed
+
+
+def searches(models: Mapping[str, Any]) -> list[str]:
+    """How models that write were timed: "greedy", "beam 5"."""
+    found = dict.fromkeys(str(one) for model in models.values() for one in within(model, "speed"))
+    return [one for one in found if one not in ("pytorch", "onnx")]
 
 
 def main_student(found: Found) -> str:

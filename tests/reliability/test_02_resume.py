@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from test_every_student import FIELDS, READS_IMAGES
+from test_every_student import FIELDS, READS_IMAGES, SERVES
 from world import CASES, World, make_world, stopped_and_resumed
 
 from potstill import plugins
@@ -36,7 +36,7 @@ def test_02_so_does_every_method_and_task(method: str, task: str, tmp_path: Path
 @pytest.mark.parametrize("name", [one for one in plugins.names("students") if one not in READS_IMAGES])
 def test_02_so_does_every_student(name: str, tmp_path: Path, figure: Callable[..., None]) -> None:
     def make(folder: Path) -> World:
-        world = make_world(folder)
+        world = make_world(folder, task="translate" if "translator" in SERVES[name] else "classify")
         texts = [text for text, _ in world.examples.texts()]
         context = Context(start=world.teacher, seed=0, texts=lambda: iter(texts))
         fields = {"keep_layers": {"layers": 1}, **FIELDS}.get(name, {})

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import transformers
 from safetensors.torch import save_file
-from small import ARCHITECTURES, LABELS, logits, sentences, small_model
+from small import ARCHITECTURES, GENERATED, LABELS, logits, sentences, small_model
 from test_run import potstill
 from world import TASKS
 
@@ -28,7 +28,9 @@ def test_24_onnx_answers_as_pytorch_for_every_architecture_and_task(
     tmp_path: Path, figure: Callable[..., None]
 ) -> None:
     apart = 0.0
-    kinds = [(architecture, "classify") for architecture in ARCHITECTURES] + [("bert", task) for task in TASKS]
+    kinds = [(architecture, "classify") for architecture in ARCHITECTURES] + [
+        ("bert", task) for task in TASKS if task not in GENERATED
+    ]
     for number, (architecture, task) in enumerate(dict.fromkeys(kinds)):
         student = small_model(architecture, layers=2, labels=LABELS[task], head=TASKS[task].head)
         plugins.make("exports", "onnx", {}).export(student, tmp_path / str(number), [])

@@ -57,6 +57,10 @@ class Positional(nn.Module):
 
 def write(student: Student, out: Path) -> Path:
     """out/model.onnx, with config and tokenizer beside it."""
+    if student.model.can_generate():
+        raise InputError(
+            f"a {student.model.config.model_type} writes texts token by token, which a file of ONNX does not; write --to ctranslate2"
+        )
     try:
         import onnxscript  # noqa: F401
     except ImportError:

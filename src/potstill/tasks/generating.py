@@ -147,8 +147,10 @@ class Generating(Task):
     def correlation(self, targets: np.ndarray, answers: np.ndarray) -> float:
         return float(answers[:, 1, 0].sum() / max(float(answers[:, 0, 1].sum()), 1.0))
 
-    def agreement(self, ours: np.ndarray, theirs: np.ndarray) -> float:
-        """Share of texts that both write alike."""
+    def agreement(self, ours: np.ndarray, theirs: np.ndarray) -> float | None:
+        """Share of texts that both write alike; None where nothing is written but the gold text's probability told."""
+        if not self.decodes:
+            return None
         both = zip(ours, theirs, strict=True)
         return float(np.mean([unpacked(one).greedy == unpacked(other).greedy for one, other in both]))
 

@@ -267,7 +267,7 @@ class Task:
         ]
         return float(np.mean(columns)) if columns else 0.0
 
-    def agreement(self, ours: np.ndarray, theirs: np.ndarray) -> float:
+    def agreement(self, ours: np.ndarray, theirs: np.ndarray) -> float | None:
         """Share of like answers; for values, Pearson's correlation."""
         if self.outcome == "value":
             return metrics.pearson(theirs[:, 0], ours[:, 0])
