@@ -108,7 +108,8 @@ class HintonMnist:
         for kind in ("soft", "hard"):
             there = {rate: found[f"{kind}-{rate:g}"] for rate in self.rates if f"{kind}-{rate:g}" in found}
             said = {rate: _said(run, STUDENT if kind == "soft" else BASELINE) for rate, run in there.items()}
-            curves[kind] = {rate: float(np.mean(soft_answers.errors(one))) for rate, one in said.items()}
+            wrong = {rate: float(np.mean(soft_answers.errors(one))) for rate, one in said.items()}
+            curves[kind] = {rate: wrong[rate] for rate, one in said.items() if wrong[rate] < _errors_of_one_answer(one)}
         both = [rate for rate in self.rates if all(rate in curve for curve in curves.values())]
         if not both:
             raise InputError(f"study hinton_mnist: every rate of {self.rates} is too high; write lower ones")
@@ -169,6 +170,11 @@ def _said(run: Found, model: str) -> Said:
             f"{run.folder} has no answers of the {model} model; give a recipe with a teacher and a test set"
         )
     return found
+
+
+def _errors_of_one_answer(said: Said) -> int:
+    """Of a network that says the same to everything, be it the best: what a rate far too high leaves, if anything."""
+    return len(said.targets) - int(np.bincount(said.targets.astype(int)).max())
 
 
 def _spread(counts: list[int]) -> str:
