@@ -369,6 +369,7 @@ def test_the_time_of_a_run_ten_times_larger_is_foretold(tmp_path: Path) -> None:
         trained = sum(float(row["seconds"]) for row in csv.DictReader(file))
     asked = json.loads((tmp_path / "run/measurements.json").read_text())["teacher_seconds"]
     told = {"trained": trained, "asked": asked, "whole": whole, **{name: one["seconds"] for name, one in found.items()}}
+    print(f"foretold and taken: {told}")
     assert found["train distilled"]["steps"] == 250
     assert found["train distilled"]["seconds"] == pytest.approx(trained, rel=0.25), told
     assert found["remember the teacher"]["seconds"] == pytest.approx(asked, rel=0.25), told

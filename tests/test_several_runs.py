@@ -178,7 +178,7 @@ def test_every_study_answers(name: str, home: Path, tmp_path: Path, capsys: pyte
             "layers=2",
         ],
         "kd_or_augmentation": [],
-        "hinton_mnist": ["rates=[0.05, 0.2]", "temperatures=[1, 5]", "epochs=1"],
+        "hinton_mnist": ["rates=[0.05, 0.2, 1e30]", "temperatures=[1, 5]", "epochs=1"],
     }
     recipe: dict[str, Any] = {"teacher": f"{home}/teacher/student", "dropout": 0.0, "length": 32, "timing": "none"}
     recipe |= {"baseline": name == "size_curve", "force": True, "seeds": 1}
@@ -198,6 +198,7 @@ def test_every_study_answers(name: str, home: Path, tmp_path: Path, capsys: pyte
     page = (tmp_path / "out/study.md").read_text()
     assert page.count("\n| ") >= 3 and page.count("\n- ") >= 2
     assert (tmp_path / "out/study.svg").read_text().startswith("<svg xmlns")
+    assert name != "hinton_mnist" or "| errors at rate 1e+30 | diverged | diverged |" in page
     assert potstill(*words) == 0
     assert capsys.readouterr().out == first
 

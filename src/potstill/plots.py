@@ -252,7 +252,8 @@ def lines(
         name = clean(names[place]) if names else None
         axes.plot(one.x, one.y, color=one.colour, linewidth=1.6, marker="o", markersize=4, label=name)
     axes.set_xscale("log")
-    axes.set_xticks(list(curves[0].x), [f"{value:g}" for value in curves[0].x])
+    places = sorted({value for one in curves for value in one.x})
+    axes.set_xticks(places, [f"{value:g}" for value in places])
     axes.minorticks_off()
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from potstill.errors import InputError
+from potstill.errors import InputError, TrainingError
 from potstill.files import write_atomically
 from potstill.progress import Display
 from potstill.recipe import Recipe
@@ -21,7 +21,12 @@ def run_study(study: Study, recipe: Recipe, out: Path, overwrite: bool = False, 
     found: dict[str, Found] = {}
     for number, (name, one) in enumerate(wanted.items()):
         show.say(f"{name}, run {number + 1} of {len(wanted)}")
-        found[name] = Found(out / name, distill(one, out / name, overwrite=overwrite, show=show))
+        try:
+            found[name] = Found(out / name, distill(one, out / name, overwrite=overwrite, show=show))
+        except TrainingError as error:
+            if not may_diverge(study, name):
+                raise
+            show.say(f"{name}: {error}")
     answer = study.answer(found)
     write_atomically(out / "study.svg", standalone(answer.figure).encode())
     for number, part in enumerate(answer.parts, 2):
@@ -29,6 +34,12 @@ def run_study(study: Study, recipe: Recipe, out: Path, overwrite: bool = False, 
             write_atomically(out / f"study-{number}.svg", standalone(part.figure).encode())
     write_atomically(out / "study.md", markdown(answer).encode())
     return answer
+
+
+def may_diverge(study: Study, name: str) -> bool:
+    """Whether a run whose numbers grow beyond all bounds is an answer too; it is then not among those that are found."""
+    asked = getattr(study, "may_diverge", None)
+    return bool(asked and asked(name))
 
 
 def markdown(answer: Answer) -> str:

@@ -27,7 +27,7 @@ class HintonMnist:
     answers are shown at `temperatures`."""
 
     omitted: str = "3"
-    rates: MANY = field(default_factory=lambda: [0.01, 0.1, 0.5, 2.0])
+    rates: MANY = field(default_factory=lambda: [0.01, 0.03, 0.1, 0.3, 1.0])
     epochs: Above = 3.0
     temperatures: MANY = field(default_factory=lambda: [1.0, 2.0, 5.0, 10.0, 20.0, 40.0])
 
@@ -44,6 +44,10 @@ class HintonMnist:
                 called = f"{name}-{rate:g}"
                 found[called] = _changed(recipe, called, changes, alone=True).model_copy(update={"seeds": 1})
         return found
+
+    def may_diverge(self, name: str) -> bool:
+        """The rates are tried to see which are too high."""
+        return name.startswith(("soft-", "hard-"))
 
     def answer(self, found: Mapping[str, Found]) -> Answer:
         whole = found["whole"]
@@ -100,26 +104,35 @@ class HintonMnist:
         return [told], Part(f"Without any {self.omitted} in the transfer set", header, rows)
 
     def _rates(self, found: Mapping[str, Found]) -> tuple[list[str], Part]:
-        curves, best = {}, {}
+        curves: dict[str, dict[float, float]] = {}
         for kind in ("soft", "hard"):
-            model = STUDENT if kind == "soft" else BASELINE
-            said = [_said(found[f"{kind}-{rate:g}"], model) for rate in self.rates]
-            curves[kind] = [float(np.mean(soft_answers.errors(one))) for one in said]
-            best[kind] = self.rates[int(np.argmin(curves[kind]))]
-        middle = self.rates[len(self.rates) // 2]
-        runs = {kind: found[f"{kind}-{middle:g}"].folder for kind in curves}
+            there = {rate: found[f"{kind}-{rate:g}"] for rate in self.rates if f"{kind}-{rate:g}" in found}
+            said = {rate: _said(run, STUDENT if kind == "soft" else BASELINE) for rate, run in there.items()}
+            wrong = {rate: float(np.mean(soft_answers.errors(one))) for rate, one in said.items()}
+            curves[kind] = {rate: wrong[rate] for rate, one in said.items() if wrong[rate] < _errors_of_one_answer(one)}
+        both = [rate for rate in self.rates if all(rate in curve for curve in curves.values())]
+        if not both:
+            raise InputError(f"study hinton_mnist: every rate of {self.rates} is too high; write lower ones")
+        best = {kind: min(curve, key=curve.__getitem__) for kind, curve in curves.items()}
+        runs = {kind: found[f"{kind}-{both[-1]:g}"].folder for kind in curves}
         noise = {kind: [soft_answers.gradient_noise(runs[kind], trained) for trained in (False, True)] for kind in runs}
         rows = [
-            [f"errors at rate {rate:g}", *(f"{curves[k][n]:.0f}" for k in curves)] for n, rate in enumerate(self.rates)
+            [
+                f"errors at rate {rate:g}",
+                *(f"{one[rate]:.0f}" if rate in one else "diverged" for one in curves.values()),
+            ]
+            for rate in self.rates
         ]
         for place, when in enumerate(("at the first step", f"after {self.epochs:g} epochs")):
             rows.append([f"noise of the gradient {when}", *(f"{noise[kind][place]:.3g}" for kind in curves)])
+        highest = {kind: max(curve) for kind, curve in curves.items()}
         told = (
-            f"After {self.epochs:g} epochs the best rate is {best['soft']:g} on soft targets and {best['hard']:g} on labels; "
+            f"After {self.epochs:g} epochs the best rate is {best['soft']:g} on soft targets and {best['hard']:g} on labels, "
+            f"the highest that does not diverge {highest['soft']:g} and {highest['hard']:g}; "
             f"the gradient's variance by its squared length is {noise['soft'][0]:.3g} and {noise['hard'][0]:.3g} at the first step."
         )
         drawn = [
-            Curve(self.rates, curves[kind], colour)
+            Curve(list(curves[kind]), list(curves[kind].values()), colour)
             for kind, colour in (("soft", COLOURS[0]), ("hard", BASELINE_COLOUR))
         ]
         figure = lines("rates", "Errors by learning rate", "rate", "errors", drawn, ["soft targets", "labels"])
@@ -157,6 +170,11 @@ def _said(run: Found, model: str) -> Said:
             f"{run.folder} has no answers of the {model} model; give a recipe with a teacher and a test set"
         )
     return found
+
+
+def _errors_of_one_answer(said: Said) -> int:
+    """Of a network that says the same to everything, be it the best: what a rate far too high leaves, if anything."""
+    return len(said.targets) - int(np.bincount(said.targets.astype(int)).max())
 
 
 def _spread(counts: list[int]) -> str:
