@@ -53,7 +53,10 @@ Choices = Annotated[
 ]
 TaskOption = Annotated[
     str | None,
-    typer.Option("--task", help="classify, multilabel, regress, tag, answer or choose, where the rows do not show it."),
+    typer.Option(
+        "--task",
+        help="classify, multilabel, regress, tag, answer, choose, translate or write, where the rows do not show it.",
+    ),
 ]
 Epochs = Annotated[float | None, typer.Option(help="Passes over the training rows.")]
 BatchSize = Annotated[int | None, typer.Option("--batch", help="Examples per step.")]
