@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import time
 from collections.abc import Callable
@@ -12,12 +11,11 @@ import torch
 from safetensors.torch import load_file
 from test_run import command
 
-ALONE = {**os.environ, "OMP_NUM_THREADS": "1"}  # bits are promised for one number of threads
 PATIENCE = 120  # seconds that a test waits for what must come
 
 
 def started(*words: str | Path) -> subprocess.Popen[str]:
-    return command(*words, env={**ALONE, "POTSTILL_CACHE": os.environ["POTSTILL_CACHE"]})
+    return command(*words)
 
 
 def run_to_the_end(*words: str | Path) -> str:

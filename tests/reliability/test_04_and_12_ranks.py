@@ -49,7 +49,7 @@ class WritesDown:
 
 
 def environment() -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{HERE.parent / 'src'}:{HERE}"}
+    return {**os.environ, "PYTHONPATH": f"{HERE.parent / 'src'}:{HERE}"}
 
 
 def started(launcher: str | None, *words: str | Path) -> subprocess.Popen[str]:

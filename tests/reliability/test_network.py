@@ -30,7 +30,7 @@ def cut_off(tmp_path: Path, *words: str | Path, **more: str) -> subprocess.Compl
     (tmp_path / "cut/sitecustomize.py").write_text(CUT)
     environment = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
     paths = [str(tmp_path / "cut"), *(path for path in sys.path if path)]
-    environment |= {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", **more}
+    environment |= {"PYTHONPATH": os.pathsep.join(paths), **more}
     command = [sys.executable, "-m", "potstill", *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, env=environment)
 

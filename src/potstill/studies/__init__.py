@@ -1,7 +1,8 @@
 """Questions that several runs answer together. One file is one study; its name is the word that users type.
 
 A study is a frozen dataclass with `runs(recipe)`, the recipes it needs by name, and `answer(found)`, what they say
-together: a table, a figure, and sentences that claim no more than was shown.
+together: a table, a figure, and sentences that claim no more than was shown. One that tries what may fail has
+`may_diverge(name)` as well: a run of such a name whose numbers grow beyond all bounds is not among what was found.
 """
 
 from __future__ import annotations
