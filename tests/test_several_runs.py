@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 import tomli_w
 from safetensors.numpy import load_file
-from small import write_digits
+from small import small_teacher, translations, write_digits
 from test_run import FAST, files, make_home, measurements, potstill
 
 from potstill import exported, paths, plugins, results, stages, timing
+from potstill.recipe import resolve
 from potstill.results import Said, differences, write_answers
+from potstill.students import save_student
 from potstill.tasks import Task
 
 TWO = Task("class", ("no", "yes"))
@@ -162,6 +164,32 @@ def digits_recipe(folder: Path) -> dict[str, Any]:
     return {**found, "seeds": 2}
 
 
+def translators_recipe(folder: Path) -> dict[str, Any]:
+    """A translator of four layers teaches one of two."""
+    save_student(small_teacher("translate"), folder / "teacher")
+    data = {"task": "translate"}
+    for seed, split in enumerate(("train", "dev", "test")):
+        path = folder / f"{split}.jsonl"
+        path.write_text("\n".join(map(json.dumps, translations(24, seed))))
+        data[split] = str(path)
+    stage = {"method": {"name": "hard_labels", "smoothing": 0.1}, "epochs": 1, "batch": 8}
+    return {"teacher": f"{folder}/teacher", "student": "keep_layers:2", "data": data, "stage": [stage]}
+
+
+def test_sequence_kd_learns_words_or_sequences_and_goes_on_from_them(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(tomli_w.dumps(translators_recipe(tmp_path)))
+    runs = plugins.make("studies", "sequence_kd", {"top": 4}).runs(resolve(str(tmp_path / "small.toml")).recipe)
+    stages = {name: run.stage for name, run in runs.items()}
+    assert [len(one) for one in stages.values()] == [1, 1, 1, 2]
+    methods = {name: one[0].method for name, one in stages.items()}
+    assert {one["smoothing"] for one in methods.values()} == {0.1}
+    assert methods["word-kd"]["top"] == 4 and methods["word-kd"]["temperature"] == 1.0
+    assert stages["seq-inter"][0] == stages["seq-kd"][0]
+    made = [[maker["closest"] for maker in one.data] for one in (*stages["word-kd"], *stages["seq-inter"])]
+    assert made == [[], [False], [True]]
+    assert stages["seq-inter"][1].optimizer.rate == 0.5 * stages["seq-kd"][0].optimizer.rate
+
+
 LONG = ("hinton_mnist",)
 
 
@@ -179,6 +207,7 @@ def test_every_study_answers(name: str, home: Path, tmp_path: Path, capsys: pyte
         ],
         "kd_or_augmentation": [],
         "hinton_mnist": ["rates=[0.05, 0.2, 1e30]", "temperatures=[1, 5]", "epochs=1"],
+        "sequence_kd": ["beam=2", "top=4", "epochs_after=1"],
     }
     recipe: dict[str, Any] = {"teacher": f"{home}/teacher/student", "dropout": 0.0, "length": 32, "timing": "none"}
     recipe |= {"baseline": name == "size_curve", "force": True, "seeds": 1}
@@ -186,6 +215,8 @@ def test_every_study_answers(name: str, home: Path, tmp_path: Path, capsys: pyte
     recipe["stage"] = [{"method": "patient" if name == "better_teacher" else "soft_targets", "epochs": 1, "batch": 16}]
     if name == "kd_or_augmentation":
         recipe["stage"][0]["data"] = [{"make": "augmented", "copies": 2}]
+    if name == "sequence_kd":
+        recipe |= translators_recipe(tmp_path)
     if name == "hinton_mnist":
         recipe |= digits_recipe(tmp_path)
         capsys.readouterr()

@@ -31,6 +31,9 @@ class SequenceKd:
     made, at `rate_after` times its rate."""
 
     alpha: Share = 0.5  # of Word-KD
+    top: Count | None = (
+        16  # of the teacher's words for Word-KD, remembered with the mass of the rest; none: all, asked live
+    )
     beam: Count = 5
     epochs_after: Above = 2.0
     rate_after: Above = 0.5
@@ -38,8 +41,10 @@ class SequenceKd:
     def runs(self, recipe: Recipe) -> dict[str, Recipe]:
         if recipe.teacher is None and not all(data.teacher for data in recipe.data):
             raise InputError("study sequence_kd needs a teacher that translates; give its folder with --teacher")
-        stage = recipe.stage[-1].model_copy(update={"data": [], "method": _method("hard_labels")})
-        word = _method("soft_targets", temperature=1.0, alpha=self.alpha)
+        smoothing = recipe.stage[-1].method.get("smoothing", 0.0)
+        plain = _method("hard_labels", smoothing=smoothing)
+        stage = recipe.stage[-1].model_copy(update={"data": [], "method": plain})
+        word = _method("soft_targets", temperature=1.0, alpha=self.alpha, top=self.top, smoothing=smoothing)
         outputs = _maker("teacher_outputs", beam=self.beam)
         seq = stage.model_copy(update={"data": [outputs]})
         rate = stage.optimizer.model_copy(update={"rate": self.rate_after * stage.optimizer.rate})
