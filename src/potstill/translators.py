@@ -7,13 +7,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from transformers import AutoConfig, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from potstill.anatomy import word_embeddings
 from potstill.errors import InputError
 from potstill.heads import WHAT
 from potstill.joint_bpe import joint_bpe
-from potstill.students import Student, head_of, quiet_transformers, reader_of, safe_folder
+from potstill.students import Student, head_of, load_tokenizer, quiet_transformers
 from potstill.tasks import Task
 
 HEAD = "Seq2SeqLM"
@@ -38,7 +38,7 @@ def new_vocabulary(
             f"{who}: translates, but the rows are for {WHAT.get(task.head, task.head)}; write task = 'translate' for "
             "rows of two languages, or another student, such as 'keep_layers:3'"
         )
-    tokenizer = _stored(folder) if folder else joint_bpe(texts(), size, languages(texts()))
+    tokenizer = load_tokenizer(folder) if folder else joint_bpe(texts(), size, languages(texts()))
     return _vocabulary(who, tokenizer, len(tokenizer))
 
 
@@ -55,16 +55,11 @@ def taken_vocabulary(who: str, folder: str | None, current: Student) -> Vocabula
             f"{who}: translates, but the model before it is {WHAT[before]}; write another student, such as 'keep_layers:3'"
         )
     if folder:
-        tokenizer = _stored(folder)
+        tokenizer = load_tokenizer(folder)
         return _vocabulary(who, tokenizer, len(tokenizer))
     with quiet_transformers():  # a copy of Marian's own tokenizer warns as a new one does
         tokenizer = copy.deepcopy(current.tokenizer)
     return _vocabulary(who, tokenizer, word_embeddings(current.model).num_embeddings)
-
-
-def _stored(folder: str) -> PreTrainedTokenizerBase:
-    place = safe_folder(folder)
-    return reader_of(AutoConfig.from_pretrained(place, local_files_only=True, trust_remote_code=False), place)
 
 
 def _vocabulary(who: str, tokenizer: PreTrainedTokenizerBase, size: int) -> Vocabulary:
