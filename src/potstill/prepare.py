@@ -32,6 +32,7 @@ from potstill.tasks.matching import FORMS, kind_of
 from potstill.teacher import Teacher, fingerprint
 from potstill.tokens import fingerprint as tokenizer_fingerprint
 from potstill.tokens import tokenise
+from potstill.translators import knows_language
 from potstill.unlabelled import with_unlabelled
 
 Say = Callable[[str], None]
@@ -110,6 +111,8 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, show: Display) ->
     )
     name = data.teacher or recipe.teacher
     taught_by = load_student(name, devices=recipe.teacher_devices) if name else None
+    if taught_by and data.language and not knows_language(taught_by.tokenizer, data.language):
+        _strange_language(str(name), data.language, recipe.force, say)
     form = FORMS[data.task] if data.task else None
     if form is None and taught_by is not None and issubclass(made_for := kind_of(taught_by.model.config), Generating):
         form = made_for.form  # two texts in a row could be anything; what the teacher writes, the rows are taken for
@@ -173,6 +176,14 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, show: Display) ->
     if taught_by and not recipe.force:
         _refuse_chance(made)
     return made
+
+
+def _strange_language(teacher: str, language: str, force: bool, say: Say) -> None:
+    told = f"{teacher} does not know >>{language}<< as one piece, and would read it as letters of every text"
+    if not force:
+        todo = f"give a teacher that was trained with language = '{language}', leave language out, or write --force"
+        raise InputError(f"{told}; {todo}")
+    say(f"{told}; it is used all the same")
 
 
 def _begun(recipe: Recipe, task: Task, texts: Callable[[], Iterator[str]]) -> Student:

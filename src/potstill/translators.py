@@ -47,6 +47,13 @@ def languages(texts: Iterable[str]) -> list[str]:
     return sorted({found[1] for text in texts if (found := ASKED_FOR.match(text))})
 
 
+def knows_language(tokenizer: PreTrainedTokenizerBase, language: str) -> bool:
+    """Whether what asks for it, >>de<<, is read as one piece, as multilingual Marian models have it, and not letter by letter."""
+    asked = f">>{language}<<"
+    piece = tokenizer.convert_tokens_to_ids(asked)
+    return piece not in (None, tokenizer.unk_token_id) and piece in tokenizer(f"{asked} a")["input_ids"]
+
+
 def taken_vocabulary(who: str, folder: str | None, current: Student) -> Vocabulary:
     """That of the model before, so that both give logits for the same pieces, where no `folder` says otherwise."""
     before = head_of(current.model.config)
