@@ -256,40 +256,6 @@ def test_a_translator_with_marians_own_tokenizer_teaches(tmp_path: Path, capsys:
     assert knows_language(loaded, "deu") and not knows_language(loaded, "fra")
 
 
-def test_a_teacher_that_does_not_know_the_language_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It would translate the letters of >>de<<; one that was trained with the same `language` is heard."""
-    write_csv(tmp_path / "rows.csv", list(zip(ENGLISH, GERMAN, strict=True)), ("source", "target"))
-    rows = ["--train", tmp_path / "rows.csv", "--dev", tmp_path / "rows.csv", "--set", "data.language=de", *FAST]
-    save_student(translator(), tmp_path / "other")
-    make = ["train", "--shape", "marian:1+1x16", *rows, "--task", "translate", "--epochs", "1"]
-    assert potstill(*make, "--set", "student.vocabulary=300", "--out", tmp_path / "made") == 0, capsys.readouterr().err
-    assert knows_language(load_student(tmp_path / "made/student").tokenizer, "de")
-    teach = [
-        "distill",
-        *rows,
-        "--student",
-        "keep_layers:1",
-        "--epochs",
-        "1",
-        "--no-baseline",
-        "--method",
-        "soft_targets",
-    ]
-    told = "does not know >>de<< as one piece"
-    capsys.readouterr()
-    assert potstill(*teach, "--teacher", tmp_path / "other", "--out", tmp_path / "run") == 2
-    assert f"{told}, and would read it as letters of every text; give a teacher" in capsys.readouterr().err
-    loud = [word for word in teach if word != "--quiet"]
-    for teacher, count in (("made/student", 0), ("other", 1)):
-        assert (
-            potstill(*loud, "--teacher", tmp_path / teacher, "--force", "--out", tmp_path / f"loud-{teacher[:4]}") == 0
-        )
-        shown = capsys.readouterr()
-        assert " ".join((shown.out + shown.err).split()).count(told) == count
-
-
 def test_a_language_model_is_distilled_on_running_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """By the command: a student of one layer, its page and its card."""
     for name, seed in (("train", 1), ("dev", 2)):

@@ -28,7 +28,7 @@ from potstill.signals import Wants
 from potstill.students import Student, begin_anew, begin_from, load_student
 from potstill.tasks import Task, make_task, near_chance
 from potstill.tasks.generating import Generating
-from potstill.tasks.matching import FORMS, kind_of
+from potstill.tasks.matching import FORMS, WHAT, kind_of
 from potstill.teacher import Teacher, fingerprint
 from potstill.tokens import fingerprint as tokenizer_fingerprint
 from potstill.tokens import tokenise
@@ -117,6 +117,11 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, show: Display) ->
     if form is None and taught_by is not None and issubclass(made_for := kind_of(taught_by.model.config), Generating):
         form = made_for.form  # two texts in a row could be anything; what the teacher writes, the rows are taken for
     train = open_table(data.train, columns, form=form)
+    if data.task is None and form and train.unread_label:
+        made_for, todo = WHAT[form], "give a classifier as the teacher to learn them"
+        say(
+            f"{train.source}: the labels in {train.unread_label!r} are not read, since the teacher is made for {made_for}; {todo}"
+        )
     dev = open_table(data.dev, columns, form=train.form) if data.dev else None
     tests = {name: open_table(path, columns, form=train.form) for name, path in data.test.items()}
     for other in (*((dev,) if dev else ()), *tests.values()):
