@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from small import Translates, sentences, small_teacher, translations, write_csv
+from small import Translates, same_weights, sentences, small_teacher, translations, write_csv
 from test_unlabelled import CPU, Heard
+from transformers import PreTrainedTokenizerBase
 
+from potstill.building import build
 from potstill.errors import InputError
+from potstill.joint_bpe import joint_bpe
 from potstill.prepare import DataSet, prepare
 from potstill.recipe import resolve
-from potstill.students import save_student
+from potstill.students import Student, save_student
 from potstill.students.marian import Marian
+from potstill.tokens import fingerprint
 from potstill.translators import knows_language
 
 FOREIGN = [(row["source"], row["target"]) for row in translations(30, 1)]
@@ -68,3 +73,33 @@ def test_targets_are_no_labels(home: Path) -> None:
     rows = [f"data.train={home}/pairs.csv", f"data.dev={home}/pairs.csv", f"teacher={home}/plain", "force=true"]
     (data,), heard = prepared(*rows)
     assert data.task.name == "translate" and not any("not read" in one for one in heard)
+
+
+def test_byte_pairs_are_looked_for_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the rows are read; students of every seed have the same, but other texts or another size do not."""
+    made: list[int] = []
+
+    def counted(texts: Iterator[str], size: int, found: list[str]) -> PreTrainedTokenizerBase:
+        made.append(size)
+        return joint_bpe(texts, size, found)
+
+    monkeypatch.setattr("potstill.translators.joint_bpe", counted)
+    monkeypatch.setattr("potstill.translators._MADE", {})
+    rows = [
+        f"data.train={home}/pairs.csv",
+        f"data.dev={home}/pairs.csv",
+        "data.task=translate",
+        "student=marian:1+1x16",
+    ]
+    recipe = resolve(None, None, [*rows, "student.vocabulary=300"]).recipe
+    data = prepare(recipe, CPU, Heard())
+    built = [build(recipe.model_copy(update={"seed": seed}), data) for seed in (0, 1)]
+    assert made == [300]
+    (models, first), (others, second) = built
+    assert fingerprint(first) == fingerprint(second) and first is not second
+    assert not same_weights(Student(models[0], first), Student(others[0], second))
+    expected = joint_bpe([text for one in data for text in one.texts()], 300)
+    assert fingerprint(first) == fingerprint(expected)
+    for sets in (["student.vocabulary=301"], ["student.vocabulary=300", "data.language=de"]):
+        build(other := resolve(None, None, [*rows, *sets]).recipe, prepare(other, CPU, Heard()))
+    assert made == [300, 301, 300]

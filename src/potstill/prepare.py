@@ -118,10 +118,8 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, show: Display) ->
         form = made_for.form  # two texts in a row could be anything; what the teacher writes, the rows are taken for
     train = open_table(data.train, columns, form=form)
     if data.task is None and form and train.unread_label:
-        made_for, todo = WHAT[form], "give a classifier as the teacher to learn them"
-        say(
-            f"{train.source}: the labels in {train.unread_label!r} are not read, since the teacher is made for {made_for}; {todo}"
-        )
+        told = f"the labels in {train.unread_label!r} are not read, since the teacher is made for {WHAT[form]}"
+        say(f"{train.source}: {told}; give a classifier as the teacher to learn them")
     dev = open_table(data.dev, columns, form=train.form) if data.dev else None
     tests = {name: open_table(path, columns, form=train.form) for name, path in data.test.items()}
     for other in (*((dev,) if dev else ()), *tests.values()):

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+import xxhash
 from transformers import PreTrainedTokenizerBase
 
 from potstill.anatomy import word_embeddings
@@ -15,8 +16,10 @@ from potstill.heads import WHAT
 from potstill.joint_bpe import joint_bpe
 from potstill.students import Student, head_of, load_tokenizer, quiet_transformers
 from potstill.tasks import Task
+from potstill.vocabulary import readable
 
 HEAD = "Seq2SeqLM"
+_MADE: dict[tuple[str, int], PreTrainedTokenizerBase] = {}  # the last one, by a hash of its texts and its size
 ASKED_FOR = re.compile(r">>([\w-]+)<< ")
 
 
@@ -38,8 +41,25 @@ def new_vocabulary(
             f"{who}: translates, but the rows are for {WHAT.get(task.head, task.head)}; write task = 'translate' for "
             "rows of two languages, or another student, such as 'keep_layers:3'"
         )
-    tokenizer = load_tokenizer(folder) if folder else joint_bpe(texts(), size, languages(texts()))
+    tokenizer = load_tokenizer(folder) if folder else _byte_pairs(texts, size)
     return _vocabulary(who, tokenizer, len(tokenizer))
+
+
+def _byte_pairs(texts: Callable[[], Iterator[str]], size: int) -> PreTrainedTokenizerBase:
+    """Made once of the same texts: a run reads its rows with them, and so does every student it makes, seed by seed."""
+    digest = xxhash.xxh3_128()
+
+    def seen() -> Iterator[str]:
+        for text in texts():
+            digest.update(readable(text).encode() + b"\0")
+            yield text
+
+    found = languages(seen())
+    known = digest.hexdigest(), size
+    if known not in _MADE:
+        _MADE.clear()
+        _MADE[known] = joint_bpe(texts(), size, found)
+    return copy.deepcopy(_MADE[known])
 
 
 def languages(texts: Iterable[str]) -> list[str]:
