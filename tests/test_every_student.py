@@ -13,12 +13,14 @@ import pytest
 import torch
 from small import (
     ARCHITECTURES,
+    WRITERS,
     Translates,
     same_weights,
     sentences,
     small_images,
     small_model,
     small_translator,
+    small_writer,
 )
 from small import logits as logits_of
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
@@ -440,6 +442,13 @@ def test_trimming_rows_follow_their_pieces(architecture):
     old, new = start.tokenizer.get_vocab(), trimmed.tokenizer.get_vocab()
     rows = word_embeddings(start.model).weight[[old[piece] for piece in new]]
     assert torch.equal(word_embeddings(trimmed.model).weight[list(new.values())], rows)
+
+
+@pytest.mark.parametrize("architecture", WRITERS)
+def test_what_writes_is_not_trimmed(architecture):
+    start = small_writer(architecture)
+    with pytest.raises(InputError, match=r"leave trim_vocabulary out and take layers instead"):
+        TrimVocabulary().build(start, context(start))
 
 
 def test_rare_pieces_go_when_a_minimum_is_given():

@@ -32,6 +32,7 @@ from potstill.tasks.translating import Translating
 from potstill.tasks.writing import Writing
 from potstill.tokens import tokenise
 from potstill.training import surpassed, train
+from potstill.translators import knows_language
 from potstill.wording import short
 
 ENGLISH = ["a dog runs .", "two men eat", "a child", "the old man sleeps on a bench in the park .", "dogs"]
@@ -225,6 +226,7 @@ def test_a_translator_with_marians_own_tokenizer_teaches(tmp_path: Path, capsys:
         model = sentencepiece.SentencePieceProcessor(model_proto=made.getvalue())
         for number in range(3, model.get_piece_size()):
             pieces.setdefault(model.id_to_piece(number), len(pieces))
+    pieces[">>deu<<"] = len(pieces)
     pieces["<pad>"] = len(pieces)
     (tmp_path / "vocab.json").write_text(json.dumps(pieces))
     files = [str(tmp_path / name) for name in ("source.spm", "target.spm", "vocab.json")]
@@ -251,6 +253,7 @@ def test_a_translator_with_marians_own_tokenizer_teaches(tmp_path: Path, capsys:
     loaded = load_student(tmp_path / "run/student").tokenizer
     assert loaded(text_target=GERMAN[0])["input_ids"] == tokenizer(text_target=GERMAN[0])["input_ids"]
     assert loaded(ENGLISH[0])["input_ids"] == tokenizer(ENGLISH[0])["input_ids"]
+    assert knows_language(loaded, "deu") and not knows_language(loaded, "fra")
 
 
 def test_a_language_model_is_distilled_on_running_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

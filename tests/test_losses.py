@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_reference import batch_of
+from reference import batch_of
 
 from potstill import losses
 from potstill.errors import InputError

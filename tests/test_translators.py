@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +14,7 @@ from torch import Tensor
 from potstill import short_forms
 from potstill.anatomy import word_embeddings
 from potstill.errors import InputError
+from potstill.foreign import LARGEST_VOCABULARY
 from potstill.students import Context, Student, begin_anew, save_student
 from potstill.students.lstm_translator import LstmTranslator
 from potstill.students.marian import Marian
@@ -85,6 +87,48 @@ def test_its_vocabulary_is_that_of_the_model_before_or_of_a_folder_or_new(shape:
         assert word_embeddings(student.model).num_embeddings == len(other.tokenizer)
     new = begin_anew([{"build": "marian", "vocabulary": 300, "width": 16}], TASK, texts)
     assert new is not None and len(new.tokenizer) == 300
+
+
+@every_shape
+def test_a_folder_with_a_tokenizer_alone_will_do(shape: str, tmp_path) -> None:
+    wanted = SHAPES["marian"].begin(TASK, 0, texts).tokenizer
+    wanted.save_pretrained(tmp_path)
+    assert not list(tmp_path.glob("config.json")) and not list(tmp_path.glob("*.safetensors"))
+    from_folder = type(SHAPES[shape])(**{**vars(SHAPES[shape]), "tokenizer": str(tmp_path)})
+    student = from_folder.begin(TASK, 0, lambda: iter(()))
+    assert fingerprint(student.tokenizer) == fingerprint(wanted)
+    assert word_embeddings(student.model).num_embeddings == len(wanted)
+
+
+def test_a_tokenizer_s_folder_is_looked_at_like_a_model_s(tmp_path) -> None:
+    """Code of its own, a link that leads out, a file larger than it can need to be, nothing, and no tokenizer at all."""
+    tokenizer = SHAPES["marian"].begin(TASK, 0, texts).tokenizer
+    outside = tmp_path / "outside.json"
+    outside.write_text("{}")
+    places = {name: tmp_path / name for name in ("code", "link", "large", "broken", "empty")}
+    for name, place in places.items():
+        place.mkdir()
+        if name != "empty":
+            tokenizer.save_pretrained(place)
+    settings = json.loads((places["code"] / "tokenizer_config.json").read_text())
+    settings["auto_map"] = {"AutoTokenizer": ["theirs.Theirs", None]}
+    (places["code"] / "tokenizer_config.json").write_text(json.dumps(settings))
+    (places["link"] / "special_tokens_map.json").symlink_to(outside)
+    with (places["large"] / "tokenizer.json").open("wb") as file:
+        file.truncate(LARGEST_VOCABULARY + 1)
+    (places["broken"] / "tokenizer.json").write_text('{"model": []}')
+    told = {
+        "code": "never run; use a stock architecture",
+        "link": "leads out of the folder; put the file itself there",
+        "large": "such a file can need; use the model's original folder",
+        "broken": r"no tokenizer that can be read .*; give a folder that `tokenizer.save_pretrained\(folder\)`",
+        "empty": "give a folder with a tokenizer_config.json",
+    }
+    for name, words in told.items():
+        with pytest.raises(InputError, match=words):
+            Marian(tokenizer=str(places[name])).begin(TASK, 0, texts)
+    with pytest.raises(InputError, match="write the path of a model's folder, or a name on the hub"):
+        Marian(tokenizer=str(tmp_path / "nowhere")).begin(TASK, 0, texts)
 
 
 @every_shape

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from reference import batch_of
 from small import sentences, small_model, tagged, write_csv
-from test_reference import batch_of
 from test_run import potstill
 
 from potstill import stages

@@ -153,9 +153,18 @@ EMBEDS = re.compile(r"embeddings|\b(embed_\w+|shared|wte|wpe)\.")
 
 
 def parameters(model: PreTrainedModel) -> dict[str, int]:
-    """Numbers of parameters by part. What the layers share, such as MPNet's position bias, counts to them."""
+    """Numbers of parameters by part. What the layers share, such as MPNet's position bias, counts to them.
+
+    What is worked out again at every loading and never saved, as Marian's table of sines, is none.
+    """
     counts = {"embeddings": 0, "layers": 0, "head": 0}
     for name, parameter in model.named_parameters():
+        if name in (model._keys_to_ignore_on_save or ()):
+            continue
         part = "head" if in_head(model, name) else "embeddings" if EMBEDS.search(name) else "layers"
         counts[part] += parameter.numel()
     return counts
+
+
+def all_parameters(model: PreTrainedModel) -> int:
+    return sum(parameters(model).values())

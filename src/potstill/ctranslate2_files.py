@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from potstill.anatomy import all_parameters
 from potstill.errors import InputError
 from potstill.students import Student, quiet_transformers
 
@@ -147,7 +148,7 @@ def _about(student: Student) -> dict[str, Any]:
     known = pieces(model, student.tokenizer)
     return {
         "model_type": model.config.model_type,
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "parameters": all_parameters(model),
         "longest": longest_text(student),
         "pieces": known._asdict(),
     }

@@ -81,12 +81,12 @@ def refuse_unsafe_files(folder: Path) -> None:
             raise InputError(f"{path} {reason}; use the model's original folder")
 
 
-def refuse_unsafe_settings(folder: Path) -> None:
+def refuse_unsafe_settings(folder: Path, needed: str = "config.json") -> None:
     """No code of the model's own, no kernels from elsewhere, no counts that would fill the memory."""
     for name in ("config.json", "tokenizer_config.json"):
-        if not (folder / name).exists() and name != "config.json":
+        if not (folder / name).exists() and name != needed:
             continue
-        settings = _json_object(folder / name, "give a model's folder with a config.json")
+        settings = _json_object(folder / name, f"give a folder with a {needed}")
         if "auto_map" in settings:
             raise InputError(
                 f"{folder} brings its own code (auto_map), which is never run; use a stock architecture, such as bert"

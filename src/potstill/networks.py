@@ -13,7 +13,7 @@ from accelerate import Accelerator
 from torch import Tensor
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from potstill.anatomy import longest_input
+from potstill.anatomy import all_parameters, longest_input
 from potstill.errors import InputError
 from potstill.listening import ask
 from potstill.students import is_spread, load_student, reader_of, safe_folder
@@ -92,7 +92,7 @@ def load_network(path: str | Path) -> Network:
     if file.suffix != ".onnx" or not file.is_file():
         student = load_student(path)
         model = student.model.to(Accelerator().device)
-        parameters = sum(parameter.numel() for parameter in model.parameters())
+        parameters = all_parameters(model)
         longest = longest_input(model, student.tokenizer)
         return Network(
             torch_run(model),

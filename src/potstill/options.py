@@ -27,7 +27,10 @@ MethodName = Annotated[
 ]
 Start = Annotated[str | None, typer.Option(help="Weights the student begins from, where they are not the teacher's.")]
 NoBaseline = Annotated[bool, typer.Option("--no-baseline", help="Do not also train the same student on hard labels.")]
-Force = Annotated[bool, typer.Option("--force", help="Accept a teacher that is near chance on the data.")]
+Force = Annotated[
+    bool,
+    typer.Option("--force", help="Accept a teacher that is near chance on the data, or does not know the language."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Train = Annotated[
     str | None,

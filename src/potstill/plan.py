@@ -17,6 +17,7 @@ from potstill import paths
 from potstill.calibration import matmul_peak
 from potstill.errors import InputError
 from potstill.imagined import Asking, askings
+from potstill.imagined_outputs import ImaginedOutputs
 from potstill.prepare import DataSet, asked_first, prepare
 from potstill.progress import Display
 from potstill.recipe import Recipe, cells
@@ -99,6 +100,7 @@ def plan(
     here = matmul_peak(device, PRECISIONS[recipe.precision])
     machine = Machine(here, 1e9 * peak if peak else here, devices)
     asked = askings(data)
+    outputs = ImaginedOutputs()
     known: dict[str, list[StageCost]] = {}
     training: dict[tuple[str, int], Line] = {}
     scoring, measuring, saving = Line("score dev"), Line("measure at the end"), Line("save checkpoints")
@@ -111,7 +113,7 @@ def plan(
             for cell in several:
                 if (key := cost_key(cell)) not in known:
                     show.say(f"timing a few batches: {name}")
-                    known[key] = costs_of(cell, data, accelerator, Path(place) / str(len(known)), show)
+                    known[key] = costs_of(cell, data, accelerator, Path(place) / str(len(known)), show, outputs.make)
                     remember_rows(asked, known[key])
                 for number, cost in enumerate(known[key]):
                     title = name if len(cell.stage) == 1 else f"{name}, stage {number}"
@@ -126,14 +128,16 @@ def plan(
         work = teachers_work(one_set)
         if work.rows:
             measuring.add(work, machine.seconds(work), recipe.seeds)
-    remembering = Line("remember the teacher")
+    writing, remembering = Line("the teacher writes"), Line("remember the teacher")
+    for work, block in outputs.works:
+        writing.add(work, machine.shared_seconds(work, block))
     for one in asked:
         if one:
             for split, examples in {"dev": one.data.dev, **one.data.tests}.items():
                 one.remember_rows(examples, split)
             work, block = one.work()
             remembering.add(work, machine.shared_seconds(work, block))
-    lines = [remembering, *training.values(), scoring, measuring, saving]
+    lines = [*([writing] if outputs.works else []), remembering, *training.values(), scoring, measuring, saving]
     every = [cost for costs in known.values() for cost in costs]
     needed = device_bytes(recipe, data, every, empty)
     disks = disks_of(recipe, data, asked, every, Path(out))

@@ -28,10 +28,11 @@ from potstill.signals import Wants
 from potstill.students import Student, begin_anew, begin_from, load_student
 from potstill.tasks import Task, make_task, near_chance
 from potstill.tasks.generating import Generating
-from potstill.tasks.matching import FORMS, kind_of
+from potstill.tasks.matching import FORMS, WHAT, kind_of
 from potstill.teacher import Teacher, fingerprint
 from potstill.tokens import fingerprint as tokenizer_fingerprint
 from potstill.tokens import tokenise
+from potstill.translators import knows_language
 from potstill.unlabelled import with_unlabelled
 
 Say = Callable[[str], None]
@@ -110,10 +111,15 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, show: Display) ->
     )
     name = data.teacher or recipe.teacher
     taught_by = load_student(name, devices=recipe.teacher_devices) if name else None
+    if taught_by and data.language and not knows_language(taught_by.tokenizer, data.language):
+        _strange_language(str(name), data.language, recipe.force, say)
     form = FORMS[data.task] if data.task else None
     if form is None and taught_by is not None and issubclass(made_for := kind_of(taught_by.model.config), Generating):
         form = made_for.form  # two texts in a row could be anything; what the teacher writes, the rows are taken for
     train = open_table(data.train, columns, form=form)
+    if data.task is None and form and train.unread_label:
+        told = f"the labels in {train.unread_label!r} are not read, since the teacher is made for {WHAT[form]}"
+        say(f"{train.source}: {told}; give a classifier as the teacher to learn them")
     dev = open_table(data.dev, columns, form=train.form) if data.dev else None
     tests = {name: open_table(path, columns, form=train.form) for name, path in data.test.items()}
     for other in (*((dev,) if dev else ()), *tests.values()):
@@ -173,6 +179,14 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, show: Display) ->
     if taught_by and not recipe.force:
         _refuse_chance(made)
     return made
+
+
+def _strange_language(teacher: str, language: str, force: bool, say: Say) -> None:
+    told = f"{teacher} does not know >>{language}<< as one piece, and would read it as letters of every text"
+    if not force:
+        todo = f"give a teacher that was trained with language = '{language}', leave language out, or write --force"
+        raise InputError(f"{told}; {todo}")
+    say(f"{told}; it is used all the same")
 
 
 def _begun(recipe: Recipe, task: Task, texts: Callable[[], Iterator[str]]) -> Student:

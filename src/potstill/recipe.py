@@ -131,7 +131,7 @@ class Recipe(Values):
     metric: str | None = None  # what dev is judged by; None: the task's first
     tracker: Literal["none", "tensorboard"] = "none"
     save_every: Count = 200  # steps between checkpoints, besides the end of each epoch
-    force: bool = False  # accept a teacher near chance
+    force: bool = False  # accept a teacher near chance, or one that does not know the language
     grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = {}  # path -> values; all combinations are run
 
     @field_validator("data", mode="before")

@@ -27,13 +27,16 @@ from potstill.forms import (
     BESIDE_GOLD,
     BETWEEN,
     GENERATED,
+    LABELS,
     Answers,
     Columns,
     Form,
     Label,
     Span,
     find_form,
+    first_of,
     resolve,
+    usual_names,
     worth_a_look,
 )
 from potstill.images import Shape
@@ -83,6 +86,7 @@ class Table:
     form: Form = "text"
     choices: int = 0  # candidates of every row; 0 where there are none
     shape: Shape | None = None  # channels, height and width of every image
+    unread_label: str | None = None  # a column with a usual name for labels, where rows are texts to be written
 
     @property
     def has_answers(self) -> bool:
@@ -183,7 +187,8 @@ def open_table(
         found = opened.records(needed)
         return paragraphs(found, str(resolved.pair)) if form == "writing" and resolved.text is None else found
 
-    table = Table(source, resolved, answers, opened.fingerprint, records, form, shape=shape)
+    left = first_of(usual_names(opened.names), LABELS, (resolved.text, resolved.pair)) if form in GENERATED else None
+    table = Table(source, resolved, answers, opened.fingerprint, records, form, shape=shape, unread_label=left)
     line, record = first_record(table.records(), source)
     if form != "choices":
         return table

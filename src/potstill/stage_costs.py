@@ -24,7 +24,7 @@ from potstill.progress import Display
 from potstill.recipe import Recipe
 from potstill.shapes import Piece, Shapes, epoch_pieces, read_pieces, shapes_of
 from potstill.signals import Wants
-from potstill.stages import make_training, watched_rows
+from potstill.stages import Make, ask_and_make, make_training, watched_rows
 from potstill.students import Student
 from potstill.tasks import Task
 from potstill.teacher import Teacher
@@ -103,14 +103,20 @@ def tokens_of(source: Source) -> int:
 
 
 def costs_of(
-    recipe: Recipe, data: list[DataSet], accelerator: Accelerator, folder: Path, show: Display | None = None
+    recipe: Recipe,
+    data: list[DataSet],
+    accelerator: Accelerator,
+    folder: Path,
+    show: Display | None = None,
+    make: Make = ask_and_make,
 ) -> list[StageCost]:
-    """Stage by stage, with the student as each one finds it. `folder` is for what the teacher says of the timed rows."""
+    """Stage by stage, with the student as each one finds it. `folder` is for what the teacher says of the timed rows,
+    `make` for rows that it would write."""
     models, tokenizer = build(recipe, data)
     found = []
     for number, stage in enumerate(recipe.stage):
         models, tokenizer = reshape(stage, recipe, models, tokenizer, data)
-        training, asks = make_training(recipe, stage, number, models, tokenizer, data, folder, accelerator, show)
+        training, asks = make_training(recipe, stage, number, models, tokenizer, data, folder, accelerator, show, make)
         found.append(_cost(training, asks, data, tokenizer, folder / str(number)))
     return found
 

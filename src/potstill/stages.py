@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,13 @@ from potstill.signals import Wants
 from potstill.students import Student
 from potstill.training import Step, Training, teacher_layers, train
 from potstill.wording import PLAIN
+
+Make = Callable[[Any, Examples, Context], Examples]  # of a data maker that asks the teacher
+
+
+def ask_and_make(maker: Any, examples: Examples, context: Context) -> Examples:
+    made: Examples = maker.make(examples, context)
+    return made
 
 
 @dataclass
@@ -114,6 +121,7 @@ def make_training(
     folder: Path,
     accelerator: Accelerator,
     show: Display | None = None,
+    make: Make = ask_and_make,
 ) -> tuple[Training, list[Wants]]:
     """All that a stage's training follows from, refused where it does not fit; and what each teacher must be asked before."""
     method = short_forms.made("methods", stage.method)
@@ -125,7 +133,7 @@ def make_training(
     changes = tuple(maker.change for maker in makers(stage) if hasattr(maker, "change"))
     sources = [
         replace(
-            one.source(made(stage, one, asked, recipe.seed, show), tokenizer, "train"),
+            one.source(made(stage, one, asked, recipe.seed, show, make), tokenizer, "train"),
             changes=changes,
             seed=(recipe.seed, number),
         )
@@ -280,13 +288,15 @@ def makers(stage: Stage) -> list[Any]:
     return [short_forms.made("data", fields) for fields in stage.data]
 
 
-def made(stage: Stage, data: DataSet, asked: Wants, seed: int, show: Display | None = None) -> Examples:
-    """The stage's examples. Where the teacher is not asked, only labelled rows can teach."""
+def made(
+    stage: Stage, data: DataSet, asked: Wants, seed: int, show: Display | None = None, make: Make = ask_and_make
+) -> Examples:
+    """The stage's examples. Where the teacher is not asked, only labelled rows can teach. `make`: for those it writes."""
     examples = data.train
     for maker in makers(stage):
         context = Context(seed, data.task, show, data.taught_by, data.length, together=True)
         if getattr(maker, "asks_teacher", False):  # the ranks share the work
-            examples = maker.make(examples, context)
+            examples = make(maker, examples, context)
         else:
             examples = ranks.the_first_before_others(partial(maker.make, examples, replace(context, together=False)))
     if asked == Wants():

@@ -7,16 +7,19 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from transformers import AutoConfig, PreTrainedTokenizerBase
+import xxhash
+from transformers import PreTrainedTokenizerBase
 
 from potstill.anatomy import word_embeddings
 from potstill.errors import InputError
 from potstill.heads import WHAT
 from potstill.joint_bpe import joint_bpe
-from potstill.students import Student, head_of, quiet_transformers, reader_of, safe_folder
+from potstill.students import Student, head_of, load_tokenizer, quiet_transformers
 from potstill.tasks import Task
+from potstill.vocabulary import readable
 
 HEAD = "Seq2SeqLM"
+_MADE: dict[tuple[str, int], PreTrainedTokenizerBase] = {}  # the last one, by a hash of its texts and its size
 ASKED_FOR = re.compile(r">>([\w-]+)<< ")
 
 
@@ -38,13 +41,37 @@ def new_vocabulary(
             f"{who}: translates, but the rows are for {WHAT.get(task.head, task.head)}; write task = 'translate' for "
             "rows of two languages, or another student, such as 'keep_layers:3'"
         )
-    tokenizer = _stored(folder) if folder else joint_bpe(texts(), size, languages(texts()))
+    tokenizer = load_tokenizer(folder) if folder else _byte_pairs(texts, size)
     return _vocabulary(who, tokenizer, len(tokenizer))
+
+
+def _byte_pairs(texts: Callable[[], Iterator[str]], size: int) -> PreTrainedTokenizerBase:
+    """Made once of the same texts: a run reads its rows with them, and so does every student it makes, seed by seed."""
+    digest = xxhash.xxh3_128()
+
+    def seen() -> Iterator[str]:
+        for text in texts():
+            digest.update(readable(text).encode() + b"\0")
+            yield text
+
+    found = languages(seen())
+    known = digest.hexdigest(), size
+    if known not in _MADE:
+        _MADE.clear()
+        _MADE[known] = joint_bpe(texts(), size, found)
+    return copy.deepcopy(_MADE[known])
 
 
 def languages(texts: Iterable[str]) -> list[str]:
     """Those that are asked for before a text: >>de<<"""
     return sorted({found[1] for text in texts if (found := ASKED_FOR.match(text))})
+
+
+def knows_language(tokenizer: PreTrainedTokenizerBase, language: str) -> bool:
+    """Whether what asks for it, >>de<<, is read as one piece, as multilingual Marian models have it, and not letter by letter."""
+    asked = f">>{language}<<"
+    piece = tokenizer.convert_tokens_to_ids(asked)
+    return piece not in (None, tokenizer.unk_token_id) and piece in tokenizer(f"{asked} a")["input_ids"]
 
 
 def taken_vocabulary(who: str, folder: str | None, current: Student) -> Vocabulary:
@@ -55,16 +82,11 @@ def taken_vocabulary(who: str, folder: str | None, current: Student) -> Vocabula
             f"{who}: translates, but the model before it is {WHAT[before]}; write another student, such as 'keep_layers:3'"
         )
     if folder:
-        tokenizer = _stored(folder)
+        tokenizer = load_tokenizer(folder)
         return _vocabulary(who, tokenizer, len(tokenizer))
     with quiet_transformers():  # a copy of Marian's own tokenizer warns as a new one does
         tokenizer = copy.deepcopy(current.tokenizer)
     return _vocabulary(who, tokenizer, word_embeddings(current.model).num_embeddings)
-
-
-def _stored(folder: str) -> PreTrainedTokenizerBase:
-    place = safe_folder(folder)
-    return reader_of(AutoConfig.from_pretrained(place, local_files_only=True, trust_remote_code=False), place)
 
 
 def _vocabulary(who: str, tokenizer: PreTrainedTokenizerBase, size: int) -> Vocabulary:

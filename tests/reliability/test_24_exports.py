@@ -8,16 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import transformers
 from safetensors.torch import save_file
-from small import ARCHITECTURES, GENERATED, LABELS, logits, sentences, small_model
+from small import ARCHITECTURES, GENERATED, LABELS, WRITERS, logits, sentences, small_model, small_writer
 from test_run import potstill
 from world import TASKS
 
 from potstill import plugins
 from potstill.exports import sample_inputs
 from potstill.networks import load_network, torch_run
-from potstill.students import save_student
+from potstill.students import head_of, save_student
 
 SHARED = Path(__file__).parents[3] / "shared"
 TEACHER, ROWS = SHARED / "models/gte-small-sst2", SHARED / "data/sst2_sentence"
@@ -69,17 +70,24 @@ LOAD = """
 import sys
 import torch, transformers
 from safetensors.torch import load_file
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoTokenizer
 
-model = AutoModelForSequenceClassification.from_pretrained(sys.argv[1]).eval()
-tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
-wanted = load_file(sys.argv[2])
+folder, head, wanted, *texts = sys.argv[1:]
+model = getattr(transformers, f"AutoModelFor{head}").from_pretrained(folder).eval()
+tokenizer = AutoTokenizer.from_pretrained(folder)
+wanted = load_file(wanted)
+made = tokenizer(texts, padding=True, return_tensors="pt")
 for name in ("input_ids", "attention_mask"):
-    made = tokenizer(sys.argv[3:], padding=True, return_tensors="pt")
     assert torch.equal(made[name], wanted[name]), name
+if model.config.is_encoder_decoder:
+    made["decoder_input_ids"] = made["input_ids"]
 with torch.no_grad():
     apart = (model(**made).logits - wanted["logits"]).abs().max()
 assert apart < 1e-5, apart
+if "written" in wanted:
+    said = model.generate(**tokenizer(texts[:1], return_tensors="pt"), num_beams=3, max_new_tokens=8, do_sample=False)
+    assert torch.equal(said, wanted["written"]), (said, wanted["written"])
+    assert tokenizer.batch_decode(said, skip_special_tokens=True)[0].encode() == bytes(wanted["text"].tolist())
 print(transformers.__version__)
 """
 
@@ -98,16 +106,24 @@ def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, *WRITERS])
 def test_24_students_load_in_transformers_4_and_5(
     architecture: str, older: Path, tmp_path: Path, figure: Callable[..., None]
 ) -> None:
-    student = small_model(architecture, layers=2)
+    """And give the same logits; those that write, the same text by beam search."""
+    writes = architecture in WRITERS
+    student = small_writer(architecture, layers=2) if writes else small_model(architecture, layers=2)
     save_student(student, tmp_path / "student")
     texts = [text for text, _ in sentences(6, 1)]
     wanted = dict(student.tokenizer(texts, padding=True, return_tensors="pt")) | {"logits": logits(student, texts)}
+    if writes:
+        first = student.tokenizer(texts[:1], return_tensors="pt")
+        wanted["written"] = student.model.generate(**first, num_beams=3, max_new_tokens=8, do_sample=False)
+        said = student.tokenizer.batch_decode(wanted["written"], skip_special_tokens=True)[0]
+        wanted["text"] = torch.tensor([*said.encode()], dtype=torch.uint8)
     save_file({name: tensor.contiguous() for name, tensor in wanted.items()}, tmp_path / "wanted.safetensors")
-    words = [sys.executable, "-c", LOAD, str(tmp_path / "student"), str(tmp_path / "wanted.safetensors"), *texts]
+    files = [tmp_path / "student", head_of(student.model.config), tmp_path / "wanted.safetensors"]
+    words = [sys.executable, "-c", LOAD, *map(str, files), *texts]
     versions = []
     for path in ("", str(older)):
         ended = subprocess.run(
@@ -116,4 +132,4 @@ def test_24_students_load_in_transformers_4_and_5(
         assert ended.returncode == 0, ended.stderr
         versions.append(ended.stdout.strip())
     assert versions[0] == transformers.__version__ and versions[1].startswith("4.57")
-    figure(24, f"students of {len(ARCHITECTURES)} architectures load in {' and '.join(versions)}")
+    figure(24, f"students of {len(ARCHITECTURES) + len(WRITERS)} architectures load in {' and '.join(versions)}")

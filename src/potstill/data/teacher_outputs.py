@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -48,16 +49,38 @@ class TeacherOutputs:
     function: str | None = None  # module:name, from a list of texts to as many
 
     def make(self, examples: Examples, context: Context) -> Examples:
-        self._refuse(context)
-        target = [0.0] * examples.meta["target_width"]
-        if context.task is not None:
-            target = list(context.task.encode("", examples.source))
-        outputs = Outputs(paths.outputs() / self._decides(context))
-        keys = np.fromiter((key_of(text, None) for text, _ in examples.texts()), np.int64, len(examples))
+        outputs, keys = self._asked(examples, context)
         self._remember(outputs, examples, keys, context)
-        chosen = [outputs.folder.name, self._kept, self.closest]
+        chosen, target = [outputs.folder.name, self._kept, self.closest], _target(examples, context)
         work = lambda: rewritten(examples, chosen, lambda: self._rows(examples, keys, outputs), target)  # noqa: E731
         return ranks.the_first_before_others(work) if context.together else work()
+
+    def unknown(self, examples: Examples, context: Context) -> tuple[Path, np.ndarray, np.ndarray]:
+        """Where outputs are kept, (n,) the sources' keys, and the positions of those that are not there, each once."""
+        outputs, keys = self._asked(examples, context)
+        outputs.refresh()
+        return outputs.folder, keys, outputs.missing(keys)
+
+    def imagined(self, examples: Examples, context: Context) -> Examples:
+        """As many rows as there will be. Their texts are about as long: the references, and sources where there is none."""
+        times = 1 if self.closest else self._kept
+        if times == 1 and len(examples.scored) == len(examples):
+            return examples
+
+        def rows() -> Iterator[tuple[str, str, int]]:
+            for origin, (text, reference) in enumerate(examples.texts()):
+                yield from [(text, reference or text, origin)] * times
+
+        return rewritten(examples, ["imagined", times], rows, _target(examples, context))
+
+    def _asked(self, examples: Examples, context: Context) -> tuple[Outputs, np.ndarray]:
+        self._refuse(context)
+        keys = np.fromiter((key_of(text, None) for text, _ in examples.texts()), np.int64, len(examples))
+        return Outputs(paths.outputs() / self._decides(context)), keys
+
+    @property
+    def block(self) -> int:
+        return BLOCK
 
     @property
     def _kept(self) -> int:
@@ -73,18 +96,18 @@ class TeacherOutputs:
             raise InputError("data.teacher_outputs: there are a command and a function; write one of them")
         if self._kept > self.beam:
             raise InputError(f"data.teacher_outputs: best = {self._kept} of a beam of {self.beam}; write a wider beam")
-        if context.teacher is None and not self._black_box:
+        if context.teacher is None and not self.black_box:
             raise InputError(
                 "data.teacher_outputs: there is no teacher that could write; name one, or a command or a function"
             )
 
     @property
-    def _black_box(self) -> bool:
+    def black_box(self) -> bool:
         return self.command is not None or self.function is not None
 
     def _decides(self, context: Context) -> str:
         """A hash of whatever the outputs hang on. The engine is not in it: both write the same."""
-        if self._black_box:
+        if self.black_box:
             what: list[object] = [what_decides(self.command, self.function)]
         else:
             assert context.teacher is not None
@@ -93,7 +116,7 @@ class TeacherOutputs:
             what += [pieces(model, tokenizer)._asdict()]
         return xxhash.xxh3_128_hexdigest(json.dumps([FORMAT, *what]).encode())
 
-    def _decoder(self, context: Context) -> AbstractContextManager[Decoder]:
+    def decoder(self, context: Context) -> AbstractContextManager[Decoder]:
         if self.command is not None:
             return nullcontext(by_command(self.command))
         if self.function is not None:
@@ -116,7 +139,7 @@ class TeacherOutputs:
         with locked(outputs.folder) if share == 1 else nullcontext():
             unknown, numbers = ranks.by_the_first(lacking) if share > 1 else lacking()
             if len(unknown):
-                with self._decoder(context) as decode, context.bar("the teacher writes", len(unknown)) as advance:
+                with self.decoder(context) as decode, context.bar("the teacher writes", len(unknown)) as advance:
                     for place in range(rank, len(numbers), share):
                         rows = unknown[place * BLOCK : (place + 1) * BLOCK]
                         texts = [examples.text(row)[0] for row in examples.index[rows]]
@@ -137,3 +160,9 @@ class TeacherOutputs:
                 found = found[:1]
             for one in found:
                 yield text, one.text, origin
+
+
+def _target(examples: Examples, context: Context) -> list[float]:
+    if context.task is None:
+        return [0.0] * int(examples.meta["target_width"])
+    return list(context.task.encode("", examples.source))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from potstill.anatomy import longest_input
+from potstill.anatomy import all_parameters, longest_input
 from potstill.batches import view
 from potstill.errors import InputError, TrainingError
 from potstill.exports import Checked, Rows, sample_inputs
@@ -111,7 +111,7 @@ def describe(student: Student, out: Path) -> None:
     config = type(student.model.config).from_dict(student.model.config.to_dict())
     config.architectures = [type(student.model).__name__]
     config.potstill_longest = longest_input(student.model, student.tokenizer)
-    config.potstill_parameters = sum(parameter.numel() for parameter in student.model.parameters())
+    config.potstill_parameters = all_parameters(student.model)
     config.save_pretrained(out)
     student.tokenizer.save_pretrained(out)
 

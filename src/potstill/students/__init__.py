@@ -244,10 +244,7 @@ def quiet_transformers() -> Iterator[None]:
 
 def safe_folder(folder: str | Path) -> Path:
     """Where a model lies, once it is known that only plain weights and stock code will be opened there."""
-    path = Path(folder)
-    if not path.is_dir() and _is_path(folder):
-        raise InputError(f"there is no folder {folder}; write the path of a model's folder, or a name on the hub")
-    path = path if path.is_dir() else _from_hub(str(folder))
+    path = _place(folder)
     if not any(path.glob("*.safetensors")) and not any(path.glob("*.onnx")):
         pickled = any(path.glob("*.bin")) or any(path.glob("*.pt"))
         raise InputError(
@@ -257,6 +254,31 @@ def safe_folder(folder: str | Path) -> Path:
     refuse_unsafe_files(path)
     refuse_unsafe_settings(path)
     return path
+
+
+def load_tokenizer(folder: str | Path) -> PreTrainedTokenizerBase:
+    """Of a model's folder, or of one that holds nothing else; weights are not looked at."""
+    path = _place(folder)
+    refuse_unsafe_files(path)
+    refuse_unsafe_settings(path, needed="tokenizer_config.json")
+    try:
+        with quiet_transformers():
+            found: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+                path, local_files_only=True, trust_remote_code=False
+            )
+    except Exception as error:  # files that are missing or broken fail in many ways inside transformers
+        raise InputError(
+            f"{folder} holds no tokenizer that can be read ({_first_line(error)}); "
+            "give a folder that `tokenizer.save_pretrained(folder)` of transformers has written"
+        ) from error
+    return found
+
+
+def _place(folder: str | Path) -> Path:
+    path = Path(folder)
+    if not path.is_dir() and _is_path(folder):
+        raise InputError(f"there is no folder {folder}; write the path of a model's folder, or a name on the hub")
+    return path if path.is_dir() else _from_hub(str(folder))
 
 
 def _from_hub(name: str) -> Path:

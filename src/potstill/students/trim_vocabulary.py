@@ -11,7 +11,8 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from potstill.anatomy import position_offset, word_embeddings
 from potstill.errors import InputError
-from potstill.students import Context, Student, quiet_transformers, stock_model
+from potstill.heads import WHAT
+from potstill.students import Context, Student, head_of, quiet_transformers, stock_model
 from potstill.vocabulary import ids_of, pieces_to_keep, read_settings, rebuilt, renumbered, split
 
 CHECKED = 1000  # texts that are split once more with the new tokenizer
@@ -25,6 +26,11 @@ class TrimVocabulary:
 
     def build(self, current: Student, context: Context) -> Student:
         model, tokenizer = current.model, current.tokenizer
+        if (head := head_of(model.config)) in ("Seq2SeqLM", "CausalLM"):
+            raise InputError(
+                f"trim_vocabulary: {WHAT[head]} writes with its pieces, and its outputs would go with them; "
+                "leave trim_vocabulary out and take layers instead, as in student = 'keep_layers:3'"
+            )
         settings = read_settings(tokenizer)
         counts = Counter(number for numbers in split(tokenizer, context.texts()) for number in numbers)
         if not counts:
