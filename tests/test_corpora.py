@@ -383,7 +383,7 @@ def test_choices_in_columns_of_other_names(tmp_path: Path) -> None:
     assert (table.form, table.choices, list(table.rows())) == ("choices", 2, [row])
     swag = written(tmp_path, "b.csv", "sent1,sent2,ending0,ending1,label\nA sky.,Which?,red,blue,1\n")
     table = open_table(swag)
-    assert table.columns == Columns("sent1", "sent2", "label", None, ("ending0", "ending1"))
+    assert table.columns == Columns("sent1", "sent2", "label", choices=("ending0", "ending1"))
     assert list(table.rows()) == [row]
     refused(sheet, f"{sheet}:1", "did you mean --choices two?", Columns("page", choices="twoo"))
     refused(sheet, f"{sheet}:2", "'one' is 'red', not a list", Columns("page", choices="one"))
@@ -406,7 +406,7 @@ def test_passages_of_race(name: str, tmp_path: Path) -> None:
     path = written(tmp_path, name, [PASSAGE, {**PASSAGE, "answers": None, "article": "Sea."}])
     table = open_table(path)
     assert (table.form, table.choices) == ("choices", 4)
-    assert table.columns == Columns("article", "questions", "answers", None, "options")
+    assert table.columns == Columns("article", "questions", "answers", choices="options")
     expected = [CHOICE, Row(1, "A sky.", SECOND, "A", None)]
     assert list(table.rows()) == expected + [row._replace(line=2, text="Sea.", label=None) for row in expected]
     pq.write_table(pa.Table.from_pylist([PASSAGE]), tmp_path / "a.parquet")
