@@ -60,6 +60,9 @@ def files(home: Path) -> list[str]:
     return [word for name in SPLITS for word in (f"--{name}", str(next(home.glob(f"{name}.*"))))]
 
 
+LONG = ("translate", "choose")  # to be killed: half a minute each
+
+
 @pytest.fixture(scope="module", params=NEW)
 def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Rows of a task, and a teacher that the finetune command made of a bare encoder, or of an untaught writer."""
@@ -160,6 +163,9 @@ def killed_after(saves: int, words: list[str | Path]) -> None:
     potstill(*words)
 
 
+@pytest.mark.parametrize(
+    "home", [pytest.param(task, marks=pytest.mark.slow if task in LONG else ()) for task in NEW], indirect=True
+)
 def test_killed_and_resumed_it_is_the_same_bit_for_bit(home: Path, tmp_path: Path) -> None:
     """Dropout and micro-batches on, killed twice in the middle of an epoch, while training and while remembering."""
     more = ["--no-baseline", "--set", "dropout=0.1", "--set", "tokens=100", "--set", "save_every=3"]

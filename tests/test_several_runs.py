@@ -190,7 +190,7 @@ def test_sequence_kd_learns_words_or_sequences_and_goes_on_from_them(tmp_path: P
     assert stages["seq-inter"][1].optimizer.rate == 0.5 * stages["seq-kd"][0].optimizer.rate
 
 
-LONG = ("hinton_mnist",)
+LONG = ("hinton_mnist", "better_teacher")
 
 
 @pytest.mark.parametrize(
