@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from small import choices, questions, sentences, small_tokenizer, tagged, write_csv
+from small import choices, questions, sentences, small_model, small_tokenizer, tagged, write_csv
 from taggers import by_length
 from test_run import potstill
 
@@ -29,6 +29,7 @@ from potstill.examples import Examples, store
 from potstill.extended import origins
 from potstill.prepare import labels_of
 from potstill.rows import open_table
+from potstill.students import Student
 from potstill.tagged import WORD, function
 from potstill.tasks import Task, make_task
 from potstill.tokens import MASK, in_memory
@@ -64,9 +65,12 @@ def examples_of(folder: Path, rows: list[Any]) -> Examples:
     return store(open_table(path), TASK)
 
 
-def made_of(examples: Examples, **fields: Any) -> tuple[Examples, list[tuple[int, str, str | None]]]:
+def made_of(
+    examples: Examples, teacher: Student | None = None, **fields: Any
+) -> tuple[Examples, list[tuple[int, str, str | None]]]:
     """The result, and of each copy its origin and texts."""
-    made = plugins.make("data", "augmented", {**QUICK, **fields}).make(examples, Context(0, TASK))
+    about = Context(0, TASK, teacher=teacher)
+    made = plugins.make("data", "augmented", {**QUICK, **fields}).make(examples, about)
     owners = origins(made)
     return made, [(int(owners[row]), *made.text(row)) for row in made.index[len(examples) :]]
 
@@ -184,10 +188,14 @@ def test_spaces_and_marks_stay_where_they_are(tmp_path: Path) -> None:
     assert none == []  # two spaces became one: no other text
 
 
-@pytest.mark.parametrize(("labels", "held"), [("kept", True), ("dropped", False)])
-def test_labels_of_copies(labels: str, held: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("labels", "taught", "held"),
+    [("kept", True, True), ("dropped", False, False), (None, False, True), (None, True, False)],
+)
+def test_labels_of_copies(labels: str | None, taught: bool, held: bool, tmp_path: Path) -> None:
+    """A teacher teaches the copies alone, where nothing else is said."""
     examples = examples_of(tmp_path, [text for text, _ in sentences(20, 1)])
-    made, copies = made_of(examples, labels=labels)
+    made, copies = made_of(examples, small_model("bert") if taught else None, labels=labels)
     assert len(made.scored) == (len(made) if held else len(examples))
     for row, (origin, *_) in zip(made.index[len(examples) :], copies, strict=True):
         gold = made.gold(row)

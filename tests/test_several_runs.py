@@ -190,6 +190,18 @@ def test_sequence_kd_learns_words_or_sequences_and_goes_on_from_them(tmp_path: P
     assert stages["seq-inter"][1].optimizer.rate == 0.5 * stages["seq-kd"][0].optimizer.rate
 
 
+def test_kd_or_augmentation_carries_gold_labels_to_copies_where_it_asks_for_them(home: Path, tmp_path: Path) -> None:
+    stage = {"method": "soft_targets", "data": ["augmented:2"]}
+    data = {"train": f"{home}/train.csv"}
+    recipe = {"teacher": f"{home}/teacher/student", "student": "keep_layers:2", "data": data, "stage": [stage]}
+    (tmp_path / "small.toml").write_text(tomli_w.dumps(recipe))
+    study = plugins.make("studies", "kd_or_augmentation", {"further": True})
+    runs = study.runs(resolve(str(tmp_path / "small.toml")).recipe)
+    copied = {name: run.stage[0].data[0]["labels"] for name, run in runs.items() if run.stage[0].data}
+    assert {name for name, labels in copied.items() if labels == "kept"} == {"gold-copies", "half-gold"}
+    assert len(copied) == 8 and {labels for labels in copied.values() if labels != "kept"} == {None}
+
+
 LONG = ("hinton_mnist", "better_teacher")
 
 

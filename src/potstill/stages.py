@@ -300,7 +300,9 @@ def made(
         else:
             examples = ranks.the_first_before_others(partial(maker.make, examples, replace(context, together=False)))
     if asked == Wants():
-        examples = examples.scored
+        everything, examples = len(examples), examples.scored
+        if show and stage.data and len(examples) < everything:
+            show.say(f"{everything - len(examples)} of {everything} examples have no label and are left out")
     if not len(examples):
         raise InputError(
             f"{data.train.source}: no row is left to learn from; give labelled rows, or a teacher and a method that asks it, such as 'soft_targets'"

@@ -35,7 +35,7 @@ class Augmented:
     p_ng: Share = 0.25
     longest: Count = 5  # words of an n-gram
     ngram: Literal["keep", "mask"] = "keep"
-    labels: Literal["kept", "dropped"] = "kept"  # of the copies
+    labels: Literal["kept", "dropped"] | None = None  # of the copies; None: dropped where a teacher answers them
     tagger: str = "textblob"  # or spacy, or module:function
     draw: int = 0
 
@@ -49,10 +49,10 @@ class Augmented:
             raise InputError(
                 f"data.augmented: p_mask + p_pos is {self.p_mask + self.p_pos:g}, more than 1; write smaller ones"
             )
-        decides = [FORMAT, *asdict(self).items(), fingerprint(self.tagger)]
-        return extended(
-            examples, decides, lambda: self._copies(examples, context), self.labels == "kept", repeated=False
-        )
+        # of a text that was cut and changed the label is often wrong: gold labels on copies cost a BiLSTM four points
+        kept = self.labels == "kept" if self.labels else context.teacher is None
+        decides = [FORMAT, *asdict(self).items(), kept, fingerprint(self.tagger)]
+        return extended(examples, decides, lambda: self._copies(examples, context), kept, repeated=False)
 
     def _copies(self, examples: Examples, context: Context) -> Iterator[More]:
         pairs = examples.meta["pairs"]

@@ -36,14 +36,15 @@ class KdOrAugmentation:
             )
         methods = {"gold": {"name": "hard_labels"}, "choice": {"name": "teacher_labels"}, "logits": stage.method}
         found = {
-            f"{target}-{data}": _changed(recipe, f"{target}-{data}", method, _copied(stage, data == "copies"))
+            f"{target}-{data}": _changed(
+                recipe, f"{target}-{data}", method, _copied(stage, data == "copies", **_labels(target == "gold"))
+            )
             for target, method in methods.items()
             for data in DATA
         }
         if self.further:
-            copied = _copied(stage, True)
             for name, method in _other_methods(stage.method).items():
-                found[name] = _changed(recipe, name, method, copied)
+                found[name] = _changed(recipe, name, method, _copied(stage, True, **_labels(name == "half-gold")))
             for rule in RULES:
                 found[f"without-{rule}"] = _changed(
                     recipe, f"without-{rule}", stage.method, _copied(stage, True, **{rule: 0.0})
@@ -69,6 +70,11 @@ class KdOrAugmentation:
         figure = forest("kd-or-augmentation", "Difference in points, with 95 % intervals", list(kept), ranges)
         header = ["targets", DATA["rows"], DATA["copies"], f"gain (teacher: {shown(teacher)})"]
         return Answer("Distillation or augmentation", sentences, header, rows, figure)
+
+
+def _labels(carried: bool) -> dict[str, str]:
+    """Gold labels that are carried to the copies; else as the recipe has it."""
+    return {"labels": "kept"} if carried else {}
 
 
 def _copied(stage: Stage, copies: bool, **fields: Any) -> Stage:
