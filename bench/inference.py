@@ -140,9 +140,11 @@ def static_vectors() -> Callable[[np.ndarray], None] | str:
         length: [" ".join(f"w{n}" for n in random.integers(BEGINNING, VOCABULARY, length)) for _ in range(8)]
         for length in range(1, 513)
     }
-    return lambda lengths: (
-        model.encode([known[int(length)][place % 8] for place, length in enumerate(lengths)]) and None
-    )
+
+    def encode(lengths: np.ndarray) -> None:
+        model.encode([known[int(length)][place % 8] for place, length in enumerate(lengths)])
+
+    return encode
 
 
 def all_models(folder: Path, hidden: int, teacher: str | None, big: bool) -> tuple[dict[str, Timed], list[str]]:

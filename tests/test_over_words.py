@@ -18,6 +18,7 @@ from test_run import FAST, files, make_home, measurements, potstill
 from potstill import plugins, students
 from potstill.anatomy import layer_count, longest_input, parameters, word_embeddings
 from potstill.errors import InputError
+from potstill.networks import onnx_run
 from potstill.plan import plan
 from potstill.predict import predict
 from potstill.recipe import resolve
@@ -280,3 +281,23 @@ def test_importing_potstill_imports_neither_torch_nor_transformers() -> None:
     code = "import sys, potstill; print(json.dumps([one in sys.modules for one in ('torch', 'transformers')]))"
     done = subprocess.run([sys.executable, "-c", f"import json; {code}"], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == [False, False]
+
+
+@pytest.mark.parametrize("export", ["onnx", "int8"])
+def test_threads_share_the_texts_of_a_bilstm(export: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each thread answers texts of its own; the answers come back in order, also of few texts that one thread takes."""
+    student = built()
+    plugins.make("exports", export, {}).export(student, tmp_path, [(text, None) for text in TEXTS])
+    inputs = dict(student.tokenizer(TEXTS, padding=True, return_tensors="pt"))
+    alone = onnx_run(tmp_path / "model.onnx")
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    shared = onnx_run(tmp_path / "model.onnx")
+    for rows in (1, 11, 14, 60):
+        some = {name: one[:rows] for name, one in inputs.items()}
+        parts = (
+            [some]
+            if rows < 12
+            else [{n: one[p] for n, one in some.items()} for p in torch.arange(rows).tensor_split(3)]
+        )
+        assert np.array_equal(shared(some), np.concatenate([alone(part) for part in parts]))
+    assert np.abs(shared(inputs) - logits(student, TEXTS).numpy()).max() < (1e-5 if export == "onnx" else 0.1)

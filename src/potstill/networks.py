@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,10 +17,14 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrain
 from potstill.anatomy import all_parameters, longest_input
 from potstill.errors import InputError
 from potstill.listening import ask
+from potstill.recurrent_config import BilstmConfig
 from potstill.students import is_spread, load_student, reader_of, safe_folder
 
 Run = Callable[[dict[str, Tensor]], np.ndarray]
 """(batch, tokens) inputs by name -> float32 (batch, outputs), or (batch, tokens, outputs) where every token is read."""
+
+
+SHARED = 4  # texts for each thread, or one thread takes all
 
 
 @dataclass(frozen=True)
@@ -57,19 +62,25 @@ def torch_run(model: PreTrainedModel) -> Run:
 
 def onnx_run(file: Path) -> Run:
     """ONNX Runtime on as many threads as PyTorch has, so that the two can be compared."""
-    try:
-        import onnxruntime
-    except ImportError:
-        raise InputError("ONNX Runtime is not installed; write pip install 'potstill[onnx]'") from None
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    options.log_severity_level = 3
-    try:
-        session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # ONNX Runtime has a class of its own for every kind of broken file
-        raise InputError(
-            f"{file} cannot be run ({str(error).splitlines()[0]}); make it anew with potstill export"
-        ) from None
+    threads = torch.get_num_threads()
+    session = _session(file, threads)
+    if threads == 1 or session.get_modelmeta().graph_name != BilstmConfig.model_type:
+        return _asking(session)
+    # the steps of an LSTM wait for one another, but texts do not: each thread takes its own
+    alone, pool = _asking(_session(file, 1)), ThreadPoolExecutor(threads)
+
+    def run(inputs: dict[str, Tensor]) -> np.ndarray:
+        parts = torch.arange(len(inputs["input_ids"])).tensor_split(threads)
+        if len(parts[-1]) < SHARED:
+            return alone(inputs)
+        return np.concatenate(
+            list(pool.map(alone, ({name: one[part] for name, one in inputs.items()} for part in parts)))
+        )
+
+    return run
+
+
+def _asking(session: Any) -> Run:
     wanted = {one.name: len(one.shape) for one in session.get_inputs()}
 
     def run(inputs: dict[str, Tensor]) -> np.ndarray:
@@ -79,6 +90,22 @@ def onnx_run(file: Path) -> Run:
         return np.asarray(said[0] if len(said) == 1 else np.stack(said, -1))
 
     return run
+
+
+def _session(file: Path, threads: int) -> Any:
+    try:
+        import onnxruntime
+    except ImportError:
+        raise InputError("ONNX Runtime is not installed; write pip install 'potstill[onnx]'") from None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    try:
+        return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime has a class of its own for every kind of broken file
+        raise InputError(
+            f"{file} cannot be run ({str(error).splitlines()[0]}); make it anew with potstill export"
+        ) from None
 
 
 def bytes_of(folder: str | Path, parameters: int) -> int:
