@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from small import sentences, small_model, write_csv
 
 from potstill import students
@@ -39,6 +40,7 @@ print(json.dumps({"seconds": time.perf_counter() - begun, "private": peak[0]}))
 """
 
 
+@pytest.mark.slow
 def test_ten_times_the_rows(tmp_path: Path) -> None:
     sizes = (2_000, 20_000)
     students.save_student(small_model("bert"), tmp_path / "teacher")

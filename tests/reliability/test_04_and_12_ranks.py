@@ -125,6 +125,7 @@ def test_12_two_ranks_learn_from_the_copies_of_one_process(
     assert difference(tmp_path / "one", tmp_path / "two") <= 1e-5
 
 
+@pytest.mark.slow
 def test_12_memory_built_by_two_ranks_is_that_of_one_process(
     home: Path, tmp_path: Path, figure: Callable[..., None]
 ) -> None:
