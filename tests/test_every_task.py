@@ -60,7 +60,7 @@ def files(home: Path) -> list[str]:
     return [word for name in SPLITS for word in (f"--{name}", str(next(home.glob(f"{name}.*"))))]
 
 
-LONG = ("translate", "choose")  # to be killed: half a minute each
+LONG = ("translate", "choose", "answer")  # to be killed: a quarter of a minute or more each
 
 
 @pytest.fixture(scope="module", params=NEW)

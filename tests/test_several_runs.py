@@ -202,7 +202,7 @@ def test_kd_or_augmentation_carries_gold_labels_to_copies_where_it_asks_for_them
     assert len(copied) == 8 and {labels for labels in copied.values() if labels != "kept"} == {None}
 
 
-LONG = ("hinton_mnist", "better_teacher")
+LONG = ("hinton_mnist", "better_teacher", "size_curve", "kd_or_augmentation")
 
 
 @pytest.mark.parametrize(
