@@ -150,9 +150,10 @@ def print_list(kind: str | None) -> None:
             print(f"{one}:")
         indent = "  " if kind is None else ""
         if one == "recipes":
+            wide = max(map(len, shipped()))
             for name in shipped():
                 first = (RECIPES / f"{name}.toml").read_text().splitlines()[0].lstrip("# ")
-                print(f"{indent}{name:<18} {first}")
+                print(f"{indent}{name:<{wide}} {first}")
         else:
             if not plugins.names(one):  # type: ignore[arg-type]
                 print(f"{indent}(none yet)")
