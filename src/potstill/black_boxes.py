@@ -7,17 +7,16 @@ POTSTILL_COMMANDS=allowed, and functions of the standard library, which would ru
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import math
 import os
 import shlex
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 
 from potstill.decoding import Decoder, Hypothesis
 from potstill.errors import InputError
+from potstill.own_functions import own_function
 
 Function = Callable[[list[str]], Sequence[str]]
 
@@ -69,13 +68,7 @@ def what_decides(command: str | None, function: str | None) -> str:
 
 
 def _function(name: str) -> Function:
-    module, colon, attribute = name.partition(":")
-    if not colon or module.partition(".")[0] in sys.stdlib_module_names:
-        raise InputError(f"there is no function '{name}'; write \"module:name\" of a module of your own")
-    try:
-        found: Function = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise InputError(f"function '{name}': {error}; name a function of a module that can be imported") from None
+    found: Function = own_function("function", name, '"module:name" of a module of your own')
     return found
 
 

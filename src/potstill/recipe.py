@@ -24,6 +24,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from potstill import plugins, short_forms
 from potstill.bounds import Above, Count, NotBelow, Share
 from potstill.errors import InputError
+from potstill.wrong_recipes import explained
 
 RECIPES = Path(__file__).parent / "recipes"
 FREE = {
@@ -367,37 +368,8 @@ def _validated(tree: dict[str, Any]) -> Recipe:
     try:
         return Recipe.model_validate(tree)
     except ValidationError as error:
-        told = dict.fromkeys(_explained(one["type"], one["loc"], one["input"], one["msg"]) for one in error.errors())
+        tables = {"data": Data, "stage": Stage, "optimizer": Optimizer}
+        told = dict.fromkeys(
+            explained(Recipe, tables, one["type"], one["loc"], one["input"], one["msg"]) for one in error.errors()
+        )
         raise InputError("\n".join(told)) from None
-
-
-def _explained(kind: str, location: tuple[int | str, ...], given: Any, message: str) -> str:
-    """A pydantic error as a sentence that ends with what to write."""
-    model: Any = Recipe
-    path: list[str] = []
-    words = ""
-    for i, part in enumerate(location):
-        path.append(str(part))
-        if isinstance(part, str):
-            if part not in model.model_fields:
-                break
-            field = model.model_fields[part]
-            words = plugins.in_words(field.annotation) + plugins.limits_in_words(field.metadata)
-            model = {"data": Data, "stage": Stage, "optimizer": Optimizer}.get(part, model)
-            if part in ("test", "grid", "label_map"):  # whose keys are the user's
-                path += [str(key) for key in location[i + 1 : i + 2]]
-                break
-    where = ".".join(path)
-    if kind == "extra_forbidden":
-        parent = ".".join(path[:-1])
-        told = plugins.did_you_mean(path[-1], model.model_fields)
-        return f"recipe: {parent + ' ' if parent else ''}has no '{path[-1]}'{told}"
-    if kind == "missing":
-        return f"recipe: {where} is missing; write {where.replace('data.0.', 'data.')} = … ({words})"
-    if kind == "string_pattern_mismatch":
-        return f"recipe: {where} = {plugins.as_toml(given)} names files; write letters, digits, - and _ only"
-    if kind == "too_short":
-        return f"recipe: {where} is empty; give it at least one value"
-    if words.startswith("a list") or words == "a table":
-        words = message[0].lower() + message[1:].replace("Input should be", "it should be")
-    return f"recipe: {where} = {plugins.as_toml(given)}: expected {words}"

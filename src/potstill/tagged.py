@@ -7,7 +7,6 @@ import importlib.metadata
 import inspect
 import json
 import re
-import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from potstill import interrupts
 from potstill.column_files import ColumnFiles, column
 from potstill.errors import InputError
 from potstill.examples import CHUNK, Examples
+from potstill.own_functions import own_function
 
 Tagger = Callable[[list[str]], Sequence[str]]
 
@@ -97,14 +97,7 @@ def function(name: str) -> Tagger:
         return _textblob()
     if name == "spacy":
         return _spacy()
-    module, colon, attribute = name.partition(":")
-    # a recipe may come from a stranger, and the standard library runs what it is given
-    if not colon or module.partition(".")[0] in sys.stdlib_module_names:
-        raise InputError(f'there is no tagger \'{name}\'; write "textblob", "spacy" or "module:function" of your own')
-    try:
-        found: Tagger = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise InputError(f"tagger '{name}': {error}; name a function of a module that can be imported") from None
+    found: Tagger = own_function("tagger", name, '"textblob", "spacy" or "module:function" of your own')
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import xxhash
 from transformers import PreTrainedTokenizerBase
@@ -30,6 +30,11 @@ class Vocabulary(NamedTuple):
     size: int  # rows of the table of embeddings: some models have more than their tokenizer pieces
     pad: int
     end: int
+
+    @property
+    def special(self) -> dict[str, Any]:
+        """What a config and a generation config say of them."""
+        return {"pad_token_id": self.pad, "eos_token_id": self.end, "decoder_start_token_id": self.pad}
 
 
 def new_vocabulary(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from transformers import GenerationConfig
 
@@ -45,21 +45,16 @@ class LstmTranslator:
         return self._made(taken_vocabulary("lstm_translator", self.tokenizer, current), context.seed)
 
     def _made(self, vocabulary: Vocabulary, seed: int) -> Student:
-        special: dict[str, Any] = {
-            "pad_token_id": vocabulary.pad,
-            "eos_token_id": vocabulary.end,
-            "decoder_start_token_id": vocabulary.pad,
-        }
         config = LstmTranslatorConfig(
             vocab_size=vocabulary.size,
             hidden_size=self.width,
             lstm_layers=self.layers,
             input_feeding=self.input_feeding,
             dropout=self.dropout,
-            **special,
+            **vocabulary.special,
         )
         with seeded(seed):
             model = LstmTranslatorForSeq2SeqLM(config)
         model.config.architectures = [type(model).__name__]
-        model.generation_config = GenerationConfig(max_length=LONGEST, **special)
+        model.generation_config = GenerationConfig(max_length=LONGEST, **vocabulary.special)
         return Student(model.eval(), vocabulary.tokenizer)

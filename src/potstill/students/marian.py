@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from transformers import GenerationConfig, MarianConfig, MarianMTModel
@@ -57,11 +57,6 @@ class Marian:
                 "a number of heads that divides it"
             )
         feed_forward = self.feed_forward or 4 * self.width
-        special: dict[str, Any] = {
-            "pad_token_id": vocabulary.pad,
-            "eos_token_id": vocabulary.end,
-            "decoder_start_token_id": vocabulary.pad,
-        }
         config = MarianConfig(
             vocab_size=vocabulary.size,
             encoder_layers=self.encoder_layers,
@@ -77,7 +72,7 @@ class Marian:
             scale_embedding=True,
             init_std=0.02,  # of a post-norm network; with width**-0.5 (embeddings of size 1) it learned far slower
             forced_eos_token_id=None,
-            **special,
+            **vocabulary.special,
         )
         with seeded(seed):
             model = MarianMTModel(config)
@@ -85,5 +80,5 @@ class Marian:
             # never written, so that its row of the shared table stays zero: that is what the decoder starts from
             model.final_logits_bias[0, vocabulary.pad] = NEVER
         model.config.architectures = [type(model).__name__]
-        model.generation_config = GenerationConfig(max_length=LONGEST, **special)
+        model.generation_config = GenerationConfig(max_length=LONGEST, **vocabulary.special)
         return Student(model.eval(), vocabulary.tokenizer)
