@@ -20,6 +20,7 @@ from made_runs import difference, measurements, write_run
 
 from potstill import plots
 from potstill.card import base_model, model_card
+from potstill.console import table
 from potstill.errors import InputError
 from potstill.report import write_report
 
@@ -168,6 +169,21 @@ def test_values_and_label_sets(tmp_path: Path, metrics: tuple[str, ...]) -> None
     assert f"of the teacher’s {metrics[0]} (86.0 of 91.2)" in page.text
     assert ("What is taken for what" in page.text) == (metrics[0] != "pearson")
     assert ("function_to_apply" in model_card(found, "")) == (metrics[0] == "pearson")
+
+
+def test_a_language_model_is_quoted_by_its_perplexity_and_small_likelihoods_keep_their_digits(tmp_path: Path) -> None:
+    found = measurements(labels=(), metrics=("likelihood", "token_accuracy", "perplexity"))
+    found["tasks"]["task"], found["differences"][0]["mean"] = "write", 0.00061
+    for model, perplexity in zip(found["models"].values(), (129.2, 130.0, 180.3, 171.6, 172.0), strict=True):
+        for split in model["quality"]["task"].values():
+            split |= {"perplexity": perplexity, "likelihood": 1 / perplexity}
+        model["intervals"]["task"]["test"]["likelihood"] = [1 / (1.25 * perplexity), 1 / (0.8 * perplexity)]
+    header, rows = table(found)
+    assert "dev perplexity" in header and "test perplexity" in header and not any("likelihood" in one for one in header)
+    assert "129 (103–162)" in rows[0]
+    text = page_of(tmp_path, found).text
+    assert "The student scores 172 in perplexity, the teacher 129, on test" in text
+    assert "+0.06 points" in text and "0.77" in text
 
 
 def test_matrices_of_many_classes_show_the_twenty_largest(tmp_path: Path) -> None:

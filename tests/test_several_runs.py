@@ -232,8 +232,10 @@ def test_every_study_answers(name: str, home: Path, tmp_path: Path, capsys: pyte
     if name == "hinton_mnist":
         recipe |= digits_recipe(tmp_path)
         capsys.readouterr()
+    teacher = recipe.pop("teacher")
     (tmp_path / "small.toml").write_text(tomli_w.dumps(recipe))
     words = ["study", name.replace("_", "-"), tmp_path / "small.toml", "--out", tmp_path / "out", "--quiet"]
+    words += ["--teacher", teacher]
     for one in fields[name]:
         words += ["--with", one]
     assert potstill(*words) == 0

@@ -119,7 +119,7 @@ def finetune(
     tracker: options.Tracker = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Make a teacher: fine-tune an encoder on labelled rows; it lies in OUT/student.
+    """Make a teacher: fine-tune an encoder, a translator or a language model; it lies in OUT/student.
 
     potstill finetune DIR --train train.csv --dev dev.csv --test test.csv --rate 5e-5,2e-5 --out runs/teacher
     """
@@ -234,6 +234,10 @@ def report(
 def study(
     name: Annotated[str, typer.Argument(help="size-curve, better-teacher … (`potstill list studies`).")],
     recipe: options.RecipeName = None,
+    teacher: options.Teacher = None,
+    train: options.Train = None,
+    dev: options.Dev = None,
+    test: options.Test = None,
     out: Annotated[
         str | None, typer.Option(help="The study's folder, one run in each sub-folder. Default: runs/NAME.")
     ] = None,
@@ -248,13 +252,18 @@ def study(
 ) -> None:
     """Answer a question by several runs: a table, a figure, and sentences that say what is shown and what is not.
 
-    potstill study size-curve my.toml --seeds 3 --with 'layers=[1, 2, 4, 8]'
+    potstill study size-curve my.toml --teacher DIR --seeds 3 --with 'layers=[1, 2, 4, 8]'
     """
     from potstill import plugins
     from potstill.recipe import resolve
 
     asked = plugins.make("studies", name.replace("-", "_"), options.fields_of(with_ or []))
-    resolved = resolve(recipe, {"seeds": ("--seeds", seeds)}, set_ or ()).recipe
+    flags = {
+        "teacher": ("--teacher", teacher),
+        **options.data_flags(train, dev, test),
+        "seeds": ("--seeds", seeds),
+    }
+    resolved = resolve(recipe, flags, set_ or ()).recipe
     from potstill.progress import Display
     from potstill.study import run_study
 

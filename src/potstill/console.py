@@ -9,6 +9,7 @@ from potstill.errors import InputError
 from potstill.wording import (
     NOTHING,
     count,
+    in_its_unit,
     in_words,
     interval,
     megabytes,
@@ -20,6 +21,8 @@ from potstill.wording import (
     sized,
 )
 
+USUAL = ("accuracy", "f1", "f1_micro", "f1_macro", "pearson", "spearman", "bleu_beam")  # metrics that papers quote
+
 
 def print_table(found: dict[str, Any]) -> None:
     header, rows = table(found)
@@ -30,7 +33,8 @@ def print_differences(found: dict[str, Any]) -> None:
     """One sentence for each comparison, on what is quoted: tests, or dev where there are none."""
     for one in found.get("differences", []):
         where = f"{one['split']} {one['metric']}"
-        print(f"{one['model']} against {one['against']}, {where}: {points(one['mean'])}, {one['words']}")
+        told = points(one["mean"], one["metric"])
+        print(f"{one['model']} against {one['against']}, {where}: {told}, {one['words']}")
 
 
 def table(measurements: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
@@ -76,15 +80,15 @@ def _score(model: Mapping[str, Any], place: tuple[str, str], metric: str) -> str
     told, ends = score(model, *place, metric), interval(model, *place, metric)
     if "±" in told or ends is None or place[1] == "dev":
         return told
-    return f"{told} ({percent(ends[0])}–{percent(ends[1])})"
+    low, high = map(in_its_unit(metric), ends)
+    return f"{told} ({low}–{high})"
 
 
 def _shown(metrics: Sequence[str]) -> list[str]:
-    """What was chosen by, and one more that is usually quoted."""
-    usual = [
-        metric for metric in metrics[1:] if metric in ("accuracy", "f1", "f1_micro", "f1_macro", "pearson", "spearman")
-    ]
-    return [metrics[0], *usual[:1]]
+    """What was chosen by, and one more that is usually quoted; for a likelihood the perplexity, its inverse."""
+    if metrics[0] == "likelihood":
+        return ["perplexity"]
+    return [metrics[0], *[metric for metric in metrics[1:] if metric in USUAL][:1]]
 
 
 def print_grid(cells: list[dict[str, Any]]) -> None:

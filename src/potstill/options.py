@@ -20,7 +20,9 @@ StudentShape = Annotated[
 ]
 Encoder = Annotated[
     str | None,
-    typer.Argument(help="An encoder: a folder in Hugging Face's layout, or a hub name; none with --student mlp."),
+    typer.Argument(
+        help="An encoder, or a model that writes: a folder in Hugging Face's layout, or a hub name; none with --student mlp."
+    ),
 ]
 MethodName = Annotated[
     str | None, typer.Option(help="The objective: soft_targets, patient … (`potstill list methods`).")
@@ -93,12 +95,12 @@ def data_flags(
     train: str | None,
     dev: str | None,
     test: list[str] | None,
-    text: str | None,
-    pair: str | None,
-    label: str | None,
-    labels: str | None,
-    choices: str | None,
-    task: str | None,
+    text: str | None = None,
+    pair: str | None = None,
+    label: str | None = None,
+    labels: str | None = None,
+    choices: str | None = None,
+    task: str | None = None,
     unlabelled: str | None = None,
     label_map: str | None = None,
 ) -> dict[str, tuple[str, Any]]:

@@ -145,7 +145,7 @@ def difference_lines(compared: Sequence[dict[str, Any]]) -> dict[str, list[dict[
     """What is shown and what is not, a line for each comparison."""
     told: dict[str, list[dict[str, str]]] = {"shown": [], "not": []}
     for one in compared:
-        ends = [points(one.get(end)) for end in ("mean", "low", "high")]
+        ends = [points(one.get(end), str(one.get("metric"))) for end in ("mean", "low", "high")]
         exact = one.get("mcnemar")
         ps = [f"{known:.2g}" for p in exact if (known := number(p)) is not None] if isinstance(exact, list) else []
         told["shown" if is_shown(one) else "not"].append(

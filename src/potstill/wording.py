@@ -57,9 +57,9 @@ def percent(value: Any, digits: int = 1) -> str:
     return NOTHING if (known := number(value)) is None else _minus(f"{100 * known:.{digits}f}")
 
 
-def points(value: Any) -> str:
+def points(value: Any, metric: str = "") -> str:
     """A difference of scores, with its sign."""
-    return NOTHING if (known := number(value)) is None else _minus(f"{100 * known:+.1f}")
+    return NOTHING if (known := number(value)) is None else _minus(f"{100 * known:+.{_digits(metric)}f}")
 
 
 def short(value: Any) -> str:
@@ -119,7 +119,12 @@ def quoted(found: Found) -> list[tuple[str, str, str]]:
 
 def in_its_unit(metric: str) -> Callable[[Any], str]:
     """How values of a metric are written: in percent, but for those that are no shares."""
-    return short if metric in PLAIN else percent
+    return short if metric in PLAIN else lambda value: percent(value, _digits(metric))
+
+
+def _digits(metric: str) -> int:
+    """A language model gives the true token some percent at most: with one digit behind the point all would be alike."""
+    return 2 if metric == "likelihood" else 1
 
 
 def score(model: Any, data: str, split: str, metric: str) -> str:
@@ -131,7 +136,9 @@ def score(model: Any, data: str, split: str, metric: str) -> str:
 
 
 def interval(model: Any, data: str, split: str, metric: str) -> tuple[float, float] | None:
-    """The 95 % interval, where it was measured."""
+    """The 95 % interval, where it was measured. That of the perplexity is that of its inverse, which is resampled."""
+    if metric == "perplexity" and (ends := interval(model, data, split, "likelihood")) and ends[0] > 0:
+        return 1 / ends[1], 1 / ends[0]
     ends = inside(model, "intervals", data, split, metric)
     if not isinstance(ends, Sequence) or isinstance(ends, str) or len(ends) != 2:
         return None
@@ -180,21 +187,23 @@ def headline(found: Found, student: str | None = None) -> list[str]:
 
 def _quality(model: Any, teacher: Any, place: tuple[str, str, str], several: bool) -> str:
     data, split, metric = place
+    if metric == "likelihood" and "perplexity" in within(model, "quality", data, split):
+        metric = "perplexity"  # its inverse, which people know
     ours, theirs = (number(inside(one, "quality", data, split, metric)) for one in (model, teacher))
     rows = number(inside(model, "quality", data, split, "rows"))
     where = f"on {named(data)} {named(split)}" if several else f"on {named(split)}"
     where += f" ({count(rows)} rows)" if rows else ""
     if ours is None:
         return f"No {named(metric)} was measured {where}"
-    mine = score(model, data, split, metric)
+    mine, told = score(model, data, split, metric), in_its_unit(metric)
     if theirs is None:
         ends = interval(model, data, split, metric)
-        likely = f" (95 % interval {percent(ends[0])} to {percent(ends[1])})" if ends else ""
+        likely = f" (95 % interval {told(ends[0])} to {told(ends[1])})" if ends else ""
         return f"The model reaches {mine} {named(metric)}{likely} {where}"
-    if 0 < ours <= theirs:
+    if 0 < ours <= theirs and metric not in PLAIN:
         share = f"keeps {percent(ours / theirs)} % of the teacher’s {named(metric)}"
-        return f"The student {share} ({mine} of {percent(theirs)}) {where}"
-    return f"The student scores {mine} in {named(metric)}, the teacher {percent(theirs)}, {where}"
+        return f"The student {share} ({mine} of {told(theirs)}) {where}"
+    return f"The student scores {mine} in {named(metric)}, the teacher {told(theirs)}, {where}"
 
 
 def _cost(model: Any, teacher: Any) -> str:
