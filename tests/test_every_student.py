@@ -176,7 +176,11 @@ for folder in sys.argv[1:]:
 
 @pytest.mark.parametrize(
     "first",
-    ["", "import potstill", "import transformers, potstill", "from transformers import AutoModel\nimport potstill"],
+    [
+        "",
+        "from transformers import AutoModel\nimport potstill",
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("import potstill", "import transformers, potstill")),
+    ],
 )
 def test_our_own_networks_load_after_importing_potstill_and_fail_loudly_without(built, first):
     """Whichever is imported first."""

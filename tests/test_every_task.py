@@ -60,7 +60,7 @@ def files(home: Path) -> list[str]:
     return [word for name in SPLITS for word in (f"--{name}", str(next(home.glob(f"{name}.*"))))]
 
 
-LONG = ("translate", "choose", "answer")  # to be killed: a quarter of a minute or more each
+LONG = ("translate", "choose", "answer", "write")  # to be killed: a quarter of a minute or more each
 
 
 @pytest.fixture(scope="module", params=NEW)
@@ -120,15 +120,19 @@ def test_students_load_with_the_auto_classes_and_answer_alike(home: Path) -> Non
         assert torch.equal(tensor, ours.model.state_dict()[name])
 
 
-@pytest.mark.parametrize(
-    "export",
-    [pytest.param(name, marks=pytest.mark.slow if name != "onnx" else ()) for name in plugins.names("exports")],
+@pytest.mark.parametrize(  # models that write are exported for CTranslate2 alone: tests/test_every_export.py
+    ("home", "export"),
+    [
+        pytest.param(task, name, marks=() if (task, name) == ("answer", "onnx") else pytest.mark.slow)
+        for task in OF_ENCODERS
+        for name in plugins.names("exports")
+        if name != "ctranslate2"
+    ],
+    indirect=["home"],
 )
 def test_an_exported_student_answers_as_the_student(
     home: Path, tmp_path: Path, export: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if (home / "task").read_text() in GENERATED:
-        pytest.skip("models that write are exported for CTranslate2 alone: tests/test_every_export.py")
     rows = str(next(home.glob("test.*")))
     assert potstill("export", home / "teacher/student", "--to", export, "--data", rows, "--out", tmp_path / "out") == 0
     assert "same answer" in capsys.readouterr().out

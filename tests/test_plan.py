@@ -72,6 +72,10 @@ def logged(folder: Path) -> dict[str, int]:
     return {"steps": len(rows), **{name: sum(int(row[name]) for row in rows) for name in ("examples", "tokens")}}
 
 
+def slow(task: str, method: str) -> Any:
+    return pytest.param(task, method, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize(
     ("task", "method"),
     [
@@ -79,14 +83,14 @@ def logged(folder: Path) -> dict[str, int]:
         ("classify", "patient"),
         ("tag", "soft_targets"),
         ("tag", "patient"),
-        ("tag", "{ name = 'soft_targets', top = 3 }"),
-        ("answer", "patient"),
+        slow("tag", "{ name = 'soft_targets', top = 3 }"),
+        slow("answer", "patient"),
         ("answer", "hints"),
-        ("choose", "patient"),
+        slow("choose", "patient"),
         ("translate", "{ name = 'soft_targets', top = 3 }"),
-        ("translate", "soft_targets"),
+        slow("translate", "soft_targets"),
         ("write", "{ name = 'soft_targets', top = 3 }"),
-        ("write", "hints"),
+        slow("write", "hints"),
     ],
 )
 def test_rows_tokens_steps_and_bytes_of_memory_are_those_of_the_run(task: str, method: str, tmp_path: Path) -> None:

@@ -442,6 +442,7 @@ def test_help_is_quick_and_without_torch() -> None:
     assert loaded.stdout.strip() == "False"
 
 
+@pytest.mark.slow
 def test_killed_and_asked_to_stop_runs_go_on_to_the_same_student(home: Path, tmp_path: Path) -> None:
     words = patient(home)
     words += ["--epochs", "12", "--set", "save_every=3", "--set", "optimizer.rate=0.003", "--length", "32", "--quiet"]
