@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,12 +10,15 @@ from pathlib import Path
 
 import pytest
 from small import sentences
-from writers import trained_marian
+from test_run import potstill
+from transformers import MarianConfig, MarianMTModel
+from writers import shape_of, trained_marian
 
 from potstill.ctranslate2_files import convert
 from potstill.decoding import decoder
 from potstill.errors import InputError
-from potstill.students import HEADS, save_student
+from potstill.joint_bpe import joint_bpe
+from potstill.students import HEADS, Student, save_student, seeded
 from potstill.translating import lines_of, translated
 
 TEXTS = [text for text, _ in sentences(12, 5)]
@@ -77,3 +81,53 @@ def test_what_is_wrong_is_told(folder: Path, tmp_path: Path) -> None:
         list(lines_of([str(tmp_path / "none.txt")]))
     with pytest.raises(InputError, match="no folder"):
         list(translated(str(tmp_path / "none"), TEXTS))
+
+
+def test_an_exported_translator_is_measured_beside_its_student(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_student(trained_marian(), tmp_path / "student")
+    rows = "".join(f"{text}\t{text}\n" for text in TEXTS)
+    (tmp_path / "test.tsv").write_text(f"en\tde\n{rows}")
+    data = ["--data", tmp_path / "test.tsv", "--text", "en", "--pair", "de"]
+    exact = ["--with", "weights=float32", "--out", tmp_path / "exact"]
+    assert potstill("export", tmp_path / "student", "--to", "ctranslate2", *data, *exact) == 0
+    assert potstill("export", tmp_path / "student", "--to", "ctranslate2", *data, "--out", tmp_path / "rounded") == 0
+    assert (tmp_path / "rounded/model.bin").stat().st_size < (tmp_path / "exact/model.bin").stat().st_size
+    capsys.readouterr()
+    assert potstill("measure", tmp_path / "student", tmp_path / "exact", *data, "--json") == 0
+    ours, theirs = json.loads(capsys.readouterr().out)["models"].values()
+    mine, other = (one["quality"]["task"]["test"] for one in (ours, theirs))
+    assert other["agreement"] == 1.0 and mine["bleu"] > 0
+    assert {name: other[name] for name in ("rows", "bleu", "bleu_beam", "chrf")} == pytest.approx(
+        {name: mine[name] for name in ("rows", "bleu", "bleu_beam", "chrf")}
+    )
+    assert other["mode"] == pytest.approx(mine["mode"], rel=1e-3)
+    assert "perplexity" in mine and "perplexity" not in other and theirs["parameters"] is None
+    assert theirs["bytes"] == (tmp_path / "exact/model.bin").stat().st_size and "greedy" in theirs["speed"]
+    assert potstill("measure", tmp_path / "exact", tmp_path / "student", *data) == 0
+
+
+def test_the_language_to_be_written_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tokenizer = joint_bpe(TEXTS, 300, ["de", "fr"])
+    with seeded(0):
+        model = MarianMTModel(MarianConfig(**shape_of("marian", len(tokenizer), int(tokenizer.pad_token_id))))
+    save_student(Student(model.eval(), tokenizer), tmp_path / "student")
+    for language in ("de", "fr"):
+        asked = [f">>{language}<< {text}" for text in TEXTS]
+        expected = list(translated(str(tmp_path / "student"), asked, 1, longest=20))
+        assert list(translated(str(tmp_path / "student"), TEXTS, 1, longest=20, language=language)) == expected
+    (tmp_path / "test.tsv").write_text("en\tde\n" + "".join(f"{text}\t{text}\n" for text in TEXTS))
+    data = ["--data", tmp_path / "test.tsv", "--text", "en", "--pair", "de", "--length", "20", "--json"]
+    found = []
+    for more in (["--language", "de"], ["--language", "fr"], []):
+        assert potstill("measure", tmp_path / "student", *data, *more) == 0
+        found.append(
+            json.loads(capsys.readouterr().out)["models"][str(tmp_path / "student")]["quality"]["task"]["test"]
+        )
+    assert len({one["perplexity"] for one in found}) == 3
+    assert potstill("measure", tmp_path / "student", *data, "--language", "it") == 2
+    assert "does not know >>it<< as one piece; write one of de, fr" in capsys.readouterr().err
+    save_student(trained_marian(), tmp_path / "alone")
+    assert potstill("translate", tmp_path / "alone", tmp_path / "test.tsv", "--language", "de") == 2
+    assert "leave --language away" in capsys.readouterr().err

@@ -65,6 +65,12 @@ def pieces(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Pieces
     return Pieces(start, said("forced_bos_token_id"), ends, int(padding), sorted(set(never)))
 
 
+def is_exported(folder: str | Path) -> bool:
+    """Whether a folder holds what `potstill export --to ctranslate2` writes, and no student."""
+    place = Path(folder)
+    return (place / "model.bin").exists() and not any(place.glob("*.safetensors"))
+
+
 def library() -> Any:
     try:
         import ctranslate2

@@ -23,7 +23,17 @@ import torch
 from torch import Tensor
 from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
 
-from potstill.ctranslate2_files import ABOUT, TRANSLATORS, Pieces, Weights, convert, library, longest_text, refusal
+from potstill.ctranslate2_files import (
+    ABOUT,
+    TRANSLATORS,
+    Pieces,
+    Weights,
+    convert,
+    is_exported,
+    library,
+    longest_text,
+    refusal,
+)
 from potstill.ctranslate2_files import pieces as pieces_of
 from potstill.errors import InputError
 from potstill.foreign import refuse_unsafe_files, refuse_unsafe_settings
@@ -71,7 +81,7 @@ def decoder(
 def decoder_of(folder: str | Path, longest: int = 256, engine: Engine = "auto") -> Iterator[Decoder]:
     """The decoder of a student's folder, or of one that `potstill export --to ctranslate2` wrote."""
     place = Path(folder)
-    if not (place / "model.bin").exists() or any(place.glob("*.safetensors")):
+    if not is_exported(place):
         with decoder(load_student(folder), engine, longest) as decode:
             yield decode
         return

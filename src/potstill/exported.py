@@ -10,13 +10,16 @@ from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 
-from potstill import paths, plugins
+from potstill import paths
 from potstill.errors import InputError
+from potstill.exports import Export
 from potstill.files import locked
 from potstill.predict import rows_for
 from potstill.progress import Display
+from potstill.rows import Columns
 from potstill.students import Student, load_student
 from potstill.teacher import weights_hash
+from potstill.translators import asked_for
 
 Files = dict[str, tuple[Path, Path]]
 """By model: the float32 file and the one of eight bits."""
@@ -70,19 +73,22 @@ def _made(student: Student, folder: Path, advance: Callable[[int], None]) -> tup
     return plain, small
 
 
-def export_student(model: str, to: str, out: str | None, data: str | None, text: str | None, overwrite: bool) -> str:
-    """Write a student's folder in another form beside it or in `out`; returns what was found when it was compared."""
-    form = plugins.make("exports", to, {})
-    folder = Path(out or f"{model.rstrip('/')}-{to}")
+def export_student(
+    model: str, form: Export, out: str, data: str | None, columns: Columns, language: str | None, overwrite: bool
+) -> str:
+    """Write a student's folder in another form to `out`; returns what was found when it was compared."""
+    folder = Path(out)
     earlier = (folder / "model.onnx").exists() or (folder / "model.bin").exists()
     if folder.exists() and any(folder.iterdir()) and not (overwrite and earlier):
         raise InputError(
             f"{folder} is not empty; write --overwrite to replace an earlier export, or --out for another folder"
         )
     student = load_student(model)
-    rows = [(row.text, row.pair) for row in islice(rows_for(student.model.config, data, text), 2000)] if data else []
+    before = asked_for(language, student.tokenizer, model)
+    found = rows_for(student.model.config, data, columns.text, columns.pair) if data else iter(())
+    rows = [(before + row.text, row.pair) for row in islice(found, 2000)]
     checked = form.export(student, folder, rows)
     where = f"{len(rows)} rows of {data}" if rows else "random rows"
     size = checked.file.stat().st_size / 1e6
-    found = f"same answer {100 * checked.agreement:.1f} %, largest difference of {checked.of} {checked.difference:.1e}"
-    return f"{checked.file}: {size:.1f} MB; on {where}: {found}"
+    told = f"same answer {100 * checked.agreement:.1f} %, largest difference of {checked.of} {checked.difference:.1e}"
+    return f"{checked.file}: {size:.1f} MB; on {where}: {told}"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
 from potstill.batches import Source
-from potstill.decoding import Decoder, decoder
+from potstill.decoding import Decoder, decoder, decoder_of
 from potstill.students import Student
 from potstill.tasks.generating import unpacked
 from potstill.timing import ALONE, ROWS, Speed
@@ -20,13 +21,15 @@ TURNS = 3
 BATCH = 32
 
 Key = TypeVar("Key", bound=Hashable)
+Writer = Student | Path
+"""A model, or the folder of an exported one."""
 
 
-def with_texts(said: np.ndarray, student: Student, source: Source, beam: bool) -> list[np.ndarray]:
-    """Answers that hold how probable the gold texts are -> the same with what the student writes; with `beam` also by
+def with_texts(said: np.ndarray, writer: Writer, source: Source, beam: bool) -> list[np.ndarray]:
+    """Answers that hold how probable the gold texts are -> the same with what the model writes; with `beam` also by
     beam search, whose best text gives the probability of the mode."""
     texts = [text for text, _ in source.examples.texts()]
-    with decoder(student, longest=source_length(source)) as decode:
+    with _opened(writer, source) as decode:
         greedy = [one[0].text for one in decode(texts, 1, 1)]
         found = [one[0] for one in decode(texts, BEAM, 1)] if beam else [None] * len(texts)
     made = []
@@ -36,19 +39,24 @@ def with_texts(said: np.ndarray, student: Student, source: Source, beam: bool) -
     return made
 
 
+def _opened(writer: Writer, source: Source) -> AbstractContextManager[Decoder]:
+    longest = source_length(source)
+    return decoder_of(writer, longest) if isinstance(writer, Path) else decoder(writer, longest=longest)
+
+
 def source_length(source: Source) -> int:
     """The longest target there may be: half as long again as the longest sequence of both texts that was read."""
     return int(1.5 * source.lengths.max(initial=16)) + 8
 
 
-def writing_speeds(students: Mapping[Key, tuple[Student, Source]]) -> dict[tuple[Key, str], Speed]:
+def writing_speeds(writers: Mapping[Key, tuple[Writer, Source]]) -> dict[tuple[Key, str], Speed]:
     """Of each model, greedily and by beam search, taking turns; sentences a second in batches of 32, and one at a time."""
     best: dict[tuple[Key, str], tuple[float, np.ndarray]] = {}
     with ExitStack() as stack:
         engines: dict[Key, tuple[Decoder, list[str]]] = {}
-        for name, (student, source) in students.items():
+        for name, (writer, source) in writers.items():
             texts = [text for text, _ in source.examples.take(np.arange(min(ROWS, len(source.examples)))).texts()]
-            engines[name] = stack.enter_context(decoder(student, longest=source_length(source))), texts
+            engines[name] = stack.enter_context(_opened(writer, source)), texts
         for turn in range(TURNS + 1):
             for name, (decode, texts) in engines.items():
                 for beam in (1, BEAM):

@@ -45,6 +45,7 @@ def measure(
     label: options.Label = None,
     labels: options.Labels = None,
     choices: options.Choices = None,
+    language: options.Language = None,
     length: options.Length = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -56,7 +57,7 @@ def measure(
     from potstill.rows import Columns
 
     columns = Columns(text, pair, options.columns_of(label), choices=options.columns_of(choices))
-    found = measure_models(models, data, columns, labels.split(",") if labels else None, length or 128)
+    found = measure_models(models, data, columns, labels.split(",") if labels else None, length or 128, language)
     if as_json:
         print(json.dumps(found, indent=1, ensure_ascii=False))
     else:
@@ -69,6 +70,7 @@ def translate(
         list[str] | None, typer.Argument(help="Texts, one per line; without them, standard input.", metavar="FILE…")
     ] = None,
     beam: Annotated[int, typer.Option(help="Hypotheses at each step of the search; 1 is greedy.")] = 5,
+    language: options.Language = None,
     batch: Annotated[int, typer.Option(help="Lines that are read, sorted by length and written together.")] = 512,
     length: options.Length = None,
 ) -> None:
@@ -78,7 +80,7 @@ def translate(
     """
     from potstill.translating import lines_of, translated
 
-    for line in translated(model, lines_of(files or []), beam, batch, length):
+    for line in translated(model, lines_of(files or []), beam, batch, length, language):
         print(line)
 
 
@@ -90,12 +92,23 @@ def export(
         str | None, typer.Option(help="Rows to compare it with PyTorch on; random ones without it.")
     ] = None,
     text: options.Text = None,
+    pair: options.Pair = None,
+    language: options.Language = None,
+    with_: Annotated[
+        list[str] | None,
+        typer.Option("--with", help="A field of the export: --with weights=float32.", metavar="FIELD=VALUE"),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export.")] = False,
 ) -> None:
     """Write a student in another form, compared with PyTorch at once; `predict` and `measure` read it.
 
     potstill export runs/x/student --to int8 --data test.csv
     """
+    from potstill import plugins
     from potstill.exported import export_student
+    from potstill.rows import Columns
 
-    print(export_student(model, to, out, data, text, overwrite))
+    form = plugins.make("exports", to, options.fields_of(with_ or []))
+    print(
+        export_student(model, form, out or f"{model.rstrip('/')}-{to}", data, Columns(text, pair), language, overwrite)
+    )

@@ -48,6 +48,10 @@ Unlabelled = Annotated[
 Out = Annotated[str | None, typer.Option(help="The run's folder; the student lies in OUT/student. Default: runs/NAME.")]
 Text = Annotated[str | None, typer.Option(help="Column of the text, where its name is not a usual one.")]
 Pair = Annotated[str | None, typer.Option(help="Column of the second text.")]
+Language = Annotated[
+    str | None,
+    typer.Option(help="Of a model that knows several: the one to write, as de; >>de<< is put before each text."),
+]
 Label = Annotated[str | None, typer.Option(help="Column of the label; several 0/1 columns as A,B,C.")]
 Labels = Annotated[str | None, typer.Option(help="Names of the classes in the order of the model's outputs, as A,B.")]
 LabelMap = Annotated[

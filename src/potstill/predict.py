@@ -16,9 +16,9 @@ import torch
 from transformers import AutoConfig
 
 from potstill import measure
-from potstill.anatomy import longest_input
 from potstill.batches import Source, cut, view
 from potstill.cells import second_text
+from potstill.ctranslate2_files import is_exported
 from potstill.delimited import shown, speakable
 from potstill.errors import InputError
 from potstill.examples import store
@@ -26,11 +26,11 @@ from potstill.networks import Network, load_network
 from potstill.pixel_reader import in_words
 from potstill.prepare import labels_of
 from potstill.rows import BETWEEN, Columns, Form, Row, open_table
-from potstill.students import Student, load_student
 from potstill.tasks import Task, make_task
 from potstill.tasks.generating import Generating
 from potstill.tasks.matching import WHAT, kind_of
 from potstill.tasks.pixels import Pixels
+from potstill.tasks.translating import Translating
 from potstill.timing import speeds
 from potstill.tokens import in_memory, tokenise
 
@@ -168,11 +168,19 @@ def _said(network: Network, task: Task, rows: list[tuple[str, str | None]], leng
 
 
 def measure_models(
-    models: list[str], data: str, columns: Columns | None = None, labels: list[str] | None = None, length: int = 128
+    models: list[str],
+    data: str,
+    columns: Columns | None = None,
+    labels: list[str] | None = None,
+    length: int = 128,
+    language: str | None = None,
 ) -> dict[str, Any]:
     """Scores, sizes and speeds on one labelled file, in one run; the first is the one that others are compared with."""
-    if issubclass(kind := kind_of(config_of(models[0])), Generating):
-        return measure_writers(models, data, columns or Columns(), kind, length)
+    kind = Translating if is_exported(models[0]) else kind_of(config_of(models[0]))
+    if issubclass(kind, Generating):
+        from potstill.measured_writers import measure_writers
+
+        return measure_writers(models, data, columns or Columns(), kind, length, language)
     table = open_table(data, columns or Columns(), need_label=True)
     seen = labels_of(table)
     found: dict[str, Any] = {}
@@ -200,38 +208,6 @@ def measure_models(
         found[path]["speed"] = {engines[path]: speed}
         found[path]["times_faster"] = speed["examples_per_second"] / fast[models[0]]["examples_per_second"]
     return {"data": data, "metrics": {"task": metrics}, "models": found}
-
-
-def measure_writers(
-    models: list[str], data: str, columns: Columns, kind: type[Generating], length: int
-) -> dict[str, Any]:
-    """The same of models that write texts: what they write is scored, and the writing timed."""
-    from potstill.generated import BEAM, search, writing_speeds
-
-    table = open_table(data, columns, need_label=True, form=kind.form)
-    task: Task = kind("class", ())
-    examples = store(table, task)
-    found: dict[str, Any] = {}
-    read: dict[str, tuple[Student, Source]] = {}
-    first: np.ndarray | None = None
-    for path in models:
-        student = load_student(path)
-        tokens = tokenise(
-            task, examples, student.tokenizer, min(length, longest_input(student.model, student.tokenizer))
-        )
-        read[path] = student, Source(task, examples, tokens, tokens)
-        said = measure.said_by(*read[path], beam=True)
-        told = {"quality": measure.quality(task, examples, said, first)}
-        told |= measure.details(task, task.metrics[0], examples, said)
-        first = said if first is None else first
-        found[path] = {part: {"task": {"test": value}} for part, value in told.items()}
-        found[path] |= measure.size(student.model, path)
-    speed = writing_speeds(read) if task.decodes else {}
-    for path in models if speed else ():
-        found[path]["speed"] = {way: one for (owner, way), one in speed.items() if owner == path}
-        rates = [speed[owner, search(BEAM)]["examples_per_second"] for owner in (path, models[0])]
-        found[path]["times_faster"] = rates[0] / rates[1]
-    return {"data": data, "metrics": {"task": task.metrics}, "models": found}
 
 
 def config_of(model: str | Path) -> Any:

@@ -9,18 +9,26 @@ from itertools import islice
 
 from potstill.decoding import decoder_of
 from potstill.errors import InputError
+from potstill.students import load_tokenizer
+from potstill.translators import asked_for
 
 
 def translated(
-    model: str, lines: Iterable[str], beam: int = 5, batch: int = 512, longest: int | None = None
+    model: str,
+    lines: Iterable[str],
+    beam: int = 5,
+    batch: int = 512,
+    longest: int | None = None,
+    language: str | None = None,
 ) -> Iterator[str]:
     """The best hypothesis of each line, on one line, in their order. `batch` lines are held at a time."""
     if beam < 1 or batch < 1:
         raise InputError(f"--beam {beam} --batch {batch}: both are at least 1")
     rest = iter(lines)
     with decoder_of(model, longest or 256) as decode:
+        before = asked_for(language, load_tokenizer(model), model) if language else ""
         while block := list(islice(rest, batch)):
-            for hypotheses in decode(block, beam, 1):
+            for hypotheses in decode([before + line for line in block], beam, 1):
                 yield " ".join(hypotheses[0].text.splitlines())
 
 

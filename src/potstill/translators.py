@@ -72,6 +72,17 @@ def languages(texts: Iterable[str]) -> list[str]:
     return sorted({found[1] for text in texts if (found := ASKED_FOR.match(text))})
 
 
+def asked_for(language: str | None, tokenizer: PreTrainedTokenizerBase, who: str) -> str:
+    """What is put before every text to ask for a language, or nothing."""
+    if language is None:
+        return ""
+    if not knows_language(tokenizer, language):
+        known = languages(f"{piece} " for piece in tokenizer.get_vocab())
+        todo = f"write one of {', '.join(known)}" if known else "leave --language away"
+        raise InputError(f"{who} does not know >>{language}<< as one piece; {todo}")
+    return f">>{language}<< "
+
+
 def knows_language(tokenizer: PreTrainedTokenizerBase, language: str) -> bool:
     """Whether what asks for it, >>de<<, is read as one piece, as multilingual Marian models have it, and not letter by letter."""
     asked = f">>{language}<<"

@@ -186,7 +186,10 @@ class Parts:
         greedy = bool(self.said) and self.said[0].greedy is not None
         beam = bool(self.said) and self.said[0].beam is not None
         texts = ["bleu", *(["bleu_beam"] if beam else []), "chrf", *(["mode"] if beam else [])] if greedy else []
-        return [*texts, "likelihood", "token_accuracy", "perplexity"]
+        asked = bool(self.said) and any(
+            one.tokens for one in self.said
+        )  # of an exported model only the texts are known
+        return [*texts, *(["likelihood", "token_accuracy", "perplexity"] if asked else [])]
 
     def score(self, metric: str, rows: np.ndarray) -> float:
         if metric in ("bleu", "bleu_beam"):

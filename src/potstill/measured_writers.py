@@ -1,0 +1,83 @@
+"""Scores, sizes and speeds of models that write, on one file and in one run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from potstill import measure
+from potstill.anatomy import longest_input
+from potstill.batches import Source
+from potstill.ctranslate2_files import is_exported
+from potstill.examples import store
+from potstill.generated import BEAM, Writer, search, with_texts, writing_speeds
+from potstill.rows import Columns, open_table
+from potstill.students import Student, load_student, load_tokenizer
+from potstill.tasks.generating import Answer, Generating
+from potstill.tokens import tokenise
+from potstill.translators import asked_for
+
+OF_TEXTS = (
+    "rows",
+    "bleu",
+    "bleu_beam",
+    "chrf",
+    "mode",
+    "agreement",
+)  # all that a model can be scored by that only writes
+
+
+def measure_writers(
+    models: list[str], data: str, columns: Columns, kind: type[Generating], length: int, language: str | None = None
+) -> dict[str, Any]:
+    """What they write is scored, and the writing timed; the first is the one that others are compared with.
+
+    Of an exported model the texts alone are scored: the probability of the gold ones is not asked for.
+    """
+    task = kind("class", ())
+    found: dict[str, Any] = {}
+    read: dict[str, tuple[Writer, Source]] = {}
+    first: np.ndarray | None = None
+    for path in models:
+        writer: Writer = Path(path) if is_exported(path) else load_student(path)
+        tokenizer = load_tokenizer(path) if isinstance(writer, Path) else writer.tokenizer
+        table = open_table(data, replace(columns, before=asked_for(language, tokenizer, path)), True, kind.form)
+        examples = store(table, task)
+        tokens = tokenise(task, examples, tokenizer, min(length, _longest(writer, tokenizer)))
+        source = Source(task, examples, tokens, tokens)
+        said = _said(writer, source)
+        told = {"quality": measure.quality(task, examples, said, first)}
+        told |= measure.details(task, task.metrics[0], examples, said)
+        first = said if first is None else first
+        read[path] = writer, source
+        found[path] = {part: {"task": {"test": value}} for part, value in told.items()}
+        found[path] |= _size(writer, path)
+    speed = writing_speeds(read) if task.decodes else {}
+    for path in models if speed else ():
+        found[path]["speed"] = {way: one for (owner, way), one in speed.items() if owner == path}
+        rates = [speed[owner, search(BEAM)]["examples_per_second"] for owner in (path, models[0])]
+        found[path]["times_faster"] = rates[0] / rates[1]
+    return {"data": data, "metrics": {"task": task.metrics}, "models": found}
+
+
+def _said(writer: Writer, source: Source) -> np.ndarray:
+    if isinstance(writer, Student):
+        return measure.said_by(writer, source, beam=True)
+    unknown = np.stack([Answer(0.0, 0.0, 0.0).packed()] * len(source.examples))
+    return measure.filled(with_texts(unknown, writer, source, beam=True))
+
+
+def _longest(writer: Writer, tokenizer: PreTrainedTokenizerBase) -> int:
+    if isinstance(writer, Student):
+        return longest_input(writer.model, tokenizer)
+    return int(tokenizer.model_max_length)  # its decoder knows where its positions end
+
+
+def _size(writer: Writer, path: str) -> dict[str, Any]:
+    if isinstance(writer, Student):
+        return measure.size(writer.model, path)
+    return {"parameters": None, "bytes": (writer / "model.bin").stat().st_size}
