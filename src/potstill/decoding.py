@@ -53,7 +53,7 @@ Decoder = Callable[[Sequence[str], int, int], list[list[Hypothesis]]]
 """Texts, beam, best -> of each text its best hypotheses, best first, in the order of the texts."""
 
 Search = Callable[[list[list[int]], int, int], list[list[tuple[list[int], float]]]]
-"""The same for token numbers of sources that are about equally long."""
+"""The same for token numbers, of any lengths."""
 
 
 @contextmanager
@@ -131,11 +131,10 @@ def _decoder(search: Search, tokenizer: PreTrainedTokenizerBase, known: Pieces, 
         empty = {*known.ends, known.padding, tokenizer.bos_token_id, tokenizer.cls_token_id}
         found: list[list[Hypothesis]] = [[Hypothesis("", 0.0)] for _ in texts]
         asked = [place for place, ids in enumerate(sources) if known.start is None or not set(ids) <= empty]
-        for places in batches(asked, [len(ids) for ids in sources]):
-            for place, made in zip(places, search([sources[one] for one in places], beam, best), strict=True):
-                said = tokenizer.batch_decode([ids for ids, _ in made], skip_special_tokens=True)
-                scores = [score for _, score in made]
-                found[place] = [Hypothesis(text, score) for text, score in zip(said, scores, strict=True)]
+        for place, made in zip(asked, search([sources[one] for one in asked], beam, best), strict=True):
+            said = tokenizer.batch_decode([ids for ids, _ in made], skip_special_tokens=True)
+            scores = [score for _, score in made]
+            found[place] = [Hypothesis(text, score) for text, score in zip(said, scores, strict=True)]
         return found
 
     return decode
@@ -154,14 +153,15 @@ def batches(places: Sequence[int], lengths: Sequence[int]) -> Iterator[list[int]
 
 
 def by_ctranslate2(folder: Path, longest: int, device: str = "cpu") -> Search:
-    """As many threads as PyTorch has."""
-    runs = {"device": device, "intra_threads": torch.get_num_threads()}
+    """As many batches side by side as PyTorch has threads, each on one: products this small gain nothing from two."""
+    runs = {"device": device, "intra_threads": 1, "inter_threads": torch.get_num_threads() if device == "cpu" else 1}
     translates = (folder / "shared_vocabulary.json").exists()
     engine = getattr(library(), "Translator" if translates else "Generator")(str(folder), **runs)
     file = folder / ("shared_vocabulary.json" if translates else "vocabulary.json")
     names = json.loads(file.read_text(encoding="utf-8"))
     numbers = {name: number for number, name in enumerate(names)}
     limits = {"max_decoding_length": longest, "max_input_length": 0}  # inputs are cut already
+    limits |= {"max_batch_size": TOGETHER, "batch_type": "tokens"}  # sorted by length there
     # with a least length of 1 the first token cannot be the end, and the others share its probability
     limits |= {"min_decoding_length": 0}
     if not translates:
@@ -193,6 +193,13 @@ def by_transformers(student: Student, known: Pieces, longest: int) -> Search:
     model: Any = student.model
 
     def search(sources: list[list[int]], beam: int, best: int) -> list[list[tuple[list[int], float]]]:
+        found: list[list[tuple[list[int], float]]] = [[]] * len(sources)
+        for places in batches(range(len(sources)), [len(ids) for ids in sources]):
+            for place, made in zip(places, together([sources[one] for one in places], beam, best), strict=True):
+                found[place] = made
+        return found
+
+    def together(sources: list[list[int]], beam: int, best: int) -> list[list[tuple[list[int], float]]]:
         if known.start is None:  # a prompt
             sources = [ids or [_first(student.tokenizer, known)] for ids in sources]
         inputs = _padded(sources, known, left=known.start is None).to(model.device)
