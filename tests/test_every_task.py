@@ -214,6 +214,11 @@ def test_models_that_write_are_asked_by_other_commands(
         assert "write --to ctranslate2" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "home",
+    [pytest.param(task, marks=() if task in ("tag", "translate") else pytest.mark.slow) for task in NEW],
+    indirect=True,
+)
 def test_a_new_head_is_near_chance_and_refused_as_a_teacher(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -73,6 +73,7 @@ def test_a_student_of_words_learns_from_a_teacher_of_pieces(home: Path, tmp_path
     assert potstill(*words) == 0
 
 
+@pytest.mark.slow
 def test_a_stopped_run_of_words_goes_on(home: Path, tmp_path: Path) -> None:
     """Its weights are those of a run that was not stopped."""
     words = ["distill", "--teacher", home / "teacher/student", *files(home), "--set", f"student={WORDS}"]

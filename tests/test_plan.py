@@ -123,6 +123,7 @@ def test_rows_tokens_steps_and_bytes_of_memory_are_those_of_the_run(task: str, m
     assert again["disks"][0]["kept"] == 0 and lines_of(again)["remember the teacher"]["rows"] == 0
 
 
+@pytest.mark.slow
 def test_another_layer_is_asked_for_all_rows_and_a_check_against_chance_before(home: Path, tmp_path: Path) -> None:
     """Memory that knows some columns of some rows; the teacher is checked on dev first, without --force."""
     shapes = ["student=keep_layers:2"], ["student=keep_layers:3", "stage.data=sample:100"], ["stage.data=augmented:2"]
