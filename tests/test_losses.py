@@ -22,17 +22,20 @@ from potstill.signals import Signals
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.integers(1, 7), st.integers(2, 9), st.floats(0, 1), st.booleans(), st.integers(0, 1000))
-def test_smoothing_is_torchs(rows: int, classes: int, smoothing: float, weighed: bool, seed: int) -> None:
-    """Its value and its gradient, with class weights and without."""
+@given(st.integers(1, 7), st.integers(2, 9), st.floats(0, 1), st.booleans(), st.booleans(), st.integers(0, 1000))
+def test_smoothing_is_torchs(
+    rows: int, classes: int, smoothing: float, weighed: bool, impossible: bool, seed: int
+) -> None:
+    """Its value and its gradient, with class weights and without; a class that is impossible, the last one, changes neither."""
     random = torch.Generator().manual_seed(seed)
     logits = torch.randn(rows, classes, generator=random, dtype=torch.float64).mul(3).requires_grad_()
     targets = torch.randint(classes, (rows,), generator=random)
     weights = torch.rand(classes, generator=random, dtype=torch.float64) + 0.1 if weighed else None
     batch = batch_of(targets.tolist(), rows)
     if weights is not None:
-        batch = replace(batch, class_weights=weights)
-    ours = HardLabels(smoothing).losses(Signals(logits=logits), Signals(), batch)["hard"].mean(batch.counts)
+        batch = replace(batch, class_weights=F.pad(weights, (0, int(impossible)), value=5.0))
+    heard = Signals(logits=F.pad(logits, (0, int(impossible)), value=-torch.inf))
+    ours = HardLabels(smoothing).losses(heard, Signals(), batch)["hard"].mean(batch.counts)
     theirs = F.cross_entropy(logits, targets, weights, label_smoothing=smoothing, reduction="none").mean()
     torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
     gradients = (torch.autograd.grad(one, logits)[0] for one in (ours, theirs))

@@ -12,7 +12,7 @@ import pytest
 from small import sentences
 from test_run import potstill
 from transformers import MarianConfig, MarianMTModel
-from writers import shape_of, trained_marian
+from writers import shape_of, small_writer, trained_marian
 
 from potstill.ctranslate2_files import convert
 from potstill.decoding import decoder
@@ -106,6 +106,9 @@ def test_an_exported_translator_is_measured_beside_its_student(
     assert "perplexity" in mine and "perplexity" not in other and theirs["parameters"] is None
     assert theirs["bytes"] == (tmp_path / "exact/model.bin").stat().st_size and "greedy" in theirs["speed"]
     assert potstill("measure", tmp_path / "exact", tmp_path / "student", *data) == 0
+    convert(small_writer("gpt2"), tmp_path / "language model", "float32")
+    assert potstill("measure", tmp_path / "language model", *data) == 2
+    assert "give the student's own folder" in capsys.readouterr().err
 
 
 def test_the_language_to_be_written_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -88,10 +88,10 @@ def smoothed(logits: Tensor, targets: Tensor, weights: Tensor | None, smoothing:
     (predictions, classes) and (predictions,) -> (predictions,): (1−ε)·CE + ε·mean of −log p, as torch's `label_smoothing`;
     each class counts as it weighs. Classes with a logit of -inf are impossible and get none of it.
     """
+    if not smoothing or not torch.isneginf(logits).any():  # torch's own takes a third of the time of what follows
+        return F.cross_entropy(logits, targets, weight=weights, reduction="none", label_smoothing=smoothing)
+    impossible = torch.isneginf(logits)
     each = F.cross_entropy(logits, targets, weight=weights, reduction="none")
-    if not smoothing:
-        return each
-    impossible = logits == -torch.inf
     surprise = -F.log_softmax(logits, dim=-1).masked_fill(impossible, 0.0)
     weighed = surprise if weights is None else surprise * weights
     return (1 - smoothing) * each + smoothing * weighed.sum(-1) / (~impossible).sum(-1)

@@ -13,6 +13,7 @@ from potstill import measure
 from potstill.anatomy import longest_input
 from potstill.batches import Source
 from potstill.ctranslate2_files import is_exported
+from potstill.errors import InputError
 from potstill.examples import store
 from potstill.generated import BEAM, Writer, search, with_texts, writing_speeds
 from potstill.rows import Columns, open_table
@@ -20,15 +21,6 @@ from potstill.students import Student, load_student, load_tokenizer
 from potstill.tasks.generating import Answer, Generating
 from potstill.tokens import tokenise
 from potstill.translators import asked_for
-
-OF_TEXTS = (
-    "rows",
-    "bleu",
-    "bleu_beam",
-    "chrf",
-    "mode",
-    "agreement",
-)  # all that a model can be scored by that only writes
 
 
 def measure_writers(
@@ -67,6 +59,8 @@ def measure_writers(
 def _said(writer: Writer, source: Source) -> np.ndarray:
     if isinstance(writer, Student):
         return measure.said_by(writer, source, beam=True)
+    if not source.task.decodes or not (writer / "shared_vocabulary.json").exists():
+        raise InputError(f"{writer} is an exported language model, which is not scored; give the student's own folder")
     unknown = np.stack([Answer(0.0, 0.0, 0.0).packed()] * len(source.examples))
     return measure.filled(with_texts(unknown, writer, source, beam=True))
 
