@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import typer
+from rich.text import Text
 from small import sentences, small_model, write_csv
 
 from potstill import cli, students
@@ -422,6 +424,16 @@ def command(*words: str | Path, **more: Any) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         **more,
     )
+
+
+def test_help_keeps_what_stands_in_brackets() -> None:
+    """rich takes a word in brackets for a style and leaves it out; one that is meant has a backslash before it."""
+    group: Any = typer.main.get_command(cli.app)
+    commands = group.commands.values()
+    told = [one.help for one in commands] + [getattr(each, "help", None) for one in commands for each in one.params]
+    assert len(told) > 100
+    for one in filter(None, told):
+        assert Text.from_markup(one).plain == one.replace("\\[", "["), one
 
 
 def test_help_is_quick_and_without_torch() -> None:

@@ -95,7 +95,7 @@ def finetune(
     student: options.StudentShape = None,
     out: options.Out = None,
     recipe: Annotated[
-        str | None, typer.Option(help="A TOML file to begin from, for example with a [grid] over rates.")
+        str | None, typer.Option(help="A TOML file to begin from, for example with a \\[grid] over rates.")
     ] = None,
     text: options.Text = None,
     pair: options.Pair = None,
