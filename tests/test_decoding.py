@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import torch
 from small import sentences
-from writers import TRANSLATORS, small_writer, trained_marian
+from writers import TRANSLATORS, small_writer, trained_marian, writers_tokenizer
 
 from potstill.ctranslate2_files import convert, pieces
 from potstill.decoding import (
     Hypothesis,
+    _prompts,
     batches,
     by_ctranslate2,
     by_transformers,
@@ -22,6 +23,7 @@ from potstill.decoding import (
 )
 from potstill.errors import InputError
 from potstill.students import Student
+from potstill.tasks import make_task
 
 TEXTS = [text for text, _ in sentences(40, 5)]
 
@@ -128,6 +130,24 @@ def test_odd_texts_and_none_at_all(engine: str) -> None:
         assert same_share(decode(odd[::-1], 3, 2)[::-1], found) == 1, "in the order of the texts"
         with pytest.raises(InputError, match="beam"):
             decode(odd, 2, 3)
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_prompts_are_read_as_they_are_trained_on(begins: bool) -> None:
+    """Also by a tokenizer that puts an end behind every text, as a translator's does; long ones lose their beginning."""
+    student = small_writer("gpt2")
+    tokenizer = writers_tokenizer("marian")
+    tokenizer.bos_token = "<pad>" if begins else None
+    known = pieces(student.model, tokenizer)._replace(start=None, ends=[0])
+    room = 12
+    made = _prompts(tokenizer, known, [*TEXTS[:6], " ".join(TEXTS[:3])], room)
+    task, _ = make_task("write", None, [], None, "rows", "writing")
+    for text, ids in zip([*TEXTS[:6], " ".join(TEXTS[:3])], made, strict=True):
+        answer = len(tokenizer("film", add_special_tokens=False)["input_ids"]) + 1
+        (trained,) = task.split([(text, "film")], tokenizer, room + answer).ids
+        assert ids == trained[:-answer]
+    assert max(map(len, made)) == room
+    assert _prompts(tokenizer, known, [""], room) == [[tokenizer.bos_token_id] if begins else [0]]
 
 
 def test_language_models_continue_a_prompt_alone_as_among_others() -> None:

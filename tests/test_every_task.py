@@ -46,6 +46,7 @@ from potstill.tasks import make_task
 from potstill.tasks.answering import LONGEST_ANSWER, Answering
 from potstill.tasks.tagging import Tagging
 from potstill.tokens import in_memory, tokenise
+from potstill.wording import titled
 
 METRIC = {"tag": "f1", "answer": "f1", "choose": "accuracy", "translate": "bleu", "write": "likelihood"}
 HUB = {"tag": "token-classification", "answer": "question-answering", "choose": "multiple-choice"}
@@ -98,7 +99,7 @@ def test_a_teacher_learns_the_task_and_a_student_from_it(home: Path, tmp_path: P
     assert reached > {"translate": 0.05}.get(task, 0.4)  # in seconds; chance is 0.00
     assert {one["against"] for one in found["differences"]} == {"teacher", "fine-tuned"}
     page, card = ((tmp_path / "run" / name).read_text() for name in ("report.html", "student/README.md"))
-    assert METRIC[task] in page and BETWEEN not in page and BETWEEN not in card
+    assert titled(METRIC[task]) in page and BETWEEN not in page and BETWEEN not in card
     assert f'pipeline_tag: "{HUB[task]}"' in card
     assert "None" not in page and (task == "write") == ("same as teacher" not in page)
 

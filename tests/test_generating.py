@@ -6,6 +6,7 @@ import io
 import json
 import warnings
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,7 @@ from potstill.tasks.translating import Translating
 from potstill.tasks.writing import Writing
 from potstill.tokens import tokenise
 from potstill.training import surpassed, train
+from potstill.translation_metrics import signatures
 from potstill.translators import knows_language
 from potstill.wording import short
 
@@ -174,9 +176,15 @@ def test_a_translator_is_made_taught_and_asked(tmp_path: Path, capsys: pytest.Ca
         "--batch",
         "5",
     ]
-    make = ["train", "--shape", "marian:1+1x32", *data, "--task", "translate", "--epochs", "60", "--rate", "0.01"]
+    make = ["train", "--shape", "marian:1+1x32", *data, "--epochs", "60", "--rate", "0.01"]
     make += ["--set", "student.vocabulary=300", "--set", "student.heads=2", "--set", "timing=none"]
     assert potstill(*make, "--out", tmp_path / "teacher") == 0, capsys.readouterr().err
+    found, told = measurements(tmp_path / "teacher"), capsys.readouterr().out.splitlines()
+    assert found["signatures"] == signatures() and f"BLEU|{signatures()['BLEU']}" in told
+    assert {name: found["versions"][name] for name in ("sacrebleu", "ctranslate2")} == {
+        name: version(name) for name in ("sacrebleu", "ctranslate2")
+    }
+    assert "on a sample of train" not in (tmp_path / "teacher/report.html").read_text()
     teach = [
         "distill",
         "--teacher",
@@ -297,6 +305,12 @@ def test_one_student_of_two_teachers_translates_into_two_languages(
     more = 'timing = "none"\nforce = true\nbaseline = false\nstudent = "keep_layers:1"\n'
     stage = '[[stage]]\nmethod = "soft_targets"\nstop_teaching = 0.01\nepochs = 2\nbatch = 5\n'
     (tmp_path / "both.toml").write_text(more + data + stage)
+    for wrong, told in (
+        ("method.name=hard_labels", "never asks a teacher"),
+        ("metric=bleu_beam", "write metric = 'bleu'"),
+    ):
+        assert potstill("distill", tmp_path / "both.toml", "--set", wrong, "--out", tmp_path / "wrong") == 2
+        assert told in capsys.readouterr().err
     done = potstill("distill", tmp_path / "both.toml", "--out", tmp_path / "run", "--quiet")
     assert done == 0, capsys.readouterr().err
     found = measurements(tmp_path / "run")

@@ -75,6 +75,22 @@ def test_targets_are_no_labels(home: Path) -> None:
     assert data.task.name == "translate" and not any("not read" in one for one in heard)
 
 
+def test_a_student_that_only_translates_says_what_the_rows_are_for(home: Path) -> None:
+    """Where nobody else does; a teacher's rows are taken for what it writes, as ever."""
+    rows = [f"data.train={home}/pairs.csv", "data.text=source", "data.pair=target"]
+    for student in ("marian:1+1x16", "lstm_translator:1x16"):
+        resolved = resolve(None, None, [*rows, f"student={student}"])
+        assert resolved.recipe.data[0].task == "translate" and resolved.sources["data.0.task"] == "student"
+    for other in ("student=keep_layers:1", "student=mlp"):
+        assert resolve(None, None, [*rows, other]).recipe.data[0].task is None
+    taught = resolve(None, None, [*rows, "student=marian:1+1x16", f"teacher={home}/plain"])
+    assert taught.recipe.data[0].task is None and taught.sources["data.0.task"] == "default"
+    named = resolve(None, None, [*rows, "student=marian:1+1x16", "data.task=write"])
+    assert named.recipe.data[0].task == "write" and named.sources["data.0.task"] == "--set"
+    (data,), _ = prepared(*rows, "student=marian:1+1x16", "student.vocabulary=300")
+    assert data.task.name == "translate"
+
+
 def test_byte_pairs_are_looked_for_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the rows are read; students of every seed have the same, but other texts or another size do not."""
     made: list[int] = []

@@ -18,13 +18,20 @@ from potstill.methods.hard_labels import HardLabels
 from potstill.methods.soft_targets import SoftTargets
 from potstill.recipe import resolve
 from potstill.run import baseline_recipe
-from potstill.signals import Signals
+from potstill.signals import NEVER, Signals
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.integers(1, 7), st.integers(2, 9), st.floats(0, 1), st.booleans(), st.booleans(), st.integers(0, 1000))
+@given(
+    st.integers(1, 7),
+    st.integers(2, 9),
+    st.floats(0, 1),
+    st.booleans(),
+    st.sampled_from([None, -torch.inf, NEVER]),
+    st.integers(0, 1000),
+)
 def test_smoothing_is_torchs(
-    rows: int, classes: int, smoothing: float, weighed: bool, impossible: bool, seed: int
+    rows: int, classes: int, smoothing: float, weighed: bool, impossible: float | None, seed: int
 ) -> None:
     """Its value and its gradient, with class weights and without; a class that is impossible, the last one, changes neither."""
     random = torch.Generator().manual_seed(seed)
@@ -32,9 +39,10 @@ def test_smoothing_is_torchs(
     targets = torch.randint(classes, (rows,), generator=random)
     weights = torch.rand(classes, generator=random, dtype=torch.float64) + 0.1 if weighed else None
     batch = batch_of(targets.tolist(), rows)
+    more = 0 if impossible is None else 1
     if weights is not None:
-        batch = replace(batch, class_weights=F.pad(weights, (0, int(impossible)), value=5.0))
-    heard = Signals(logits=F.pad(logits, (0, int(impossible)), value=-torch.inf))
+        batch = replace(batch, class_weights=F.pad(weights, (0, more), value=5.0))
+    heard = Signals(logits=F.pad(logits, (0, more), value=impossible))
     ours = HardLabels(smoothing).losses(heard, Signals(), batch)["hard"].mean(batch.counts)
     theirs = F.cross_entropy(logits, targets, weights, label_smoothing=smoothing, reduction="none").mean()
     torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,18 +12,38 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 from small import sentences, write_csv
+from test_run import potstill
 from torch import Tensor
 from world import make_world
+from writers import small_writer
 
 from potstill import measure, timing
+from potstill.anatomy import all_parameters
+from potstill.ctranslate2_files import convert
 from potstill.examples import store
 from potstill.metrics import calibration_error
 from potstill.rows import open_table
 from potstill.significance import wilson
 from potstill.tasks import Task
+from potstill.translation_metrics import signatures
 
 THREE = Task("class", ("a", "b", "c"), {"a": 0, "b": 1, "c": 2})
 MANY = Task("classes", ("a", "b", "c"), {"a": 0, "b": 1, "c": 2})
+
+
+def test_an_exported_translator_has_its_student_s_parameters_and_a_signature(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    student = small_writer("marian")
+    convert(student, tmp_path / "exported", "float32")
+    write_csv(tmp_path / "rows.csv", [("a film", "a film"), ("no wit", "a wit")], ("source", "target"))
+    words = ["measure", tmp_path / "exported", "--data", tmp_path / "rows.csv", "--length", "16"]
+    assert potstill(*words, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["models"][str(tmp_path / "exported")]["parameters"] == all_parameters(student.model)
+    assert found["signatures"] == signatures()
+    assert potstill(*words) == 0
+    assert [f"{name}|{told}" for name, told in signatures().items()] == capsys.readouterr().out.splitlines()[-2:]
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=60))

@@ -20,9 +20,10 @@ from made_runs import difference, measurements, write_run
 
 from potstill import plots
 from potstill.card import base_model, model_card
-from potstill.console import table
+from potstill.console import print_table, table
 from potstill.errors import InputError
 from potstill.report import write_report
+from potstill.wording import BEAM, in_its_unit
 
 
 class Reader(HTMLParser):
@@ -184,6 +185,71 @@ def test_a_language_model_is_quoted_by_its_perplexity_and_small_likelihoods_keep
     text = page_of(tmp_path, found).text
     assert "The student scores 172 in perplexity, the teacher 129, on test" in text
     assert "+0.06 points" in text and "0.77" in text
+
+
+BLEU = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
+
+
+def of_a_translator() -> dict[str, Any]:
+    found = measurements(labels=(), metrics=("bleu", "bleu_beam", "chrf", "mode", "likelihood", "token_accuracy"))
+    found["metrics"]["task"].append("perplexity")
+    found |= {"tasks": {"task": "translate"}, "signatures": {"BLEU": BLEU}}
+    for model in found["models"].values():
+        for split in model["quality"]["task"].values():
+            split.pop("calibration_error", None)
+            split |= {"mode": 0.000342, "perplexity": 9.87}
+    return found
+
+
+def test_translations_are_scored_in_the_words_of_papers_and_with_the_signature(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = of_a_translator()
+    header, _ = table(found)
+    assert header[1:4] == ["dev BLEU K=1", "test BLEU K=1", f"test BLEU K={BEAM}"]
+    print_table(found)
+    assert f"BLEU|{BLEU}" in capsys.readouterr().out.splitlines()
+    text = page_of(tmp_path, found).text
+    for told in ("of the teacher’s BLEU K=1 (86.0 of 91.2)", f"BLEU|{BLEU}", "p(ŷ) : the mean probability", " 0.034 "):
+        assert told in text
+    assert "chrF" in text and not re.search(r"\b(bleu|bleu_beam|chrf|mode)\b", text[text.index("All models") :])
+    assert "distilled against teacher: BLEU K=1 on test" in text
+    card = model_card(found, made_runs.RECIPE)
+    assert f"`BLEU|{BLEU}`" in card and "| test BLEU K=1 | test BLEU K=5 |" in card
+    plain = page_of(tmp_path / "plain", measurements()).text
+    assert "sacrebleu" not in plain and "BLEU" not in plain and "p(ŷ)" not in plain
+
+
+@pytest.mark.parametrize(("share", "shown"), [(0.000342, "0.034"), (0.0342, "3.4"), (0.0, "0.0"), (3.42e-9, "3.4e−07")])
+def test_a_small_probability_keeps_two_digits(share: float, shown: str) -> None:
+    assert in_its_unit("mode")(share) == shown
+
+
+def test_the_page_explains_what_it_shows_alone(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", of_a_translator())
+    log = run / "stages/0/epochs.csv"  # train is not scored where it would have to be decoded
+    log.write_text("".join(line.rpartition(",")[0] + "\n" for line in log.read_text().splitlines()))
+    text = Reader(write_report([run], tmp_path / "report.html").read_text()).text
+    assert "Then the score on dev after each epoch." in text and "sample of train" not in text
+    assert "Calibration error" not in text and "Same as teacher" in text
+    whole = page_of(tmp_path / "whole", measurements(), logs=True).text
+    assert "on a sample of train and on dev" in whole and "fine-tuned is the same student" in whole.replace("  ", " ")
+    assert "Calibration error" in whole and "Same as teacher" in whole
+    alone = measurements()
+    alone["models"] = {"fine-tuned": alone["models"]["fine-tuned"]}
+    for split in alone["models"]["fine-tuned"]["quality"]["task"].values():
+        del split["agreement"]
+    text = page_of(tmp_path / "alone", alone).text
+    assert "Same as teacher" not in text and "is the same student" not in text and "Calibration error" in text
+
+
+def test_a_card_names_metrics_of_the_hub_and_bleu_as_its_readers_know_it(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text(model_card(of_a_translator(), ""), encoding="utf-8")
+    card = ModelCard.load(tmp_path / "README.md")
+    assert card.data.metrics == ["bleu", "chrf", "perplexity"]
+    results = {one.metric_name: (one.metric_type, one.metric_value) for one in card.data.eval_results}
+    assert results["BLEU K=1"] == ("bleu", pytest.approx(86.0)) and results["chrF"] == ("chrf", pytest.approx(86.6))
+    assert results["perplexity"][1] == 9.87 and results["p(ŷ)"][1] == 0.000342
 
 
 def test_matrices_of_many_classes_show_the_twenty_largest(tmp_path: Path) -> None:

@@ -436,6 +436,14 @@ def test_help_keeps_what_stands_in_brackets() -> None:
         assert Text.from_markup(one).plain == one.replace("\\[", "["), one
 
 
+@pytest.mark.parametrize("name", ["distill", "finetune", "train", "plan", "predict", "measure", "translate"])
+def test_a_length_without_room_for_a_token_is_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    needed = {"predict": ["model"], "measure": ["model", "--data", "rows.csv"], "translate": ["model"]}
+    assert potstill(name, *needed.get(name, []), "--length", "2") == 2
+    told = " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert "--length" in told and "3" in told
+
+
 def test_help_is_quick_and_without_torch() -> None:
     spent = []
     for _ in range(3):  # the best of three, since another process may take the machine for a moment

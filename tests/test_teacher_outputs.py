@@ -19,7 +19,7 @@ from small import sentences, write_csv
 from writers import small_writer, trained_marian
 
 from potstill import paths
-from potstill.black_boxes import by_command, by_function
+from potstill.black_boxes import by_command, by_function, what_decides
 from potstill.data import Context, teacher_outputs
 from potstill.data.teacher_outputs import TeacherOutputs
 from potstill.decoding import Hypothesis, decoder
@@ -56,7 +56,8 @@ def test_every_source_has_the_teacher_s_best_hypothesis_and_is_decoded_once(
     rows = [(text, "a reference") for text in [*texts, *texts[:5]]] + [("", "nothing")]
     examples, context = pairs_of(tmp_path, rows), Context(0, teacher=trained_marian(), longest=24)
     with decoder(trained_marian(), "ctranslate2", 24) as decode:
-        expected = [one[0].text for one in decode([text for text, _ in rows], BEAM, 1)]
+        every = decode([text for text, _ in rows], BEAM, BEAM)
+    expected = [next((one.text for one in some if one.finished), "") for some in every]
     made = TeacherOutputs(beam=BEAM).make(examples, context)
     assert list(made.texts()) == [(text, said) for (text, _), said in zip(rows, expected, strict=True)]
     assert made.keys.tolist() == [key_of(*both) for both in made.texts()]
@@ -81,10 +82,15 @@ def test_every_source_has_the_teacher_s_best_hypothesis_and_is_decoded_once(
 def test_closest_is_the_one_that_sacrebleu_finds_nearest_to_the_reference(tmp_path: Path) -> None:
     texts = [text for text, _ in sentences(24, 3)]
     with decoder(trained_marian(), "ctranslate2", 24) as decode:
-        found = decode(texts, BEAM, BEAM)
+        every = zip(texts, decode(texts, BEAM, BEAM), strict=True)
+    texts, found = zip(
+        *((text, some) for text, every_one in every if (some := [one for one in every_one if one.finished])),
+        strict=True,
+    )
     # references that are another hypothesis than the first, with a word more
     rows = [
-        (text, f"{some[place % BEAM].text} more") for place, (text, some) in enumerate(zip(texts, found, strict=True))
+        (text, f"{some[place % len(some)].text} more")
+        for place, (text, some) in enumerate(zip(texts, found, strict=True))
     ]
     rows[5] = (texts[5], "")
     made = TeacherOutputs(beam=BEAM, closest=True).make(
@@ -105,6 +111,34 @@ def test_closest_is_the_one_that_sacrebleu_finds_nearest_to_the_reference(tmp_pa
     assert list(several.texts()) == [
         (text, one.text) for text, some in zip(texts, found, strict=True) for one in some[:2]
     ]
+
+
+def test_what_was_cut_off_teaches_nothing(tmp_path: Path) -> None:
+    """A text without its end would teach to end in the middle: the next best one that ends is taken, or none."""
+    texts = [text for text, _ in sentences(30, 3)]
+    examples, short = pairs_of(tmp_path, [(text, "a reference") for text in texts]), 10
+    model, tokenizer = trained_marian().model, trained_marian().tokenizer
+    inputs = tokenizer(texts, padding=True, truncation=True, max_length=short, return_tensors="pt")
+    wanted = {"num_beams": BEAM, "num_return_sequences": BEAM, "max_new_tokens": short, "early_stopping": True}
+    ended = (model.generate(**inputs, **wanted)[:, 1:] == tokenizer.eos_token_id).any(1)
+    for engine in ("ctranslate2", "transformers"):
+        with decoder(trained_marian(), engine, short) as decode:  # type: ignore[arg-type]
+            every = decode(texts, BEAM, BEAM)
+        assert [one.finished for some in every for one in some] == ended.tolist()
+        made = list(
+            TeacherOutputs(beam=BEAM, engine=engine)  # type: ignore[arg-type]
+            .make(examples, Context(0, teacher=trained_marian(), longest=short))
+            .texts()
+        )
+        expected = [next((one.text for one in some if one.finished), "") for some in every]
+        assert [said for _, said in made] == expected and "" in expected
+        assert any(said and not some[0].finished for said, some in zip(expected, every, strict=True))
+
+
+def test_a_teacher_that_never_ends_is_told_of(tmp_path: Path) -> None:
+    examples = pairs_of(tmp_path, [(text, "a reference") for text, _ in sentences(3, 3)])
+    with pytest.raises(InputError, match="within 2 tokens; give a longer `length`"):
+        TeacherOutputs(beam=2).make(examples, Context(0, teacher=trained_marian(), longest=2))
 
 
 def test_a_damaged_block_is_decoded_again_and_no_other(tmp_path: Path) -> None:
@@ -159,6 +193,9 @@ def test_blocks_fill_the_holes_that_ranks_left(tmp_path: Path) -> None:
         outputs.write(number, [10 + number], [[Hypothesis("said", -1.5), Hypothesis("or", math.nan)]])  # type: ignore[arg-type]
     outputs.refresh()
     assert outputs.free_numbers(3) == [1, 3, 4]
+    outputs.write(3, [13], [[Hypothesis("cut", -2.0, finished=False)]])  # type: ignore[arg-type]
+    outputs.refresh()
+    assert not outputs.read(13)[0].finished
     assert outputs.read(12)[0] == Hypothesis("said", -1.5) and math.isnan(outputs.read(12)[1].score)
 
 
@@ -184,6 +221,18 @@ def test_commands_are_started_without_a_shell_and_checked(monkeypatch: pytest.Mo
             by_command(command)(texts, 1, 1)
 
 
+def test_a_command_of_the_same_name_elsewhere_is_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("one", "other"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mt").write_text("#!/bin/sh\ncat\n")
+        (tmp_path / folder / "mt").chmod(0o755)
+    decided = []
+    for folder in ("one", "other", "one"):
+        monkeypatch.setenv("PATH", f"{tmp_path / folder}{os.pathsep}{os.environ['PATH']}")
+        decided.append(what_decides("mt -q", None))
+    assert decided[0] == decided[2] != decided[1]
+
+
 def test_functions_are_of_modules_of_ones_own() -> None:
     assert by_function("black_box:backwards")(["ab"], 1, 1)[0][0].text == "ba"
     with pytest.raises(InputError, match="gave 1 texts for 2"):
@@ -196,6 +245,11 @@ def test_functions_are_of_modules_of_ones_own() -> None:
 def test_what_cannot_be_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
     examples = pairs_of(tmp_path, [("a", "b"), ("c", "d")])
     task, _ = make_task(None, None, ["0", "1"], None, "rows", "text")
+    running, _ = make_task("write", None, [], None, "rows", "writing")
+    with pytest.raises(InputError, match="without a prompt"):
+        TeacherOutputs(function="black_box:backwards").make(
+            pairs_of(tmp_path, [("", "b"), ("c", "d")]), Context(0, running)
+        )
     for maker, context, told in (
         (TeacherOutputs(), Context(0, task), "leave it out"),
         (TeacherOutputs(), Context(0), "name one"),

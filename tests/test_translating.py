@@ -103,7 +103,7 @@ def test_an_exported_translator_is_measured_beside_its_student(
         {name: mine[name] for name in ("rows", "bleu", "bleu_beam", "chrf")}
     )
     assert other["mode"] == pytest.approx(mine["mode"], rel=1e-3)
-    assert "perplexity" in mine and "perplexity" not in other and theirs["parameters"] is None
+    assert "perplexity" in mine and "perplexity" not in other and theirs["parameters"] == ours["parameters"]
     assert theirs["bytes"] == (tmp_path / "exact/model.bin").stat().st_size and "greedy" in theirs["speed"]
     assert potstill("measure", tmp_path / "exact", tmp_path / "student", *data) == 0
     convert(small_writer("gpt2"), tmp_path / "language model", "float32")
@@ -120,6 +120,9 @@ def test_the_language_to_be_written_is_asked_for(tmp_path: Path, capsys: pytest.
         asked = [f">>{language}<< {text}" for text in TEXTS]
         expected = list(translated(str(tmp_path / "student"), asked, 1, longest=20))
         assert list(translated(str(tmp_path / "student"), TEXTS, 1, longest=20, language=language)) == expected
+        some = ["", TEXTS[0], "  "]
+        said = list(translated(str(tmp_path / "student"), some, 1, longest=20, language=language))
+        assert said == ["", expected[0], ""], "to ask for a language is no text"
     (tmp_path / "test.tsv").write_text("en\tde\n" + "".join(f"{text}\t{text}\n" for text in TEXTS))
     data = ["--data", tmp_path / "test.tsv", "--text", "en", "--pair", "de", "--length", "20", "--json"]
     found = []

@@ -45,6 +45,13 @@ def test_the_signature_is_sacrebleus() -> None:
     assert "|tok:13a|" in metrics.signature() and "case:mixed" in metrics.signature()
 
 
+def test_every_signature_is_that_of_a_score_of_one_reference() -> None:
+    scorers = {"BLEU": BLEU(), "chrF2": CHRF()}
+    names = [scorer.corpus_score(["a b"], [["a c"]]).name for scorer in scorers.values()]
+    assert metrics.signatures() == {name: str(scorer.get_signature()) for name, scorer in scorers.items()}
+    assert names == list(scorers)
+
+
 def test_two_thousand_draws_take_no_time() -> None:
     random = np.random.default_rng(0)
     statistics = metrics.bleu_statistics(["a cat sat on the mat"] * 3000, ["the cat sat on a mat"] * 3000)

@@ -15,6 +15,7 @@ from potstill import short_forms
 from potstill.anatomy import word_embeddings
 from potstill.errors import InputError
 from potstill.foreign import LARGEST_VOCABULARY
+from potstill.losses import smoothed
 from potstill.students import Context, Student, begin_anew, save_student
 from potstill.students.lstm_translator import LstmTranslator
 from potstill.students.marian import Marian
@@ -188,11 +189,16 @@ def test_it_learns_and_padding_stays_zero(shape: str) -> None:
             optimizer.step()
             optimizer.zero_grad()
             losses.append(loss.item())
+        for _ in range(3):  # no share of a label is given to what is never written
+            real = labels != -100
+            starts = torch.cat([torch.zeros_like(labels[:, :1]), batch["input_ids"][:, :-1]], 1)
+            smoothed(model(**batch, decoder_input_ids=starts).logits[real], labels[real], None, 0.1).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
     assert losses[-1] < 0.75 * losses[0]
     table = word_embeddings(model).weight
     assert not table[student.tokenizer.pad_token_id].any()
     assert table[student.tokenizer.eos_token_id].any()
-    starts = torch.cat([torch.zeros_like(labels[:, :1]), batch["input_ids"][:, :-1]], 1)
     with torch.no_grad():
         logits = model.eval()(**batch, decoder_input_ids=starts).logits
     mine = torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels)
@@ -209,6 +215,11 @@ def test_the_paper_s_sizes() -> None:
 
 
 def test_shapes_that_cannot_be_are_refused() -> None:
-    for shape in (Marian(width=30, heads=4), Marian(width=15)):
-        with pytest.raises(InputError, match="write an even width"):
+    for shape, told in (
+        (Marian(width=30, heads=4), "28 or 32"),
+        (Marian(width=33), "32 or 34"),
+        (Marian(width=1), "2"),
+        (Marian(width=20, heads=9), "18 or 36"),
+    ):
+        with pytest.raises(InputError, match=f"; write a width of {told}$"):
             shape.begin(TASK, 0, texts)

@@ -11,6 +11,7 @@ import inspect
 import math
 import os
 import shlex
+import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 
@@ -27,12 +28,7 @@ def by_command(command: str) -> Decoder:
         raise InputError(
             f"the recipe wants to start {command!r}; set POTSTILL_COMMANDS=allowed in the environment if you trust it"
         )
-    try:
-        words = shlex.split(command)
-    except ValueError as error:
-        raise InputError(f"command {command!r}: {error}; quote it as in a shell") from None
-    if not words:
-        raise InputError("the command is empty; write one that reads a text per line and writes a text per line")
+    words = _words(command)
 
     def run(texts: list[str]) -> list[str]:
         try:
@@ -60,11 +56,21 @@ def by_function(name: str) -> Decoder:
 def what_decides(command: str | None, function: str | None) -> str:
     """What the answers are remembered under. That a program changed under its name cannot be seen; of a function it can."""
     if command is not None:
-        return f"command {command}"
+        return f"command {command} {shutil.which(_words(command)[0])}"
     try:
         return f"function {function} {inspect.getsource(_function(str(function)))}"
     except (OSError, TypeError):
         return f"function {function}"
+
+
+def _words(command: str) -> list[str]:
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise InputError(f"command {command!r}: {error}; quote it as in a shell") from None
+    if not words:
+        raise InputError("the command is empty; write one that reads a text per line and writes a text per line")
+    return words
 
 
 def _function(name: str) -> Function:

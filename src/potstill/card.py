@@ -28,6 +28,8 @@ from potstill.wording import (
     searches,
     seeds_of,
     short,
+    signatures,
+    titled,
     verdicts,
     within,
 )
@@ -41,8 +43,11 @@ THEIR_METRIC = {
     "f1_macro": "f1",
     "exact": "accuracy",
     "bleu_beam": "bleu",
-    "token_accuracy": "accuracy",
 }
+# those that it knows: any other name would lead its readers nowhere
+HUB_METRICS = {"accuracy", "bleu", "chrf", "f1", "matthews_correlation", "pearsonr", "perplexity"}
+HUB_METRICS |= {"precision", "recall", "spearmanr"}
+TO_A_HUNDRED = ("bleu", "bleu_beam", "chrf")  # as its readers expect them
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
@@ -131,9 +136,10 @@ def front_matter(found: dict[str, Any], recipe: dict[str, Any], model: str) -> s
         **({"base_model": base} if base else {}),
         "metrics": list(
             dict.fromkeys(
-                clean(THEIR_METRIC.get(metric, metric))
+                theirs
                 for data in data_sets(found)
                 for metric in metrics_of(found, data)
+                if (theirs := THEIR_METRIC.get(metric, metric)) in HUB_METRICS
             )
         ),
     }
@@ -162,12 +168,16 @@ def base_model(recipe: Mapping[str, Any]) -> str | None:
 
 
 def model_index(found: dict[str, Any], model: str) -> list[dict[str, Any]]:
-    """Every score on what is quoted, as fractions."""
+    """Every score on what is quoted, as fractions; BLEU and chrF from 0 to 100."""
     results = []
     for data in data_sets(found):
         for split in quoted_splits(found, data):
             scores = [
-                {"type": clean(THEIR_METRIC.get(metric, metric)), "name": clean(metric), "value": value}
+                {
+                    "type": clean(THEIR_METRIC.get(metric, metric)),
+                    "name": titled(metric),
+                    "value": 100 * value if metric in TO_A_HUNDRED else value,
+                }
                 for metric in metrics_of(found, data)
                 if (value := number(inside(found, "models", model, "quality", data, split, metric))) is not None
             ]
@@ -228,7 +238,10 @@ def figures(found: dict[str, Any]) -> str:
     several = len(data_sets(found)) > 1
     head = [
         "",
-        *(f"{safe(data) + ' ' if several else ''}{safe(split)} {safe(metric)}" for data, split, metric in places),
+        *(
+            f"{safe(data) + ' ' if several else ''}{safe(split)} {safe(titled(metric))}"
+            for data, split, metric in places
+        ),
     ]
     head += ["same as teacher", "parameters", "MB", "ms for one", "times faster"]
     rows = []
@@ -247,6 +260,8 @@ def figures(found: dict[str, Any]) -> str:
             ]
         )
     lines = ["| " + " | ".join(row) + " |" for row in [head, ["---"] + ["---:"] * (len(head) - 1), *rows]]
+    told = ", ".join(f"`{one.replace('`', '')}`" for one in signatures(found))
+    counted = ["", f"Counted by sacrebleu: {told}"] if told else []
     return "\n".join(
         [
             "## Figures",
@@ -255,6 +270,7 @@ def figures(found: dict[str, Any]) -> str:
             "`fine-tuned` is the same student on labels alone.",
             "",
             *lines,
+            *counted,
         ]
     )
 
@@ -281,7 +297,7 @@ def limits(found: dict[str, Any], model: str) -> str:
     for data, split, metric in quoted(found):
         rows = number(inside(found, "models", model, "quality", data, split, "rows"))
         if rows:
-            told.append(f"{safe(data)}: {safe(metric)} on {safe(split)} rests on {count(rows)} labelled rows.")
+            told.append(f"{safe(data)}: {safe(titled(metric))} on {safe(split)} rests on {count(rows)} labelled rows.")
         error = number(inside(found, "models", model, "quality", data, split, "calibration_error"))
         if error is not None:
             told.append(

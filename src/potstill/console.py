@@ -18,7 +18,9 @@ from potstill.wording import (
     points,
     score,
     short,
+    signatures,
     sized,
+    titled,
 )
 
 USUAL = ("accuracy", "f1", "f1_micro", "f1_macro", "pearson", "spearman", "bleu_beam")  # metrics that papers quote
@@ -27,12 +29,14 @@ USUAL = ("accuracy", "f1", "f1_micro", "f1_macro", "pearson", "spearman", "bleu_
 def print_table(found: dict[str, Any]) -> None:
     header, rows = table(found)
     print_rows(header, rows)
+    for signature in signatures(found):
+        print(signature)
 
 
 def print_differences(found: dict[str, Any]) -> None:
     """One sentence for each comparison, on what is quoted: tests, or dev where there are none."""
     for one in found.get("differences", []):
-        where = f"{one['split']} {one['metric']}"
+        where = f"{one['split']} {titled(one['metric'])}"
         told = points(one["mean"], one["metric"])
         print(f"{one['model']} against {one['against']}, {where}: {told}, {one['words']}")
 
@@ -48,7 +52,7 @@ def table(measurements: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     names = [(place, metric) for place in places for metric in shown[place][: 1 if place[1] == "dev" else 2]]
     header = [
         "",
-        *(f"{f'{data} ' if several else ''}{split} {metric}" for (data, split), metric in names),
+        *(f"{f'{data} ' if several else ''}{split} {titled(metric)}" for (data, split), metric in names),
         "same as teacher",
         "parameters",
         "MB",

@@ -1,7 +1,7 @@
 """Models that write, as folders of CTranslate2: `model.bin`, its own `config.json`, the vocabulary, and the tokenizer.
 
-Its stock converter takes it that Marian's last piece is padding and that this piece's vector is zero. Of a model trained
-here, whose output layer shares that vector, it is not: so every row is kept, and the decoder begins with the piece that
+Its stock converter takes it that Marian's last piece is padding and that this piece's vector is zero. Of a model
+whose output layer shares that vector it need not be: so every row is kept, and the decoder begins with the piece that
 transformers begins with. A conversion leaves the model as it was.
 """
 

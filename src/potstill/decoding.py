@@ -47,6 +47,7 @@ SCORED_TOGETHER = 2**25  # logits
 class Hypothesis(NamedTuple):
     text: str
     score: float  # log probability of the whole with its end, natural, not divided by its length; nan where unknown
+    finished: bool = True  # False: cut off where texts may be no longer
 
 
 Decoder = Callable[[Sequence[str], int, int], list[list[Hypothesis]]]
@@ -127,17 +128,34 @@ def _decoder(search: Search, tokenizer: PreTrainedTokenizerBase, known: Pieces, 
             )
         if not texts:
             return []
-        sources: list[list[int]] = tokenizer(list(texts), truncation=True, max_length=longest)["input_ids"]
+        sources = (
+            _prompts(tokenizer, known, texts, longest) if known.start is None else _sources(tokenizer, texts, longest)
+        )
         empty = {*known.ends, known.padding, tokenizer.bos_token_id, tokenizer.cls_token_id}
         found: list[list[Hypothesis]] = [[Hypothesis("", 0.0)] for _ in texts]
         asked = [place for place, ids in enumerate(sources) if known.start is None or not set(ids) <= empty]
         for place, made in zip(asked, search([sources[one] for one in asked], beam, best), strict=True):
             said = tokenizer.batch_decode([ids for ids, _ in made], skip_special_tokens=True)
-            scores = [score for _, score in made]
-            found[place] = [Hypothesis(text, score) for text, score in zip(said, scores, strict=True)]
+            found[place] = [
+                Hypothesis(text, score, bool(ids) and ids[-1] in known.ends)
+                for text, (ids, score) in zip(said, made, strict=True)
+            ]
         return found
 
     return decode
+
+
+def _sources(tokenizer: Any, texts: Sequence[str], longest: int) -> list[list[int]]:
+    found: list[list[int]] = tokenizer(list(texts), truncation=True, max_length=longest)["input_ids"]
+    return found
+
+
+def _prompts(tokenizer: Any, known: Pieces, texts: Sequence[str], longest: int) -> list[list[int]]:
+    """As they are trained on (`tasks.writing`): behind the token that begins texts, without an end, cut at their beginning."""
+    begin = [] if tokenizer.bos_token_id is None else [int(tokenizer.bos_token_id)]
+    plain = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+    room = max(longest - len(begin), 1)
+    return [[*begin, *ids[-room:]] or [known.ends[0]] for ids in plain]
 
 
 def batches(places: Sequence[int], lengths: Sequence[int]) -> Iterator[list[int]]:
@@ -160,7 +178,7 @@ def by_ctranslate2(folder: Path, longest: int, device: str = "cpu") -> Search:
     file = folder / ("shared_vocabulary.json" if translates else "vocabulary.json")
     names = json.loads(file.read_text(encoding="utf-8"))
     numbers = {name: number for number, name in enumerate(names)}
-    limits = {"max_decoding_length": longest, "max_input_length": 0}  # inputs are cut already
+    limits: dict[str, Any] = {"max_decoding_length": longest, "max_input_length": 0}  # inputs are cut already
     limits |= {"max_batch_size": TOGETHER, "batch_type": "tokens"}  # sorted by length there
     # with a least length of 1 the first token cannot be the end, and the others share its probability
     limits |= {"min_decoding_length": 0}
@@ -200,8 +218,6 @@ def by_transformers(student: Student, known: Pieces, longest: int) -> Search:
         return found
 
     def together(sources: list[list[int]], beam: int, best: int) -> list[list[tuple[list[int], float]]]:
-        if known.start is None:  # a prompt
-            sources = [ids or [_first(student.tokenizer, known)] for ids in sources]
         inputs = _padded(sources, known, left=known.start is None).to(model.device)
         real = _padded([[1] * len(ids) for ids in sources], known._replace(padding=0), known.start is None)
         settings = GenerationConfig(
@@ -275,7 +291,3 @@ def _until_end(ids: list[int], ends: list[int]) -> list[int]:
     """With the end; padding behind it is nobody's."""
     place = next((place for place, one in enumerate(ids) if one in ends), len(ids) - 1)
     return ids[: place + 1]
-
-
-def _first(tokenizer: Any, known: Pieces) -> int:
-    return known.ends[0] if tokenizer.bos_token_id is None else int(tokenizer.bos_token_id)

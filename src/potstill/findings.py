@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from potstill.anatomy import layer_count
 from potstill.batches import Source
 from potstill.examples import Examples
 from potstill.exported import onnx_files
-from potstill.generated import BEAM, search, writing_speeds
+from potstill.generated import search, writing_speeds
 from potstill.networks import Run, onnx_run, torch_run
 from potstill.paths import RunFolder
 from potstill.prepare import DataSet, can_teach, teacher_answers
@@ -32,6 +34,8 @@ from potstill.stages import Trained, metric_of
 from potstill.students import Student, is_spread
 from potstill.teacher import weights_hash
 from potstill.timing import speeds
+from potstill.translation_metrics import signatures
+from potstill.wording import BEAM
 
 SHOWN_DISAGREEMENTS, SHOWN_LETTERS = 12, 400
 
@@ -97,6 +101,7 @@ def measured(
     gold = {(GOLD, one.name, split): one.task.golds(rows) for one in data for split, rows in splits(one).items()}
     write_answers(folder.answers, {**said, **gold})
     order = [TEACHER, f"{TEACHER} int8", *made, f"{ours} int8"]
+    writes = any(one.task.decodes for one in data)
     return {
         "name": recipe.name,
         "seeds": [recipe.seed],
@@ -113,15 +118,20 @@ def measured(
         "layer_map": layer_maps(recipe, data[0], layer_count(made[ours].models[0])),
         "needs_potstill": made[ours].models[0].config.model_type.startswith(PREFIX),
         "teacher_seconds": sum(one.teacher.seconds for one in data),
-        "versions": {
-            "potstill": potstill.__version__,
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-            "python": platform.python_version(),
-        },
+        "versions": versions(writes),
+        **({"signatures": signatures()} if writes else {}),
         "hashes": {name: weights_hash(student.model) for name, student in exportable.items()},
         "device": f"{data[0].teacher.device}, {torch.get_num_threads()} threads, {platform.machine()}",
     }
+
+
+def versions(writes: bool) -> dict[str, str]:
+    """Of what decides the figures; of models that write also what writes and what counts, where it is installed."""
+    found = {"potstill": potstill.__version__, "torch": torch.__version__, "transformers": transformers.__version__}
+    for name in ("sacrebleu", "ctranslate2") if writes else ():
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return {**found, "python": platform.python_version()}
 
 
 def table_lines(recipe: Recipe, data: list[DataSet], made: Mapping[str, Trained], folder: RunFolder) -> dict[str, Line]:

@@ -224,10 +224,14 @@ def refuse_missing(
     target = "pair" if form in GENERATED else "label"
     if need_label and not getattr(found, target):
         missing.append((f"--{target}", GENERATED.get(form, "labels")))
+    others = [name[:60] for name in names if name != found.text][:20]
+    if missing and missing[0][0] == "--pair" and form == "translation" and others:
+        listed = " or ".join([", ".join(others[:-1]), others[-1]] if others[1:] else others)
+        raise InputError(f"{where}the column of the translations is missing; name it with --pair: {listed}")
     for flag, what in missing[:1]:
         todo = f"say which it is by {flag} NAME"
         if form == "translation" and flag == "--pair":
-            todo += ", or give two files with a line for each other, as in train.en,train.de"
+            todo = "give two files with a line for each other, as in train.en,train.de"
         elif form == "translation" and len(names) > 1 and not any(" " in name for name in names):
             todo = f"say which they are, and which their translations, as in --text {names[0]} --pair {names[1]}"
         if flag == "--text":

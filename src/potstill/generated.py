@@ -15,8 +15,8 @@ from potstill.decoding import Decoder, decoder, decoder_of
 from potstill.students import Student
 from potstill.tasks.generating import unpacked
 from potstill.timing import ALONE, ROWS, Speed
+from potstill.wording import BEAM
 
-BEAM = 5  # as in the papers on translation
 TURNS = 3
 
 Key = TypeVar("Key", bound=Hashable)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,17 @@ from transformers import PreTrainedTokenizerBase
 from potstill import measure
 from potstill.anatomy import longest_input
 from potstill.batches import Source
-from potstill.ctranslate2_files import is_exported
+from potstill.ctranslate2_files import ABOUT, is_exported
 from potstill.errors import InputError
 from potstill.examples import store
-from potstill.generated import BEAM, Writer, search, with_texts, writing_speeds
+from potstill.generated import Writer, search, with_texts, writing_speeds
 from potstill.rows import Columns, open_table
 from potstill.students import Student, load_student, load_tokenizer
 from potstill.tasks.generating import Answer, Generating
 from potstill.tokens import tokenise
+from potstill.translation_metrics import signatures
 from potstill.translators import asked_for
+from potstill.wording import BEAM
 
 
 def measure_writers(
@@ -53,7 +56,8 @@ def measure_writers(
         found[path]["speed"] = {way: one for (owner, way), one in speed.items() if owner == path}
         rates = [speed[owner, search(BEAM)]["examples_per_second"] for owner in (path, models[0])]
         found[path]["times_faster"] = rates[0] / rates[1]
-    return {"data": data, "metrics": {"task": task.metrics}, "models": found}
+    counted = {"signatures": signatures()} if task.decodes else {}
+    return {"data": data, "metrics": {"task": task.metrics}, **counted, "models": found}
 
 
 def _said(writer: Writer, source: Source) -> np.ndarray:
@@ -74,4 +78,5 @@ def _longest(writer: Writer, tokenizer: PreTrainedTokenizerBase) -> int:
 def _size(writer: Writer, path: str) -> dict[str, Any]:
     if isinstance(writer, Student):
         return measure.size(writer.model, path)
-    return {"parameters": None, "bytes": (writer / "model.bin").stat().st_size}
+    about = json.loads((writer / ABOUT).read_text(encoding="utf-8"))
+    return {"parameters": about.get("parameters"), "bytes": (writer / "model.bin").stat().st_size}

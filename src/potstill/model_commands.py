@@ -72,7 +72,7 @@ def translate(
     beam: Annotated[int, typer.Option(help="Hypotheses at each step of the search; 1 is greedy.")] = 5,
     language: options.Language = None,
     batch: Annotated[int, typer.Option(help="Lines that are read, sorted by length and written together.")] = 512,
-    length: options.Length = None,
+    length: options.WrittenLength = 256,
 ) -> None:
     """Write for each line of text what the model makes of it, one line each, on standard output.
 
@@ -81,13 +81,15 @@ def translate(
     from potstill.translating import lines_of, translated
 
     for line in translated(model, lines_of(files or []), beam, batch, length, language):
-        print(line)
+        print(line, flush=not files)
 
 
 def export(
     model: Annotated[str, typer.Argument(help="A student's folder.")],
     to: Annotated[str, typer.Option(help="onnx, int8, ctranslate2 (`potstill list exports`).")],
-    out: Annotated[str | None, typer.Option(help="The new folder. Default: MODEL-onnx, MODEL-int8.")] = None,
+    out: Annotated[
+        str | None, typer.Option(help="The new folder. Default: MODEL-onnx, MODEL-int8, MODEL-ctranslate2.")
+    ] = None,
     data: Annotated[
         str | None, typer.Option(help="Rows to compare it with PyTorch on; random ones without it.")
     ] = None,
@@ -100,7 +102,8 @@ def export(
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export.")] = False,
 ) -> None:
-    """Write a student in another form, compared with PyTorch at once; `predict` and `measure` read it.
+    """Write a student in another form, compared with PyTorch at once; `predict` and `measure` read it, of ctranslate2
+    `translate` and `measure`.
 
     potstill export runs/x/student --to int8 --data test.csv
     """

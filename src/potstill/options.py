@@ -37,7 +37,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a ta
 Train = Annotated[
     str | None,
     typer.Option(
-        help="Rows to learn from: .csv .tsv .jsonl (also .gz), .parquet, a data set's folder, or NAME:CONFIG:SPLIT of the hub."
+        help="Rows to learn from: .csv .tsv .jsonl .txt (also .gz), .parquet, two files side by side as FIRST,SECOND, "
+        "a data set's folder, or NAME:CONFIG:SPLIT of the hub."
     ),
 ]
 Dev = Annotated[str | None, typer.Option(help="Rows to choose by. Without it a tenth of train is held out.")]
@@ -70,7 +71,11 @@ TaskOption = Annotated[
 Epochs = Annotated[float | None, typer.Option(help="Passes over the training rows.")]
 BatchSize = Annotated[int | None, typer.Option("--batch", help="Examples per step.")]
 Rate = Annotated[float | None, typer.Option(help="Learning rate.")]
-Length = Annotated[int | None, typer.Option(help="Tokens read of each text at most.")]
+SHORTEST = 3  # a token between those that begin and end a text
+Length = Annotated[int | None, typer.Option(min=SHORTEST, help="Tokens read of each text at most.")]
+WrittenLength = Annotated[
+    int, typer.Option("--length", min=SHORTEST, help="Tokens read of each text, and written for it, at most.")
+]
 Seed = Annotated[int | None, typer.Option(help="Decides order, dropout and new weights.")]
 Seeds = Annotated[
     int | None, typer.Option(help="How many runs, each with a seed of its own; mean and deviation are reported.")

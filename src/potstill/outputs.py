@@ -65,7 +65,10 @@ class Outputs:
         return found
 
     def write(self, number: int, keys: np.ndarray, hypotheses: list[list[Hypothesis]]) -> None:
-        rows = [[[one.text, None if math.isnan(one.score) else one.score] for one in row] for row in hypotheses]
+        rows = [
+            [[one.text, None if math.isnan(one.score) else one.score, one.finished] for one in row]
+            for row in hypotheses
+        ]
         content = {"keys": [int(key) for key in keys], "hypotheses": rows}
         write_atomically(self.folder / f"block-{number:05}.json", sealed(content))
 
@@ -75,4 +78,7 @@ class Outputs:
 
     def _block(self, number: int) -> list[list[Hypothesis]]:
         rows = unsealed((self.folder / f"block-{number:05}.json").read_bytes())["hypotheses"]
-        return [[Hypothesis(text, math.nan if score is None else score) for text, score in row] for row in rows]
+        return [
+            [Hypothesis(text, math.nan if score is None else score, finished) for text, score, finished in row]
+            for row in rows
+        ]

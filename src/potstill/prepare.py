@@ -116,7 +116,8 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, show: Display) ->
     form = FORMS[data.task] if data.task else None
     if form is None and taught_by is not None and issubclass(made_for := kind_of(taught_by.model.config), Generating):
         form = made_for.form  # two texts in a row could be anything; what the teacher writes, the rows are taken for
-    train = open_table(data.train, columns, form=form)
+    scored = form == "translation" and not data.dev  # a part of them will be dev
+    train = open_table(data.train, columns, need_label=scored, form=form)
     if data.task is None and form and train.unread_label:
         told = f"the labels in {train.unread_label!r} are not read, since the teacher is made for {WHAT[form]}"
         say(f"{train.source}: {told}; give a classifier as the teacher to learn them")

@@ -177,9 +177,20 @@ def resolve(path: str | Path | None, flags: Flags | None = None, sets: Sequence[
         if not equals:
             raise InputError(f"--set {text}: has no value; write --set {text}=VALUE")
         tree = _assign(tree, key.strip(), short_forms.parse_value(value.strip()), "--set", sources)
-    recipe = _validated(tree)
+    recipe = _with_task(_validated(tree), sources)
     cells(recipe)  # a wrong value in the grid is told now, not after a night of runs
     return Resolved(recipe, {leaf: sources.get(leaf, "default") for leaf, _ in _leaves(recipe.model_dump())})
+
+
+def _with_task(recipe: Recipe, sources: dict[str, str]) -> Recipe:
+    """Where neither the user nor a teacher says what the rows are for, a student that can only translate does."""
+    built = (plugins.find("students", one["build"]) for one in recipe.student)
+    if not any(getattr(one, "serves", ()) == ("Seq2SeqLM",) for one in built):
+        return recipe
+    told = [number for number, one in enumerate(recipe.data) if not (one.task or one.teacher or recipe.teacher)]
+    sources |= {f"data.{number}.task": "student" for number in told}
+    named = [one.model_copy(update={"task": "translate"} if n in told else {}) for n, one in enumerate(recipe.data)]
+    return recipe.model_copy(update={"data": named})
 
 
 def cells(recipe: Recipe) -> list[tuple[dict[str, Any], Recipe]]:

@@ -17,8 +17,7 @@ from transformers.modeling_outputs import ModelOutput, Seq2SeqLMOutput
 from transformers.modeling_utils import PreTrainedModel
 
 from potstill.recurrent_config import LstmTranslatorConfig
-
-NEVER = -1e4  # the logit of padding: its probability is 0, so that no gradient reaches its row of the table
+from potstill.signals import NEVER
 
 
 class States(NamedTuple):
@@ -178,7 +177,7 @@ class LstmTranslatorForSeq2SeqLM(LstmTranslatorPreTrainedModel, GenerationMixin)
         real = torch.arange(source.shape[1], device=source.device) < lengths[:, None]
         found, states = self.translator.decoder(decoder_input_ids, past_key_values, source, real)
         logits = self.lm_head(found)
-        if (pad := self.config.pad_token_id) is not None:
+        if (pad := self.config.pad_token_id) is not None:  # never written, and no gradient reaches its row
             logits = logits.index_fill(-1, torch.tensor(pad, device=logits.device), NEVER)
         loss: Any = None if labels is None else nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
         kept: Any = states if use_cache else None

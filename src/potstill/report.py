@@ -31,7 +31,9 @@ from potstill.tables import (
     soft_targets,
 )
 from potstill.wording import (
+    BEAM,
     PLAIN,
+    TITLES,
     clean,
     data_sets,
     differences,
@@ -47,6 +49,8 @@ from potstill.wording import (
     searches,
     seeds_of,
     short,
+    signatures,
+    titled,
     verdicts,
     within,
 )
@@ -75,6 +79,7 @@ def rendered(runs: Sequence[FinishedRun], comparisons: list[dict[str, Any]] | No
     compared = under_shown_names(compared, runs, lines) if len(runs) > 1 else compared
     places = list(dict.fromkeys(place for run in runs for place in quoted(run.found)))
     longest = max((run.parts for run in runs), key=len)
+    learned = [(run.name, panels) for number, run in enumerate(runs) if (panels := curves(run, number))]
     folder = Path(__file__).parent / "templates"
     environment = Environment(
         loader=FileSystemLoader(folder),
@@ -97,6 +102,10 @@ def rendered(runs: Sequence[FinishedRun], comparisons: list[dict[str, Any]] | No
         ),
         written=bool(searches({line.name: line.model for line in lines})),
         written_texts=any("translate" in within(run.found, "tasks").values() for run in runs),
+        beam=BEAM,
+        titles=TITLES,
+        signatures=list(dict.fromkeys(one for run in runs for one in signatures(run.found))),
+        has_baseline={"fine-tuned", "distilled"} <= {line.kind for line in lines},
         seeds=max(len(seeds_of(run.found)) for run in runs),
         seed_colours=[(name, _seed_colour(place)) for place, (name, _) in enumerate(longest) if len(longest) > 1],
         tables=[quality_table(runs, lines), cost_table(lines)],
@@ -104,7 +113,8 @@ def rendered(runs: Sequence[FinishedRun], comparisons: list[dict[str, Any]] | No
         scatters=[one for place in places for one in scatters(lines, place, len(places) > 1)],
         differences=difference_lines(compared),
         forest=forest(compared),
-        curves=[(run.name, panels) for number, run in enumerate(runs) if (panels := curves(run, number))],
+        curves=learned,
+        on_train=any("train" in stage["splits"] for _, panels in learned for stage in panels),
         confusions=[one for place in places if (one := confusions(runs, lines, *place))],
         per_class=[one for place in places if (one := per_class(runs, lines, *place))],
         soft_targets=[one for place in places for one in soft_targets(runs, lines, *place)],
@@ -165,10 +175,8 @@ def is_shown(difference: dict[str, Any]) -> bool:
 
 
 def _compared(one: dict[str, Any]) -> str:
-    model, against, metric, data, split = (
-        named(one.get(key, "?")) for key in ("model", "against", "metric", "data", "split")
-    )
-    return f"{model} against {against}: {metric} on {split if data == 'task' else f'{data} {split}'}"
+    model, against, data, split = (named(one.get(key, "?")) for key in ("model", "against", "data", "split"))
+    return f"{model} against {against}: {titled(one.get('metric', '?'))} on {split if data == 'task' else f'{data} {split}'}"
 
 
 def forest(compared: Sequence[dict[str, Any]]) -> Markup | None:
@@ -187,7 +195,7 @@ def forest(compared: Sequence[dict[str, Any]]) -> Markup | None:
 def scatters(lines: Sequence[Line], place: tuple[str, str, str], several: bool) -> list[Markup]:
     """Quality against the time for one example, and against the bytes of the file."""
     data, split, metric = place
-    words = f"{named(metric)} on {f'{named(data)} {named(split)}' if several else named(split)}"
+    words = f"{titled(metric)} on {f'{named(data)} {named(split)}' if several else named(split)}"
     against_time, against_size = [], []
     for line in lines:
         quality = number(inside(line.model, "quality", *place))
@@ -219,9 +227,9 @@ def scatters(lines: Sequence[Line], place: tuple[str, str, str], several: bool) 
 
 
 def curves(run: FinishedRun, key: int) -> list[dict[str, Any]]:
-    """Panels per stage: a loss term each, then quality on train and on dev."""
+    """Panels per stage: a loss term each, then quality on train, where it was scored, and on dev."""
     stages = [stage_folders(folder) for _, folder in run.parts]
-    metric = next((named(metrics_of(run.found, data)[0]) for data in data_sets(run.found)), "score")
+    metric = next((titled(metrics_of(run.found, data)[0]) for data in data_sets(run.found)), "score")
     found = []
     for stage in range(max(map(len, stages))):
         losses: dict[str, list[plots.Curve]] = {}
@@ -252,7 +260,8 @@ def curves(run: FinishedRun, key: int) -> list[dict[str, Any]]:
             ],
         }
         if losses or scores:
-            found.append({"stage": f"Stage {stage + 1}" if max(map(len, stages)) > 1 else "", **panels})
+            title = f"Stage {stage + 1}" if max(map(len, stages)) > 1 else ""
+            found.append({"stage": title, "splits": list(scores), **panels})
     return found
 
 

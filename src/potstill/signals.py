@@ -13,6 +13,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+NEVER = -1e4
+"""The logit of a class that cannot be, where a number is needed and -inf is none: its probability is 0 in every float type, and
+float16 can hold it."""
 Over = Literal["examples", "predictions", "labelled", "tokens"]
 Outcome = Literal["class", "classes", "value", "span"]
 """How a row of logits is read: one class of several, any number of classes, a number, or, two and two, the first and the

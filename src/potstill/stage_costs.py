@@ -15,7 +15,6 @@ from potstill.anatomy import encoder_layers, width, word_embeddings
 from potstill.batches import Source, counted_through, epoch_order
 from potstill.building import build, reshape
 from potstill.calibration import Law, TrainingCost, chosen, time_scoring, time_training, time_writing
-from potstill.generated import BEAM
 from potstill.measure import at_once
 from potstill.memory import Memory
 from potstill.operations import forward, training_step
@@ -29,6 +28,7 @@ from potstill.students import Student
 from potstill.tasks import Task
 from potstill.teacher import Teacher
 from potstill.training import Training
+from potstill.wording import BEAM
 
 MOMENTS = {"adamw": 2, "adadelta": 2, "sgd": 1}  # that an optimizer keeps of each parameter
 FLOAT = 4  # bytes

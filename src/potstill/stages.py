@@ -28,6 +28,7 @@ from potstill.progress import Display
 from potstill.recipe import Recipe, Stage
 from potstill.signals import Wants
 from potstill.students import Student
+from potstill.tasks.generating import BY_BEAM
 from potstill.training import Step, Training, teacher_layers, train
 from potstill.wording import PLAIN
 
@@ -130,6 +131,10 @@ def make_training(
         method.wants(layer_count(model), teacher_layers(one.teacher, model))[1]
         for model, one in zip(models, data, strict=True)
     ]
+    if stage.stop_teaching is not None and all(asked == Wants() for asked in asks):
+        raise InputError(
+            f"stop_teaching: method '{stage.method['name']}' never asks a teacher; use 'soft_targets', or leave stop_teaching out"
+        )
     changes = tuple(maker.change for maker in makers(stage) if hasattr(maker, "change"))
     sources = [
         replace(
@@ -320,6 +325,10 @@ def metric_of(recipe: Recipe, data: DataSet) -> str:
     if recipe.metric and recipe.metric not in data.task.metrics:
         raise InputError(
             f"metric '{recipe.metric}' is not one of this task's; write one of {', '.join(data.task.metrics)}"
+        )
+    if recipe.metric in BY_BEAM:
+        raise InputError(
+            f"metric '{recipe.metric}' needs a beam, and after every epoch dev is decoded without one; write metric = 'bleu'"
         )
     if recipe.metric in PLAIN:
         raise InputError(

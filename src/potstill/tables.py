@@ -31,6 +31,7 @@ from potstill.wording import (
     searches,
     seeds_of,
     short,
+    titled,
     within,
 )
 
@@ -149,7 +150,7 @@ def quality_table(runs: Sequence[FinishedRun], lines: Sequence[Line]) -> Table |
     for data, split, metrics in _splits(runs):
         group = f"{named(data)}, {named(split)}" if several else named(split)
         for metric in metrics[:2]:
-            columns.append((group, named(metric), _scores(lines, data, split, metric)))
+            columns.append((group, titled(metric), _scores(lines, data, split, metric)))
         same, sure = (_at("quality", data, split, key) for key in ("agreement", "calibration_error"))
         columns.append((group, "same as teacher", column(lines, same, percent)))
         columns.append((group, "calibration error", column(lines, sure, percent, more=False)))
@@ -225,7 +226,7 @@ def all_scores(runs: Sequence[FinishedRun], lines: Sequence[Line]) -> Table | No
         splits = dict.fromkeys(split for line in lines for split in within(line.model, "quality", data))
         for split in splits:
             group = f"{named(data)}, {named(split)}"
-            columns += [(group, named(metric), _scores(lines, data, split, metric)) for metric in metrics]
+            columns += [(group, titled(metric), _scores(lines, data, split, metric)) for metric in metrics]
             columns.append((group, "rows", column(lines, _at("quality", data, split, "rows"), count, more=None)))
     return as_table(lines, columns)
 

@@ -28,8 +28,11 @@ def translated(
     with decoder_of(model, longest or 256) as decode:
         before = asked_for(language, load_tokenizer(model), model) if language else ""
         while block := list(islice(rest, batch)):
-            for hypotheses in decode([before + line for line in block], beam, 1):
-                yield " ".join(hypotheses[0].text.splitlines())
+            full = [place for place, line in enumerate(block) if line.strip()]  # to ask for a language is no text
+            said = [""] * len(block)
+            for place, hypotheses in zip(full, decode([before + block[one] for one in full], beam, 1), strict=True):
+                said[place] = " ".join(hypotheses[0].text.splitlines())
+            yield from said
 
 
 def lines_of(files: list[str]) -> Iterator[str]:

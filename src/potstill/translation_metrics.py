@@ -44,6 +44,11 @@ def signature() -> str:
     return str(_bleu().get_signature())
 
 
+def signatures() -> dict[str, str]:
+    """The same of every metric that sacrebleu counts here, by the names that it gives them."""
+    return {"BLEU": signature(), "chrF2": str(_chrf().get_signature())}
+
+
 def sentence_bleu(hypothesis: str, reference: str) -> float:
     """Smoothed BLEU of one sentence, 0..1; orders longer than the hypothesis are left out."""
     return float(_bleu(effective_order=True).sentence_score(hypothesis, [reference]).score) / 100
@@ -80,7 +85,7 @@ def _bleu(effective_order: bool = False) -> Any:
 def _chrf() -> Any:
     from sacrebleu.metrics import CHRF
 
-    return CHRF()
+    return CHRF(references=[[""]])  # as above
 
 
 def _statistics(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -> NDArray[np.int64]:

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 Found = Mapping[str, Any]
 NOTHING = "–"
+BEAM = 5  # of the search that is measured, as in the papers on translation
+# of metrics whose keys are no words of papers; files keep the keys
+TITLES = {"bleu": "BLEU K=1", "bleu_beam": f"BLEU K={BEAM}", "chrf": "chrF", "mode": "p(ŷ)"}
 PLAIN = ("perplexity",)  # metrics that are no shares of a hundred, and better the lower they are
 LONGEST_NAME = 60  # characters of a name that are shown
 
@@ -51,6 +55,11 @@ def clean(text: Any, longest: int | None = None) -> str:
 def named(text: Any) -> str:
     """A name as it is shown: huge ones are cut."""
     return clean(text, LONGEST_NAME)
+
+
+def titled(metric: Any) -> str:
+    """What a metric is called where people read it."""
+    return TITLES.get(str(metric)) or named(metric)
 
 
 def percent(value: Any, digits: int = 1) -> str:
@@ -119,7 +128,14 @@ def quoted(found: Found) -> list[tuple[str, str, str]]:
 
 def in_its_unit(metric: str) -> Callable[[Any], str]:
     """How values of a metric are written: in percent, but for those that are no shares."""
-    return short if metric in PLAIN else lambda value: percent(value, _digits(metric))
+    return short if metric in PLAIN else partial(_in_percent, metric)
+
+
+def _in_percent(metric: str, value: Any) -> str:
+    """The probability of a whole text may be tiny: below 0.1 % two of its digits are shown, wherever they begin."""
+    if metric == "mode" and (known := number(value)) is not None and 0 < abs(known) < 0.001:
+        return _minus(f"{100 * known:.2g}")
+    return percent(value, _digits(metric))
 
 
 def _digits(metric: str) -> int:
@@ -144,6 +160,11 @@ def interval(model: Any, data: str, split: str, metric: str) -> tuple[float, flo
         return None
     low, high = number(ends[0]), number(ends[1])
     return None if low is None or high is None else (low, high)
+
+
+def signatures(found: Found) -> list[str]:
+    """How texts were scored, in sacrebleu's own words: "BLEU|nrefs:1|…"."""
+    return [clean(f"{name}|{words}", 200) for name, words in within(found, "signatures").items()]
 
 
 def seeds_of(found: Found) -> list[Any]:
@@ -194,16 +215,16 @@ def _quality(model: Any, teacher: Any, place: tuple[str, str, str], several: boo
     where = f"on {named(data)} {named(split)}" if several else f"on {named(split)}"
     where += f" ({count(rows)} rows)" if rows else ""
     if ours is None:
-        return f"No {named(metric)} was measured {where}"
+        return f"No {titled(metric)} was measured {where}"
     mine, told = score(model, data, split, metric), in_its_unit(metric)
     if theirs is None:
         ends = interval(model, data, split, metric)
         likely = f" (95 % interval {told(ends[0])} to {told(ends[1])})" if ends else ""
-        return f"The model reaches {mine} {named(metric)}{likely} {where}"
+        return f"The model reaches {mine} {titled(metric)}{likely} {where}"
     if 0 < ours <= theirs and metric not in PLAIN:
-        share = f"keeps {percent(ours / theirs)} % of the teacher’s {named(metric)}"
+        share = f"keeps {percent(ours / theirs)} % of the teacher’s {titled(metric)}"
         return f"The student {share} ({mine} of {told(theirs)}) {where}"
-    return f"The student scores {mine} in {named(metric)}, the teacher {told(theirs)}, {where}"
+    return f"The student scores {mine} in {titled(metric)}, the teacher {told(theirs)}, {where}"
 
 
 def _cost(model: Any, teacher: Any) -> str:

@@ -27,7 +27,7 @@ from potstill.teacher import fingerprint
 from potstill.tokens import fingerprint as tokenizer_fingerprint
 from potstill.translation_metrics import closest
 
-FORMAT = 1  # of what is remembered
+FORMAT = 2  # of what is remembered
 BLOCK = 512  # sources that are decoded and written together: what a kill costs at most
 
 
@@ -53,7 +53,13 @@ class TeacherOutputs:
         self._remember(outputs, examples, keys, context)
         chosen, target = [outputs.folder.name, self._kept, self.closest], _target(examples, context)
         work = lambda: rewritten(examples, chosen, lambda: self._rows(examples, keys, outputs), target)  # noqa: E731
-        return ranks.the_first_before_others(work) if context.together else work()
+        made = ranks.the_first_before_others(work) if context.together else work()
+        if len(made) and not len(made.scored):
+            raise InputError(
+                f"data.teacher_outputs: no text that the teacher writes ends within {context.longest} tokens; give a longer "
+                "`length`, or a teacher that was trained to end"
+            )
+        return made
 
     def unknown(self, examples: Examples, context: Context) -> tuple[Path, np.ndarray, np.ndarray]:
         """Where outputs are kept, (n,) the sources' keys, and the positions of those that are not there, each once."""
@@ -76,6 +82,11 @@ class TeacherOutputs:
     def _asked(self, examples: Examples, context: Context) -> tuple[Outputs, np.ndarray]:
         self._refuse(context)
         keys = np.fromiter((key_of(text, None) for text, _ in examples.texts()), np.int64, len(examples))
+        if context.task is not None and context.task.form == "writing" and key_of("", None) in keys:
+            raise InputError(
+                "data.teacher_outputs: there are rows without a prompt, such as running text, and all would get the same "
+                "continuation of nothing; leave it out, and learn by 'soft_targets'"
+            )
         return Outputs(paths.outputs() / self._decides(context)), keys
 
     @property
@@ -129,14 +140,13 @@ class TeacherOutputs:
         share, rank = (ranks.count(), ranks.number()) if context.together else (1, 0)
 
         def lacking() -> tuple[np.ndarray, list[int]]:
-            with locked(outputs.folder) if share > 1 else nullcontext():
-                outputs.refresh()
-                outputs.clean()
-                unknown = outputs.missing(keys)
-                return unknown, outputs.free_numbers(-(-len(unknown) // BLOCK))
+            outputs.refresh()
+            outputs.clean()
+            unknown = outputs.missing(keys)
+            return unknown, outputs.free_numbers(-(-len(unknown) // BLOCK))
 
-        # alone, the lock is held throughout: another run that wants the same waits and finds it
-        with locked(outputs.folder) if share == 1 else nullcontext():
+        # the first holds the lock until all have written: another run that wants the same waits and finds it
+        with locked(outputs.folder) if rank == 0 else nullcontext():
             unknown, numbers = ranks.by_the_first(lacking) if share > 1 else lacking()
             if len(unknown):
                 with self.decoder(context) as decode, context.bar("the teacher writes", len(unknown)) as advance:
@@ -147,19 +157,20 @@ class TeacherOutputs:
                         advance(len(rows))
                         if asked := interrupts.asked():
                             raise interrupts.Interrupted(asked)  # what is written is kept
-        if share > 1:
-            ranks.wait()
+            if share > 1:
+                ranks.wait()
         outputs.refresh()
 
     def _rows(self, examples: Examples, keys: np.ndarray, outputs: Outputs) -> Iterator[tuple[str, str, int]]:
         for origin, (text, reference) in enumerate(examples.texts()):
-            found = outputs.read(int(keys[origin]))[: self._kept]
-            if self.closest and reference:
-                found = [found[closest(reference, found)]]
+            # one that was cut off would teach to end in the middle of a sentence
+            found = [one for one in outputs.read(int(keys[origin])) if one.finished][: self._kept]
+            if self.closest and reference and found:
+                found = [found[closest(reference, [one[:2] for one in found])]]
             elif self.closest:
                 found = found[:1]
-            for one in found:
-                yield text, one.text, origin
+            for said in [one.text for one in found] or [""]:  # a row without a target
+                yield text, said, origin
 
 
 def _target(examples: Examples, context: Context) -> list[float]:

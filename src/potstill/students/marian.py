@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,12 +13,11 @@ from transformers import GenerationConfig, MarianConfig, MarianMTModel
 from potstill.bounds import Count, Share
 from potstill.errors import InputError
 from potstill.joint_bpe import LONGEST
+from potstill.signals import NEVER
 from potstill.students import Context, Student, seeded
 from potstill.students.fresh import fitting_heads
 from potstill.tasks import Task
 from potstill.translators import HEAD, Vocabulary, new_vocabulary, sizes, taken_vocabulary
-
-NEVER = -1e4  # a logit so low that its probability is 0 in every float type, and that float16 can hold
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,11 @@ class Marian:
     def _made(self, vocabulary: Vocabulary, seed: int) -> Student:
         heads = self.heads or fitting_heads(self.width, even=False)
         if self.width % heads or self.width % 2:
+            step = math.lcm(2, self.heads or 1)
+            below = self.width // step * step
+            fitting = f"{below} or {below + step}" if below else f"{step}"
             raise InputError(
-                f"marian: {heads} heads and sines in pairs do not fit a width of {self.width}; write an even width and "
-                "a number of heads that divides it"
+                f"marian: {heads} heads and sines in pairs do not fit a width of {self.width}; write a width of {fitting}"
             )
         feed_forward = self.feed_forward or 4 * self.width
         config = MarianConfig(

@@ -14,7 +14,7 @@ from potstill.recipe import Recipe, Stage
 from potstill.results import BASELINE, TEACHER
 from potstill.significance import SHOWN
 from potstill.studies import Answer, Found, compared
-from potstill.wording import inside, quoted, score
+from potstill.wording import inside, quoted, score, titled
 
 WORDS = {
     "no-kd": "no KD",
@@ -22,7 +22,12 @@ WORDS = {
     "seq-kd": "Seq-KD",
     "seq-inter": "Seq-KD, then Seq-Inter",
 }
-COLUMNS = {"bleu": "BLEU K=1", "bleu_beam": "BLEU K=5", "perplexity": "PPL", "mode": "p(ŷ), %"}
+COLUMNS = {
+    "bleu": titled("bleu"),
+    "bleu_beam": titled("bleu_beam"),
+    "perplexity": "PPL",
+    "mode": f"{titled('mode')}, %",
+}
 
 
 @dataclass(frozen=True)

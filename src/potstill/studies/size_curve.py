@@ -15,6 +15,7 @@ from potstill.plots import COLOURS, Point, scatter
 from potstill.recipe import Recipe
 from potstill.results import BASELINE, STUDENT, TEACHER
 from potstill.studies import Answer, Found, compared, shown
+from potstill.wording import titled
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class SizeCurve:
             "distilled against fine-tuned",
             "distilled against teacher",
         ]
-        title = f"{split.metric} in percent; filled: distilled, hollow: fine-tuned"
+        title = f"{titled(split.metric)} in percent; filled: distilled, hollow: fine-tuned"
         figure = scatter("size-curve", "Quality against size", "parameters (millions)", title, points)
         return Answer("Size curve", _sentences(found, teacher[0]), header, rows, figure)
 

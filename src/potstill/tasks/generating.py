@@ -17,6 +17,7 @@ from potstill.tasks.labels import Rows, Task
 from potstill.tokens import Tokens, ranges
 
 HEADER = 3  # rows of an answer before its letters
+BY_BEAM = ("bleu_beam", "mode")  # metrics of what beam search finds
 WRITTEN = 1  # the segment of the tokens that are to be written
 
 
