@@ -283,6 +283,26 @@ def test_any_label_and_text_can_be_shown(tmp_path: Path, name: str) -> None:
     assert yaml.safe_load(model_card(found, made_runs.RECIPE).split("---\n")[1])["library_name"] == "transformers"
 
 
+def test_a_beam_is_drawn_at_the_quality_of_what_it_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = measurements(labels=(), metrics=("bleu", "bleu_beam"))
+    found["models"] = {name: one for name, one in found["models"].items() if not name.endswith("int8")}
+    for one in found["models"].values():
+        one["speed"] = {"greedy": one["speed"]["onnx"], f"beam {BEAM}": one["speed"]["pytorch"]}
+    drawn: list[plots.Point] = []
+
+    def kept(key: str, title: str, x_label: str, y_label: str, places: list[plots.Point]) -> str:
+        drawn.extend(one for one in places if "latency" in title)
+        return scatter(key, title, x_label, y_label, places)
+
+    scatter = plots.scatter
+    monkeypatch.setattr(plots, "scatter", kept)
+    assert f"hollow ones with a beam of {BEAM}" in page_of(tmp_path, found).text
+    for one, (name, model) in zip(drawn, found["models"].items(), strict=True):
+        scores, speed = model["quality"]["task"]["test"], model["speed"]
+        assert one.name == name and (one.x, one.y) == (speed["greedy"]["latency_ms"], 100 * scores["bleu"])
+        assert one.elsewhere == (speed[f"beam {BEAM}"]["latency_ms"], 100 * scores["bleu_beam"])
+
+
 @pytest.mark.parametrize("name", [r"$\alpha$ \frac", r"$\broken{$", "<b>&amp;]]>", 'a" onload="b'])
 def test_text_in_a_figure_stays_text(name: str) -> None:
     places = [plots.Point(name, 1.0, 2.0, None, None, plots.GREY), plots.Point("b", 2.0, 3.0, 1.0, 4.0, plots.GREY)]

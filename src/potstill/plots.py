@@ -65,7 +65,8 @@ SETTINGS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Point:
-    """A model in a scatter plot. low and high are the interval of its quality; elsewhere is its cost in another runtime."""
+    """A model in a scatter plot. low and high are the interval of its quality; elsewhere are cost and quality
+    in another runtime or by another search."""
 
     name: str
     x: float
@@ -74,7 +75,7 @@ class Point:
     high: float | None
     colour: str
     hollow: bool = False
-    elsewhere: float | None = None
+    elsewhere: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -143,13 +144,14 @@ def scatter(key: str, title: str, x_label: str, y_label: str, places: Sequence[P
     axes.set_ylabel(clean(y_label, 40))
     for one in places:
         if one.elsewhere is not None:
-            axes.plot([one.elsewhere, one.x], [one.y, one.y], ":", color=one.colour, linewidth=1.1)
-            axes.plot([one.elsewhere], [one.y], "o", markersize=7, markerfacecolor="none", color=one.colour)
+            there, quality = one.elsewhere
+            axes.plot([there, one.x], [quality, one.y], ":", color=one.colour, linewidth=1.1)
+            axes.plot([there], [quality], "o", markersize=7, markerfacecolor="none", color=one.colour)
         if one.low is not None and one.high is not None:
             axes.plot([one.x, one.x], [one.low, one.high], color=one.colour, linewidth=1.4, alpha=0.6)
         face = "none" if one.hollow else one.colour
         axes.plot([one.x], [one.y], "o", markersize=7, color=one.colour, markerfacecolor=face, markeredgewidth=1.6)
-    axes.set_xlim(0, 1.15 * max(max(one.x, one.elsewhere or 0.0) for one in places) or 1)
+    axes.set_xlim(0, 1.15 * max(max(one.x, one.elsewhere[0] if one.elsewhere else 0.0) for one in places) or 1)
     axes.margins(y=0.14)
     _label(figure, axes, places)
     return figure
@@ -172,8 +174,11 @@ def _label(figure: Figure, axes: Axes, places: Sequence[Point]) -> None:
         x, y = pixel(one.x, one.y)
         taken.append((x - 6, y - 6, x + 6, y + 6))
         if one.elsewhere is not None:
-            there = pixel(one.elsewhere, one.y)[0]
-            taken += [(there - 6, y - 6, there + 6, y + 6), (min(x, there), y - 2, max(x, there), y + 2)]
+            there, up = pixel(*one.elsewhere)
+            taken.append((there - 6, up - 6, there + 6, up + 6))
+            wide, high = abs(there - x) / 20, abs(up - y) / 20 + 2  # of a tenth of the line between the two, halved
+            along = [(x + k / 10 * (there - x), y + k / 10 * (up - y)) for k in range(11)]
+            taken += [(over - wide, at - high, over + wide, at + high) for over, at in along]
         if one.low is not None and one.high is not None:
             taken.append((x - 2, pixel(one.x, one.low)[1], x + 2, pixel(one.x, one.high)[1]))
     for one in sorted(places, key=lambda one: (-one.y, one.x)):

@@ -212,7 +212,9 @@ def scatters(lines: Sequence[Line], place: tuple[str, str, str], several: bool) 
         first, second = times if times[0] is not None else (times[1], None)
         if first is not None:
             hollow = times[0] is None
-            against_time.append(plots.Point(line.name, first, 100 * quality, low, high, line.colour, hollow, second))
+            searched = number(inside(line.model, "quality", data, split, f"{metric}_beam"))  # a beam writes other texts
+            there = None if second is None else (second, 100 * (quality if searched is None else searched))
+            against_time.append(plots.Point(line.name, first, 100 * quality, low, high, line.colour, hollow, there))
         size = number(line.model.get("bytes"))
         if size is not None:
             against_size.append(plots.Point(line.name, size / 1e6, 100 * quality, low, high, line.colour, int8))
