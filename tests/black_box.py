@@ -22,6 +22,18 @@ def too_few(texts: list[str]) -> list[str]:
     return texts[1:]
 
 
+def nothing(texts: list[str]) -> None:
+    return None
+
+
+def unknown(texts: list[str]) -> list[str | None]:
+    return [None for _ in texts]
+
+
+def broken(texts: list[str]) -> list[str]:
+    raise OSError("no line")
+
+
 def main(place: Path, rows: int, block: int, teacher: str) -> None:
     """Makes the examples of `rows` pairs, slowly; the cache is where the environment says."""
     global PAUSE

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from small import sentences
+from small import sentences, small_model
 from writers import TRANSLATORS, small_writer, trained_marian, writers_tokenizer
 
 from potstill.ctranslate2_files import convert, pieces
@@ -22,7 +22,8 @@ from potstill.decoding import (
     engine_for,
 )
 from potstill.errors import InputError
-from potstill.students import Student
+from potstill.exports.ctranslate2 import compare
+from potstill.students import Student, is_spread, load_student, save_student
 from potstill.tasks import make_task
 
 TEXTS = [text for text, _ in sentences(40, 5)]
@@ -187,3 +188,56 @@ def test_batches_hold_every_place_once_the_longest_first() -> None:
     found = list(batches(range(6), lengths))
     assert sorted(place for batch in found for place in batch) == list(range(6))
     assert found[0] == [3] and all(len(one) * lengths[one[0]] <= 1024 for one in found[1:])
+
+
+@pytest.mark.parametrize("kind", ["bart", "gpt2"])
+def test_texts_are_written_without_dropout_whatever_mode_the_model_is_in(kind: str) -> None:
+    student = small_writer(kind)
+    for part in student.model.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.5
+    student.model.config.dropout = 0.5  # Bart's own, which it reads at every call
+    for layer in (one for one in student.model.modules() if hasattr(one, "dropout") and isinstance(one.dropout, float)):
+        layer.dropout = 0.5
+    calm = told(student, "transformers", TEXTS[:6], 2, 2, 12)
+    student.model.train()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        assert told(student, "transformers", TEXTS[:6], 2, 2, 12) == calm
+    assert student.model.training
+
+
+@pytest.mark.parametrize("kind", ["m2m_100", "bart"])
+def test_an_export_begins_with_the_token_that_is_forced(kind: str, tmp_path: Path) -> None:
+    student = small_writer(kind, steps=40)
+    student.model.generation_config.forced_bos_token_id = 20
+    convert(student, tmp_path, "float32")
+    with decoder_of(tmp_path, 20) as decode:
+        found = decode(TEXTS, 1, 1)
+    assert found[0][0].text.startswith(student.tokenizer.decode([20]))
+    for ours, theirs in zip(found, told(student, "transformers", TEXTS, 1, 1, 20), strict=True):
+        assert ours[0].text == theirs[0].text and ours[0].score == pytest.approx(theirs[0].score, abs=1e-3)
+    checked = compare(student, tmp_path, [(text, text) for text in TEXTS])
+    assert checked.agreement == 1.0 and checked.difference < 1e-3 and (checked.rows, checked.answers) == (40, 32)
+
+
+@pytest.mark.parametrize("kind", ["t5", "bart"])
+def test_a_translator_that_lies_on_disk_writes_as_it_does_in_memory(kind: str, tmp_path: Path) -> None:
+    save_student(small_writer(kind, steps=20), tmp_path)
+    whole, spread = load_student(tmp_path), load_student(tmp_path, devices={"cpu": "60KB"})
+    assert is_spread(spread.model) and engine_for(spread) == "transformers"
+    assert told(spread, "auto", TEXTS[:5], 2, 1, 12) == told(whole, "transformers", TEXTS[:5], 2, 1, 12)
+
+
+def test_a_classifier_does_not_write() -> None:
+    with pytest.raises(InputError, match="does not write; give the folder of a translator"):
+        told(small_model("roberta"), "auto", TEXTS, 1, 1, 10)
+
+
+def test_a_prompt_and_what_follows_it_share_the_positions_of_an_export(tmp_path: Path) -> None:
+    student = small_writer("gpt2")
+    convert(student, tmp_path, "float32")
+    long = " ".join(TEXTS)  # longer than there are positions
+    with decoder_of(tmp_path, 1000) as decode:
+        ours = decode([long], 1, 1)
+    assert ours[0][0].text == told(student, "transformers", [long], 1, 1, 1000)[0][0].text

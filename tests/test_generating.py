@@ -20,6 +20,7 @@ from test_run import FAST, measurements, potstill
 from transformers import LlamaConfig, LlamaForCausalLM, MarianConfig, MarianMTModel, MarianTokenizer
 from world import make_world
 
+from potstill import paths
 from potstill.batches import Source, view
 from potstill.examples import store
 from potstill.joint_bpe import joint_bpe
@@ -289,6 +290,33 @@ def test_a_language_model_is_distilled_on_running_text(tmp_path: Path, capsys: p
     assert "write metric = 'likelihood'" in capsys.readouterr().err
 
 
+def test_the_texts_of_a_language_model_need_no_room_where_nothing_is_written(tmp_path: Path) -> None:
+    """One long text among many must not make all others as long; what is asked about can still be told apart."""
+    task, found = Writing("class", ()), []
+    for last in ("b", "c"):
+        (tmp_path / f"{last}.txt").write_text("a\n\n" * 200 + "z" * 10_000 + last)
+        found.append(task.golds(store(open_table(tmp_path / f"{last}.txt", form="writing"), task)))
+    assert found[0].shape == (201, 2) and (found[0][:200] == found[1][:200]).all()
+    assert found[0][200, 0] == 10_001 and (found[0][200] != found[1][200]).any()
+
+
+def test_students_of_other_vocabularies_have_baselines_of_their_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Random weights of two students of one size are the same, but not what their tokens mean."""
+    write_csv(tmp_path / "rows.csv", list(zip(ENGLISH, GERMAN, strict=True)) * 2, ("source", "target"))
+    rows = ["--train", tmp_path / "rows.csv", "--dev", tmp_path / "rows.csv", "--student", "marian:1+1x16", *FAST]
+    made = []
+    for name, words in (("one", ENGLISH), ("other", [text.upper() for text in ENGLISH])):
+        teacher = Marian(1, 1, 16, vocabulary=280).begin(Translating("class", ()), 0, lambda words=words: iter(words))
+        assert len(teacher.tokenizer) == 280
+        save_student(teacher, tmp_path / name)
+        more = ["--method", "soft_targets", "--force", "--epochs", "1", "--quiet", "--out", tmp_path / f"run-{name}"]
+        assert potstill("distill", "--teacher", tmp_path / name, *rows, *more) == 0, capsys.readouterr().err
+        made.append({one.name for one in paths.baselines().iterdir()})
+    assert len(made[1] - made[0]) == 1
+
+
 def test_one_student_of_two_teachers_translates_into_two_languages(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -302,7 +330,7 @@ def test_one_student_of_two_teachers_translates_into_two_languages(
             f'[[data]]\nname = "en-{language}"\ntask = "translate"\nlanguage = "{language}"\ntrain = "{rows}"\n'
             f'dev = "{rows}"\nteacher = "{tmp_path}/teacher-{language}"\n'
         )
-    more = 'timing = "none"\nforce = true\nbaseline = false\nstudent = "keep_layers:1"\n'
+    more = 'timing = "none"\nforce = true\nstudent = "keep_layers:1"\n'
     stage = '[[stage]]\nmethod = "soft_targets"\nstop_teaching = 0.01\nepochs = 2\nbatch = 5\n'
     (tmp_path / "both.toml").write_text(more + data + stage)
     for wrong, told in (
@@ -314,8 +342,10 @@ def test_one_student_of_two_teachers_translates_into_two_languages(
     done = potstill("distill", tmp_path / "both.toml", "--out", tmp_path / "run", "--quiet")
     assert done == 0, capsys.readouterr().err
     found = measurements(tmp_path / "run")
-    assert {"en-de", "en-nl"} == set(found["models"]["distilled"]["quality"])
+    for made in ("distilled", "fine-tuned"):  # who learns from no teacher stops at none
+        assert {"en-de", "en-nl"} == set(found["models"][made]["quality"])
     saved = {one.parent.name for one in (tmp_path / "run").rglob("model.safetensors")}
-    assert saved == {"student"}
+    assert saved == {"student", "baseline"}
+    assert '">>de<< A text to be translated ."' in (tmp_path / "run/student/README.md").read_text()
     page = (tmp_path / "run/report.html").read_text()
     assert "on en-de dev" in page and "on en-nl dev" in page

@@ -173,7 +173,7 @@ def translators_recipe(folder: Path) -> dict[str, Any]:
         path = folder / f"{split}.jsonl"
         path.write_text("\n".join(map(json.dumps, translations(24, seed))))
         data[split] = str(path)
-    stage = {"method": {"name": "hard_labels", "smoothing": 0.1}, "epochs": 1, "batch": 8}
+    stage = {"method": {"name": "hard_labels", "smoothing": 0.1}, "epochs": 1, "batch": 8, "reshape": "keep_layers:1"}
     return {"teacher": f"{folder}/teacher", "student": "keep_layers:1", "data": data, "stage": [stage]}
 
 
@@ -188,6 +188,7 @@ def test_sequence_kd_learns_words_or_sequences_and_goes_on_from_them(tmp_path: P
     assert stages["seq-inter"][0] == stages["seq-kd"][0]
     made = [[maker["closest"] for maker in one.data] for one in (*stages["word-kd"], *stages["seq-inter"])]
     assert made == [[], [False], [True]]
+    assert [len(one.reshape) for one in stages["seq-inter"]] == [1, 0]  # what goes on has its shape
     assert stages["seq-inter"][1].optimizer.rate == 0.5 * stages["seq-kd"][0].optimizer.rate
 
 

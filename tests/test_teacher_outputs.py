@@ -237,9 +237,27 @@ def test_functions_are_of_modules_of_ones_own() -> None:
     assert by_function("black_box:backwards")(["ab"], 1, 1)[0][0].text == "ba"
     with pytest.raises(InputError, match="gave 1 texts for 2"):
         by_function("black_box:too_few")(["a", "b"], 1, 1)
+    for name, message in (
+        ("nothing", "TypeError"),
+        ("unknown", "gave None for a text"),
+        ("broken", r"OSError \(no line\)"),
+    ):
+        with pytest.raises(InputError, match=message):
+            by_function(f"black_box:{name}")(["a", "b"], 1, 1)
     for name in ("os:listdir", "subprocess:run", "backwards", "black_box:none", "no_such_module:f"):
         with pytest.raises(InputError, match="function"):
             by_function(name)
+
+
+def test_a_function_is_another_when_its_module_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the function's own lines stay."""
+    monkeypatch.syspath_prepend(tmp_path)
+    decided = []
+    for model in ("first", "second", "first"):
+        (tmp_path / "of_my_own.py").write_text(f"MODEL = {model!r}\n\n\ndef translate(texts):\n    return texts\n")
+        sys.modules.pop("of_my_own", None)
+        decided.append(what_decides(None, "of_my_own:translate"))
+    assert decided[0] == decided[2] != decided[1]
 
 
 def test_what_cannot_be_is_refused_before_anything_is_asked(tmp_path: Path) -> None:

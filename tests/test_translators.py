@@ -15,7 +15,8 @@ from potstill import short_forms
 from potstill.anatomy import word_embeddings
 from potstill.errors import InputError
 from potstill.foreign import LARGEST_VOCABULARY
-from potstill.losses import smoothed
+from potstill.losses import smoothed, soft_targets
+from potstill.most_probable import kept, spread
 from potstill.students import Context, Student, begin_anew, save_student
 from potstill.students.lstm_translator import LstmTranslator
 from potstill.students.marian import Marian
@@ -193,6 +194,14 @@ def test_it_learns_and_padding_stays_zero(shape: str) -> None:
             real = labels != -100
             starts = torch.cat([torch.zeros_like(labels[:, :1]), batch["input_ids"][:, :-1]], 1)
             smoothed(model(**batch, decoder_input_ids=starts).logits[real], labels[real], None, 0.1).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        for _ in range(3):  # nor of what a teacher leaves to the words that were not kept
+            logits = model(**batch, decoder_input_ids=starts).logits[real]
+            theirs = spread(kept(torch.randn(logits.shape), 16))
+            assert (theirs > -torch.inf).all()
+            (loss := soft_targets(logits, theirs, 1.0).mean()).backward()
+            assert loss < 10  # a share of padding alone would cost more
             optimizer.step()
             optimizer.zero_grad()
     assert losses[-1] < 0.75 * losses[0]

@@ -267,3 +267,17 @@ def test_texts_in_one_language_are_added_and_none_that_dev_translates(tmp_path: 
     assert list(made.texts()) == [("one", "eins"), ("two", "zwei"), *((text, "") for text in added)]
     assert made.labelled[made.index].tolist() == [True, True, False, False, False]
     assert told == [f"{path}: 1 of 4 rows stand in dev or test too and are left out"]
+
+
+def test_of_sources_of_a_language_too(tmp_path: Path) -> None:
+    """What asks for the language stands before them, and a source of dev is found whatever it is translated to."""
+    for name, rows in (("train", [("one", "eins"), ("two", "zwei")]), ("dev", [("three", "drei")])):
+        write_csv(tmp_path / f"{name}.csv", rows, ("en", "de"))
+    (tmp_path / "more.txt").write_text("three\nfour\n")
+    task, _ = make_task(None, None, ["0", "1"], None, "rows", "translation")
+    columns = Columns("en", "de", before=">>de<< ")
+    train, dev = (open_table(tmp_path / f"{name}.csv", columns, form="translation") for name in ("train", "dev"))
+    heard = Heard()
+    found = with_unlabelled(store(train, task), str(tmp_path / "more.txt"), train, task, [store(dev, task)], heard.say)
+    assert list(found.texts()) == [(">>de<< one", "eins"), (">>de<< two", "zwei"), (">>de<< four", "")]
+    assert any("1 of 2 rows stand in dev or test too" in line for line in heard.told)

@@ -7,13 +7,16 @@ POTSTILL_COMMANDS=allowed, and functions of the standard library, which would ru
 
 from __future__ import annotations
 
-import inspect
 import math
 import os
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import xxhash
 
 from potstill.decoding import Decoder, Hypothesis
 from potstill.errors import InputError
@@ -50,17 +53,33 @@ def by_command(command: str) -> Decoder:
 
 def by_function(name: str) -> Decoder:
     """ "module:name", a list of texts in, a text for each out."""
-    return _decoder(_function(name), f"function '{name}'")
+    function = _function(name)
+
+    def run(texts: list[str]) -> list[str]:
+        try:
+            said = list(function(texts))
+        except Exception as error:  # whatever a user's code raises
+            raise InputError(
+                f"function '{name}' ended with {type(error).__name__} ({str(error).strip() or 'without a word'}); "
+                "mend it, then go on: what it wrote before is kept"
+            ) from error
+        for one in said:
+            if not isinstance(one, str):
+                raise InputError(f"function '{name}' gave {one!r} for a text; return a str for each, also an empty one")
+        return said
+
+    return _decoder(run, f"function '{name}'")
 
 
 def what_decides(command: str | None, function: str | None) -> str:
-    """What the answers are remembered under. That a program changed under its name cannot be seen; of a function it can."""
+    """What the answers are remembered under. That a program changed under its name cannot be seen; of a function its module
+    is looked at, not what that imports or reads."""
     if command is not None:
         return f"command {command} {shutil.which(_words(command)[0])}"
-    try:
-        return f"function {function} {inspect.getsource(_function(str(function)))}"
-    except (OSError, TypeError):
-        return f"function {function}"
+    names = str(function).partition(":")[0], getattr(_function(str(function)), "__module__", None)
+    files = [getattr(sys.modules.get(str(name)), "__file__", None) for name in names]  # it may be imported from another
+    sources = [Path(file).read_bytes() for file in files if file and file.endswith(".py")]
+    return f"function {function} {xxhash.xxh3_128_hexdigest(b''.join(sources))}"
 
 
 def _words(command: str) -> list[str]:
@@ -87,6 +106,6 @@ def _decoder(run: Function, what: str) -> Decoder:
             raise InputError(
                 f"{what} gave {len(said)} texts for {len(texts)}; write one line for each, also an empty one"
             )
-        return [[Hypothesis(str(one).rstrip("\r"), math.nan)] for one in said]
+        return [[Hypothesis(one.rstrip("\r"), math.nan)] for one in said]
 
     return decode

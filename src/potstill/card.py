@@ -60,7 +60,7 @@ def model_card(measurements: dict[str, Any], recipe_toml: str, model: str = "dis
     sections = [
         front_matter(measurements, recipe, model),
         what_it_is(measurements, model),
-        how_to_use(measurements),
+        how_to_use(measurements, recipe),
         figures(measurements),
         how_it_was_made(recipe_toml),
         limits(measurements, model),
@@ -213,7 +213,7 @@ def label_list(found: dict[str, Any], data: str) -> str:
     return ", ".join(safe(label) for label in labels) if isinstance(labels, list) and len(labels) > 1 else ""
 
 
-def how_to_use(found: dict[str, Any]) -> str:
+def how_to_use(found: dict[str, Any], recipe: dict[str, Any]) -> str:
     """The call that gives what was measured."""
     names = task_names(found)
     lines = next((USES[one] for one in USES if one in names), None)
@@ -224,6 +224,12 @@ def how_to_use(found: dict[str, Any]) -> str:
         begin = "import potstill  # knows this network\n" if found.get("needs_potstill") else ""
         lines = (f'{begin}from transformers import pipeline\n\n{call}\nclassify("a text")', note)
     code, note = lines
+    data = recipe.get("data")
+    every = [one.get("language") for one in (data if isinstance(data, list) else [data]) if isinstance(one, dict)]
+    if asked := [one for one in every if re.fullmatch(r"[\w-]{1,20}", str(one or ""))]:
+        code = code.replace("A text to be", f">>{asked[0]}<< A text to be")
+        told = ", ".join(f"`>>{one}<<`" for one in asked)
+        note += f" Every text begins with what asks for its language, {told}; `potstill translate --language {asked[0]}` puts it there."
     return f"## Use\n\n```python\n{code}\n```\n\n{note}"
 
 

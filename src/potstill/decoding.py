@@ -37,7 +37,8 @@ from potstill.ctranslate2_files import (
 from potstill.ctranslate2_files import pieces as pieces_of
 from potstill.errors import InputError
 from potstill.foreign import refuse_unsafe_files, refuse_unsafe_settings
-from potstill.students import Student, load_student, quiet_transformers
+from potstill.networks import device_of, without_dropout
+from potstill.students import Student, is_spread, load_student, quiet_transformers
 
 Engine = Literal["auto", "ctranslate2", "transformers"]
 TOGETHER = 1024  # padded source tokens that are decoded at once: more, and the beams' states leave the cache
@@ -65,9 +66,12 @@ def decoder(
 
     `weights` are those of CTranslate2. For causal language models a text is a prompt, and what follows it is written.
     """
+    if not student.model.can_generate():
+        raise InputError(
+            f"a {type(student.model).__name__} does not write; give the folder of a translator or a language model"
+        )
     known = pieces_of(student.model, student.tokenizer)
-    # a prompt and what follows it share the positions
-    longest = min(longest, longest_text(student) // (1 if known.start is not None else 2))
+    longest = _room(longest_text(student), known, longest)
     if engine_for(student, engine) == "transformers":
         yield _decoder(by_transformers(student, known, longest), student.tokenizer, known, longest)
         return
@@ -92,15 +96,20 @@ def decoder_of(folder: str | Path, longest: int = 256, engine: Engine = "auto") 
     try:
         about = json.loads((place / ABOUT).read_text(encoding="utf-8"))
         known = Pieces(**about["pieces"])
-        longest = min(longest, int(about["longest"]))
+        longest = _room(int(about["longest"]), known, longest)
         with quiet_transformers():
             tokenizer = AutoTokenizer.from_pretrained(place, local_files_only=True, trust_remote_code=False)
-        search = by_ctranslate2(place, longest, "cpu")
+        search = by_ctranslate2(place, longest, "cpu", known.forced)
     except Exception as error:  # files of many kinds, read by three libraries
         raise InputError(
             f"{folder} cannot be read as a translator ({str(error).splitlines()[0]}); make it anew with potstill export"
         ) from None
     yield _decoder(search, tokenizer, known, longest)
+
+
+def _room(positions: int, known: Pieces, longest: int) -> int:
+    """Tokens of a source, and of what is written: a prompt and what follows it share the positions."""
+    return min(longest, positions // (1 if known.start is not None else 2))
 
 
 def engine_for(student: Student, engine: Engine = "auto") -> Literal["ctranslate2", "transformers"]:
@@ -110,6 +119,8 @@ def engine_for(student: Student, engine: Engine = "auto") -> Literal["ctranslate
     why = refusal(student.model)
     if why is None and student.model.config.model_type not in TRANSLATORS:
         why = "language models are decoded by transformers"
+    elif why is None and is_spread(student.model):
+        why = "its weights lie on several devices"
     elif why is None and pieces_of(student.model, student.tokenizer).forced is not None:
         why = "its first token is forced"
     if engine == "ctranslate2":
@@ -170,7 +181,7 @@ def batches(places: Sequence[int], lengths: Sequence[int]) -> Iterator[list[int]
         yield batch
 
 
-def by_ctranslate2(folder: Path, longest: int, device: str = "cpu") -> Search:
+def by_ctranslate2(folder: Path, longest: int, device: str = "cpu", forced: int | None = None) -> Search:
     """As many batches side by side as PyTorch has threads, each on one: products this small gain nothing from two."""
     runs = {"device": device, "intra_threads": 1, "inter_threads": torch.get_num_threads() if device == "cpu" else 1}
     translates = (folder / "shared_vocabulary.json").exists()
@@ -186,6 +197,7 @@ def by_ctranslate2(folder: Path, longest: int, device: str = "cpu") -> Search:
         # several prompts at once would be written by force where one is longer, and be counted
         limits = {"max_length": longest, "min_length": 0, "max_batch_size": 1, "include_prompt_in_result": False}
     run = engine.translate_batch if translates else engine.generate_batch
+    given = forced is not None and translates  # it stands in what is written, and is sure
 
     def search(sources: list[list[int]], beam: int, best: int) -> list[list[tuple[list[int], float]]]:
         made = run(
@@ -196,6 +208,7 @@ def by_ctranslate2(folder: Path, longest: int, device: str = "cpu") -> Search:
             patience=1,
             return_scores=True,
             return_end_token=True,
+            **({"target_prefix": [[names[forced]]] * len(sources)} if given else {}),
             **limits,
         )
         found = []
@@ -218,7 +231,8 @@ def by_transformers(student: Student, known: Pieces, longest: int) -> Search:
         return found
 
     def together(sources: list[list[int]], beam: int, best: int) -> list[list[tuple[list[int], float]]]:
-        inputs = _padded(sources, known, left=known.start is None).to(model.device)
+        place = device_of(model)
+        inputs = _padded(sources, known, left=known.start is None).to(place)
         real = _padded([[1] * len(ids) for ids in sources], known._replace(padding=0), known.start is None)
         settings = GenerationConfig(
             num_beams=beam,
@@ -237,8 +251,8 @@ def by_transformers(student: Student, known: Pieces, longest: int) -> Search:
         before = model.generation_config
         model.generation_config = settings  # what is not set would be taken from the model's own
         try:
-            with torch.inference_mode(), quiet_transformers():
-                made = model.generate(inputs, attention_mask=real.to(model.device))
+            with torch.inference_mode(), quiet_transformers(), without_dropout(model):
+                made = model.generate(inputs, attention_mask=real.to(place))
         finally:
             model.generation_config = before
         skipped = 1 if known.start is not None else inputs.shape[1]
@@ -253,7 +267,7 @@ def by_transformers(student: Student, known: Pieces, longest: int) -> Search:
 
 def scores_of(student: Student, known: Pieces, sources: list[list[int]], written: list[list[int]]) -> list[float]:
     """Log probabilities of what was written (token numbers), by one forward pass over each."""
-    model, found = student.model, []
+    model, found, place = student.model, [], device_of(student.model)
     width = max(map(len, written), default=1) * int(model.get_output_embeddings().weight.shape[0])
     together = max(1, SCORED_TOGETHER // max(1, width))
     for begin in range(0, len(sources), together):
@@ -270,8 +284,8 @@ def scores_of(student: Student, known: Pieces, sources: list[list[int]], written
             real = _padded([[1] * len(ids) for ids in whole], known._replace(padding=0))
             inputs = {"input_ids": _padded(whole, known), "attention_mask": real}
             first = [len(ids) - 1 for ids in texts]
-        with torch.inference_mode():
-            logits = model(**{name: one.to(model.device) for name, one in inputs.items()}).logits
+        with torch.inference_mode(), without_dropout(model):
+            logits = model(**{name: one.to(place) for name, one in inputs.items()}).logits
             logits[..., known.never] = -torch.inf
             sure = logits.float().log_softmax(-1).cpu()
         for row, ids in enumerate(targets):

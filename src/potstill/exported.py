@@ -88,7 +88,8 @@ def export_student(
     found = rows_for(student.model.config, data, columns.text, columns.pair) if data else iter(())
     rows = [(before + row.text, row.pair) for row in islice(found, 2000)]
     checked = form.export(student, folder, rows)
-    where = f"{len(rows)} rows of {data}" if rows else "random rows"
+    where = f"{checked.rows or len(rows)} rows of {data}" if rows else "random rows"
     size = checked.file.stat().st_size / 1e6
-    told = f"same answer {100 * checked.agreement:.1f} %, largest difference of {checked.of} {checked.difference:.1e}"
+    answers = f" of {checked.answers}" if checked.answers is not None else ""
+    told = f"same answer {100 * checked.agreement:.1f} %{answers}, largest difference of {checked.of} {checked.difference:.1e}"
     return f"{checked.file}: {size:.1f} MB; on {where}: {told}"

@@ -18,13 +18,19 @@ def soft_targets(student: Tensor, teacher: Tensor, temperature: float) -> Tensor
     """KL(teacher ‖ student) at a temperature, times T², so that its gradient keeps its size (Hinton et al. 2015).
 
     (predictions, classes) twice -> (predictions,): summed over classes. Its gradient is that of the soft cross-entropy,
-    which differs by the teacher's entropy. Classes with a teacher's logit of -inf are impossible and add nothing.
+    which differs by the teacher's entropy. Impossible classes add nothing, and the teacher's mass is on the others.
     """
-    impossible = teacher == -torch.inf
-    theirs = F.log_softmax(teacher / temperature, dim=-1)
+    impossible = _impossible(student, teacher)
+    theirs = F.log_softmax(teacher.masked_fill(impossible, -torch.inf) / temperature, dim=-1)
     ours = F.log_softmax(student / temperature, dim=-1)
     gap = (theirs - ours).masked_fill(impossible, 0.0)
     return temperature**2 * (theirs.exp() * gap).sum(-1)
+
+
+def _impossible(student: Tensor, teacher: Tensor) -> Tensor:
+    """Classes with a teacher's logit of -inf, and those the student can never choose, such as padding in a translator: of a
+    share that only rounding or `most_probable.spread` gives to them, the student could learn nothing."""
+    return (teacher == -torch.inf) | (student <= NEVER / 2)
 
 
 def soft_label_sets(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
@@ -42,7 +48,7 @@ def squared_distance(student: Tensor, teacher: Tensor) -> Tensor:
 
 def logit_distance(student: Tensor, teacher: Tensor) -> Tensor:
     """Squared distance of the logits, without impossible classes: (predictions, classes) twice -> (predictions,)."""
-    impossible = teacher == -torch.inf
+    impossible = _impossible(student, teacher)
     return squared_distance(student.masked_fill(impossible, 0.0), teacher.masked_fill(impossible, 0.0))
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -40,20 +41,31 @@ class Network:
     bytes: int  # on disk
 
 
+@contextmanager
+def without_dropout(model: torch.nn.Module) -> Iterator[None]:
+    """The mode is left as it was, also where something fails."""
+    if not model.training:  # to walk over all its parts would take longer than a short text
+        yield
+        return
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train()
+
+
+def device_of(model: PreTrainedModel) -> torch.device:
+    """Where inputs go; of a model that is spread over several, Accelerate takes them on from the CPU."""
+    return torch.device("cpu") if is_spread(model) else model.device
+
+
 def torch_run(model: PreTrainedModel) -> Run:
     """Without dropout, whatever mode the model is in; the mode is left as it was."""
 
     def run(inputs: dict[str, Tensor]) -> np.ndarray:
-        was_training = model.training
-        if was_training:
-            model.eval()
-        with torch.inference_mode():
-            place = (
-                model.device if not is_spread(model) else next(iter(inputs.values())).device
-            )  # the rest is Accelerate's
+        place = device_of(model)
+        with torch.inference_mode(), without_dropout(model):
             logits, _ = ask(model, {name: tensor.to(place) for name, tensor in inputs.items()})
-        if was_training:
-            model.train()
         found: np.ndarray = logits.float().cpu().numpy()
         return found
 

@@ -31,6 +31,7 @@ from potstill.report import write_report
 from potstill.stages import Trained, train_student
 from potstill.students import Student, save_student
 from potstill.teacher import add_weights
+from potstill.tokens import fingerprint as tokenizer_fingerprint
 from potstill.wording import main_student
 
 PREPARED_ONCE = {"teacher", "data", "length", "device", "precision", "memory", "metric", "seeds", "timing"}
@@ -135,7 +136,7 @@ def finetune(
     """
     last = recipe.stage[-1]
     method = last.method if last.method["name"] == "hard_labels" else {"name": "hard_labels"}
-    stage = last.model_copy(update={"method": method, "reshape": []})
+    stage = last.model_copy(update={"method": method, "stop_teaching": None, "reshape": []})
     begun = {"start": str(model), "student": []} if model is not None else {"start": None}
     plain = recipe.model_copy(update={**begun, "teacher": None, "stage": [stage]})
     return distill(plain, out, resume, overwrite, show)
@@ -276,7 +277,8 @@ def baseline_recipe(recipe: Recipe, chosen: Recipe) -> Recipe:
     smoothing = last.method.get("smoothing")  # of the labels, which both learn
     method = {"name": "hard_labels", **({"smoothing": smoothing} if smoothing else {})}
     data = [maker for maker in last.data if not asks_teacher(maker)]
-    stage = last.model_copy(update={"method": method, "epochs": epochs, "reshape": [], "data": data})
+    alone = {"method": method, "stop_teaching": None}
+    stage = last.model_copy(update={**alone, "epochs": epochs, "reshape": [], "data": data})
     student = [*chosen.student, *(fields for one in chosen.stage for fields in one.reshape)]
     fixed = {"method", "student", "seed", "start", "dropout"}
     grid = {path: values for path, values in recipe.grid.items() if not fixed & set(path.split("."))}
@@ -293,14 +295,17 @@ def make_baseline(
         show.say("no baseline: no training row has a label")
         return None
     plain = baseline_recipe(recipe, chosen)
-    models, _ = build(plain, data)
-    digest = xxhash.xxh3_128()
+    models, tokenizer = build(plain, data)
+    digest = xxhash.xxh3_128(
+        tokenizer_fingerprint(tokenizer).encode()
+    )  # random weights fit any vocabulary of their size
     for model in models:
         add_weights(digest, model)
     for one in data:
         for examples in (one.train, one.dev):
             digest.update(examples.keys[examples.index].tobytes())
-            digest.update(one.task.golds(examples).tobytes())
+            if not one.task.generates:  # else the key is also that of the gold text
+                digest.update(one.task.golds(examples).tobytes())
     same = plain.model_copy(
         update={
             "teacher": None,

@@ -45,16 +45,17 @@ def keys_without_targets(examples: Examples, task: Task) -> np.ndarray:
 
 def open_unlabelled(source: str, like: Table) -> Table:
     """A table of texts, its labels unread, and translations are labels. Columns are called as those of train, or have
-    usual names of their own."""
+    usual names of their own; what stands before every text of train stands before these."""
+    usual = Columns(before=like.columns.before)
     try:
-        asked = Columns(like.columns.text, like.columns.pair, choices=like.columns.choices)
+        asked = replace(usual, text=like.columns.text, pair=like.columns.pair, choices=like.columns.choices)
         if like.form == "translation":
-            asked = Columns(like.columns.text)
+            asked = replace(usual, text=like.columns.text)
         table = open_table(source, asked, form=like.form)
     except InputError:
-        table = open_table(source, form=like.form)
+        table = open_table(source, usual, form=like.form)
     if like.form == "translation":
-        return replace(table, columns=Columns(table.columns.text))
+        return replace(table, columns=replace(usual, text=table.columns.text))
     if (table.columns.pair is None) != (like.columns.pair is None) or table.choices != like.choices:
         raise InputError(
             f"{source} and {like.source} do not have the same parts (one text or two, or as many candidates); "

@@ -31,6 +31,8 @@ class Checked:
     difference: float  # largest
     agreement: float  # share of predictions that are the same
     of: str = "a logit"  # what differs
+    rows: int | None = None  # that were compared; None: all that were given
+    answers: int | None = None  # of them, those that were answered anew; None: all
 
 
 class Export(Protocol):

@@ -19,6 +19,7 @@ LARGEST_DIFFERENCE = (
     1e-3  # of the log probability of a token, in float32: larger, and the converter took the model wrongly
 )
 CHECKED = 200  # rows
+WRITTEN = 32  # of them, anew, which takes longer
 LONGEST = 64  # tokens of what is compared
 
 
@@ -50,10 +51,13 @@ def compare(student: Student, folder: Path, rows: Rows) -> Checked:
     theirs = _scores(folder, names, sources, targets, known.start is not None)
     ours = scores_of(student, known._replace(forced=None), sources, targets)
     apart = [abs(a - b) / len(ids) for a, b, ids in zip(ours, theirs, targets, strict=True)]
-    searches = by_transformers(student, known._replace(forced=None), longest), by_ctranslate2(folder, longest)
-    said = [[one[0][0] for one in search(sources[:32], 1, 1)] for search in searches]
+    searches = by_transformers(student, known, longest), by_ctranslate2(folder, longest, "cpu", known.forced)
+    written = sources[:WRITTEN]
+    said = [[one[0][0] for one in search(written, 1, 1)] for search in searches]
     same = float(np.mean([a == b for a, b in zip(*said, strict=True)]))
-    return Checked(folder / "model.bin", max(apart), same, "a text's log probability per token")
+    return Checked(
+        folder / "model.bin", max(apart), same, "a text's log probability per token", len(sources), len(written)
+    )
 
 
 def _tokens(student: Student, rows: Rows, longest: int, known: Pieces) -> tuple[list[list[int]], list[list[int]]]:

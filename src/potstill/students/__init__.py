@@ -325,11 +325,16 @@ def _check_weights(folder: str | Path, model: PreTrainedModel, info: dict[str, A
         raise InputError(
             f"{folder} has no trained head ({', '.join(absent)}); use a model that was fine-tuned on this task"
         )
+    saved = set()
     for name, weight in _stored_weights(safe_folder(folder)) if is_spread(model) else model.state_dict().items():
+        saved.add(name)
         if weight.is_floating_point() and not bool(torch.isfinite(weight).all()):
             raise InputError(
                 f"{folder}: {name} holds numbers that are not finite; use weights of a training that went well"
             )
+    saved |= set(getattr(model, "all_tied_weights_keys", None) or {})  # kept under the name of another
+    if lost := [name for name, weight in model.named_parameters() if weight.is_meta and name not in saved]:
+        raise InputError(f"{folder}: {lost[0]} is in no file and cannot lie on disk; write teacher_devices = 'one'")
     if not has_layers(model):
         return
     layer = re.compile(re.escape(layers_path(model).partition(".")[2]) + r"\.(\d+)\.")

@@ -48,13 +48,14 @@ class SequenceKd:
             raise InputError("study sequence_kd needs a teacher that translates; give its folder with --teacher")
         smoothing = recipe.stage[-1].method.get("smoothing", 0.0)
         plain = _method("hard_labels", smoothing=smoothing)
-        stage = recipe.stage[-1].model_copy(update={"data": [], "method": plain})
+        stage = recipe.stage[-1].model_copy(update={"data": [], "method": plain, "stop_teaching": None})
         word = _method("soft_targets", temperature=1.0, alpha=self.alpha, top=self.top, smoothing=smoothing)
         outputs = _maker("teacher_outputs", beam=self.beam)
         seq = stage.model_copy(update={"data": [outputs]})
         rate = stage.optimizer.model_copy(update={"rate": self.rate_after * stage.optimizer.rate})
         closest = _maker("teacher_outputs", beam=self.beam, closest=True)
-        inter = stage.model_copy(update={"data": [closest], "epochs": self.epochs_after, "optimizer": rate})
+        after = {"epochs": self.epochs_after, "optimizer": rate, "reshape": []}  # the student has its shape by then
+        inter = stage.model_copy(update={"data": [closest], **after})
         stages: dict[str, list[Stage]] = {
             "no-kd": [stage],
             "word-kd": [stage.model_copy(update={"method": word})],
@@ -67,7 +68,8 @@ class SequenceKd:
         }
 
     def answer(self, found: Mapping[str, Found]) -> Answer:
-        data, split, _ = quoted(found["no-kd"].told)[0]
+        data, split, metric = quoted(found["no-kd"].told)[0]
+        words = titled(metric)
 
         def row(words: str, model: Any) -> list[str]:
             return [words, *(score(model, data, split, metric) for metric in COLUMNS)]
@@ -80,11 +82,11 @@ class SequenceKd:
         for name in ("word-kd", "seq-kd", "seq-inter"):
             said = found[name].said() or found[name].said(BASELINE)
             if (gain := compared([said], [plain])) is not None:
-                told = f"{100 * gain.mean:+.1f} BLEU at K=1, {100 * gain.low:+.1f} to {100 * gain.high:+.1f}"
+                told = f"{100 * gain.mean:+.1f} {words}, {100 * gain.low:+.1f} to {100 * gain.high:+.1f}"
                 sentences.append(f"{WORDS[name]} against no KD: {told}; {gain.words}.")
                 ranges.append((100 * gain.mean, 100 * gain.low, 100 * gain.high, gain.p < SHOWN))
                 names.append(WORDS[name])
-        figure = forest("sequence-kd", "BLEU at K=1 above no KD, with 95 % intervals", names, ranges)
+        figure = forest("sequence-kd", f"{words} above no KD, with 95 % intervals", names, ranges)
         return Answer("Sequence-level distillation", sentences, ["", *COLUMNS.values()], rows, figure)
 
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import xxhash
 
 from potstill import translation_metrics
 from potstill.examples import Examples
@@ -103,11 +104,17 @@ class Generating(Task):
         return np.asarray(tokens.ids[places], np.float32)
 
     def golds(self, examples: Examples) -> np.ndarray:
-        """(n, 1 + letters); NaN where there is no text to be written."""
-        texts = [str(pair or "") for _, pair in examples.texts()]
-        found = np.full((len(texts), 1 + max(map(len, texts), default=0)), -1, np.float32)
-        for place, text in enumerate(texts):
-            found[place, : 1 + len(text)] = as_letters(text)
+        """(n, 1 + letters); NaN where there is no text to be written. Of texts that nothing written is compared with, which
+        may be long, (n, 2): the number of letters and a hash, which tell whether two runs were asked about the same."""
+        texts = (str(pair or "") for _, pair in examples.texts())
+        if self.decodes:
+            every = list(texts)
+            found = np.full((len(every), 1 + max(map(len, every), default=0)), -1, np.float32)
+            for place, text in enumerate(every):
+                found[place, : 1 + len(text)] = as_letters(text)
+        else:
+            told = [(len(text), xxhash.xxh32_intdigest(text.encode()) % 2**24) for text in texts]
+            found = np.array(told, np.float32).reshape(-1, 2)
         found[~np.asarray(examples.labelled[examples.index])] = np.nan
         return found
 
@@ -140,6 +147,8 @@ class Generating(Task):
 
     def right(self, targets: np.ndarray, answers: np.ndarray) -> np.ndarray:
         """(n,) bool: texts that are written word for word."""
+        if not self.decodes:
+            return np.zeros(len(answers), bool)
         return np.array([unpacked(one).greedy == as_text(gold) for gold, one in zip(targets, answers, strict=True)])
 
     def calibration_error(self, targets: np.ndarray, answers: np.ndarray) -> None:
@@ -178,9 +187,8 @@ class Parts:
     """What scores are sums of, row by row, so that they can be drawn anew quickly."""
 
     def __init__(self, targets: np.ndarray, answers: np.ndarray) -> None:
-        self.answers = answers
+        self.targets, self.answers = targets, answers
         self.said = [unpacked(one) for one in answers]
-        self.references = [as_text(gold) for gold in targets]
 
     @property
     def metrics(self) -> list[str]:
@@ -207,6 +215,10 @@ class Parts:
 
     def _texts(self, kind: str) -> list[str]:
         return [getattr(one, kind) or "" for one in self.said]
+
+    @cached_property
+    def references(self) -> list[str]:
+        return [as_text(gold) for gold in self.targets]
 
     @cached_property
     def _bleu(self) -> np.ndarray:
