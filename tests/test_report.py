@@ -23,7 +23,7 @@ from potstill.card import base_model, model_card
 from potstill.console import print_table, table
 from potstill.errors import InputError
 from potstill.report import write_report
-from potstill.wording import BEAM, in_its_unit
+from potstill.wording import BEAM, in_its_unit, score
 
 
 class Reader(HTMLParser):
@@ -212,6 +212,8 @@ def test_translations_are_scored_in_the_words_of_papers_and_with_the_signature(
     text = page_of(tmp_path, found).text
     for told in ("of the teacher’s BLEU K=1 (86.0 of 91.2)", f"BLEU|{BLEU}", "p(ŷ) : the mean probability", " 0.034 "):
         assert told in text
+    there = {"quality": {"task": {"test": {"mode": 0.047}}}, "deviation": {"task": {"test": {"mode": 0.00058}}}}
+    assert score(there, "task", "test", "mode") == "4.7 ± 0.1"  # as many digits as the score has
     assert "chrF" in text and not re.search(r"\b(bleu|bleu_beam|chrf|mode)\b", text[text.index("All models") :])
     assert "distilled against teacher: BLEU K=1 on test" in text
     card = model_card(found, made_runs.RECIPE)

@@ -15,6 +15,7 @@ NOTHING = "–"
 BEAM = 5  # of the search that is measured, as in the papers on translation
 # of metrics whose keys are no words of papers; files keep the keys
 TITLES = {"bleu": "BLEU K=1", "bleu_beam": f"BLEU K={BEAM}", "chrf": "chrF", "mode": "p(ŷ)"}
+TINY = 0.001  # of a probability
 PLAIN = ("perplexity",)  # metrics that are no shares of a hundred, and better the lower they are
 LONGEST_NAME = 60  # characters of a name that are shown
 
@@ -132,8 +133,8 @@ def in_its_unit(metric: str) -> Callable[[Any], str]:
 
 
 def _in_percent(metric: str, value: Any) -> str:
-    """The probability of a whole text may be tiny: below 0.1 % two of its digits are shown, wherever they begin."""
-    if metric == "mode" and (known := number(value)) is not None and 0 < abs(known) < 0.001:
+    """The probability of a whole text may be tiny: two of its digits are shown then, wherever they begin."""
+    if metric == "mode" and (known := number(value)) is not None and 0 < abs(known) < TINY:
         return _minus(f"{100 * known:.2g}")
     return percent(value, _digits(metric))
 
@@ -146,9 +147,12 @@ def _digits(metric: str) -> int:
 def score(model: Any, data: str, split: str, metric: str) -> str:
     """A score in percent, ± its deviation over seeds where there is one."""
     told = in_its_unit(metric)
-    value = told(inside(model, "quality", data, split, metric))
+    found = number(inside(model, "quality", data, split, metric))
     deviation = number(inside(model, "deviation", data, split, metric))
-    return f"{value} ± {told(deviation)}" if deviation and value != NOTHING else value
+    if found is None or not deviation:
+        return told(found)
+    like = told(deviation) if metric in PLAIN or abs(found) < TINY else percent(deviation, _digits(metric))
+    return f"{told(found)} ± {like}"
 
 
 def interval(model: Any, data: str, split: str, metric: str) -> tuple[float, float] | None:
