@@ -24,14 +24,19 @@ from potstill.students import Context, save_student
 
 WRITING = ("ctranslate2",)  # for models that write texts; others are for those that answer with logits
 EXPORTS = [name for name in plugins.names("exports") if name not in WRITING]
-QUICK = ("bert", "digits")
-EVERY = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in (*ARCHITECTURES, "digits")]
+QUICK = (("onnx", "bert"), ("onnx", "digits"), ("int8", "digits"))
 OVER_WORDS = [(name, pairs) for name in ("bilstm", "bag") for pairs in (False, True)]
 CLOSE = {"onnx": 1e-5}  # others round their weights
 
 
-@pytest.mark.parametrize("architecture", EVERY)
-@pytest.mark.parametrize("export", EXPORTS)
+@pytest.mark.parametrize(
+    ("export", "architecture"),
+    [
+        pytest.param(export, name, marks=() if (export, name) in QUICK else pytest.mark.slow)
+        for export in EXPORTS
+        for name in (*ARCHITECTURES, "digits")
+    ],
+)
 def test_any_batch_and_length_give_the_student_s_answers(export: str, architecture: str, tmp_path: Path) -> None:
     student = small_images() if architecture == "digits" else small_model(architecture, layers=2)
     rows = [(text, None) for text, _ in sentences(40, 0)]
@@ -73,7 +78,9 @@ def test_networks_over_words_give_their_own_answers_also_for_empty_texts(
         assert "LSTM" not in kinds and ("DynamicQuantizeLSTM" in kinds) == (name == "bilstm")
 
 
-@pytest.mark.parametrize("export", EXPORTS)
+@pytest.mark.parametrize(
+    "export", [pytest.param(name, marks=() if name == "int8" else pytest.mark.slow) for name in EXPORTS]
+)
 def test_the_command_writes_what_predict_and_measure_read(
     export: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,7 +106,9 @@ def test_the_command_writes_what_predict_and_measure_read(
     assert refused.value.code == 2
 
 
-@pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.slow if kind == "llama" else ()) for kind in WRITERS]
+)
 @pytest.mark.parametrize("export", WRITING)
 def test_every_model_that_writes_gives_its_own_texts(export: str, kind: str, tmp_path: Path) -> None:
     student = trained_marian() if kind == "marian" else small_writer(kind)

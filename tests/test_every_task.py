@@ -82,6 +82,9 @@ def distilled(home: Path, method: str | None = None) -> list[str | Path]:
     return ["distill", "--teacher", home / "teacher/student", *files(home), *shape, *FAST]
 
 
+@pytest.mark.parametrize(
+    "home", [pytest.param(task, marks=() if task == "tag" else pytest.mark.slow) for task in NEW], indirect=True
+)
 def test_a_teacher_learns_the_task_and_a_student_from_it(home: Path, tmp_path: Path) -> None:
     task = (home / "task").read_text()
     taught = measurements(home / "teacher")["models"]["fine-tuned"]["quality"]["task"]["test"]

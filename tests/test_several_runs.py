@@ -250,6 +250,7 @@ def test_every_study_answers(name: str, home: Path, tmp_path: Path, capsys: pyte
     assert capsys.readouterr().out == first
 
 
+@pytest.mark.slow
 def test_a_run_is_measured_in_onnx_and_in_eight_bits_too(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,6 +64,7 @@ def test_03_random_rows_and_dynamic_masks_are_the_same_after_a_resume(
     figure(3, f"difference {difference:g}, {len(STOPS)} of {len(STOPS)}")
 
 
+@pytest.mark.slow
 def test_03_augmented_copies_are_the_same_after_a_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, figure: Callable[..., None]
 ) -> None:
