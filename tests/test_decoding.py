@@ -229,6 +229,13 @@ def test_a_translator_that_lies_on_disk_writes_as_it_does_in_memory(kind: str, t
     assert told(spread, "auto", TEXTS[:5], 2, 1, 12) == told(whole, "transformers", TEXTS[:5], 2, 1, 12)
 
 
+def test_what_is_never_saved_cannot_lie_on_disk(tmp_path: Path) -> None:
+    """Marian's sines."""
+    save_student(small_writer("marian"), tmp_path)
+    with pytest.raises(InputError, match=r"embed_positions\.weight is in no file and cannot lie on disk"):
+        load_student(tmp_path, devices={"cpu": "60KB"})
+
+
 def test_a_classifier_does_not_write() -> None:
     with pytest.raises(InputError, match="does not write; give the folder of a translator"):
         told(small_model("roberta"), "auto", TEXTS, 1, 1, 10)

@@ -277,8 +277,8 @@ def baseline_recipe(recipe: Recipe, chosen: Recipe) -> Recipe:
     smoothing = last.method.get("smoothing")  # of the labels, which both learn
     method = {"name": "hard_labels", **({"smoothing": smoothing} if smoothing else {})}
     data = [maker for maker in last.data if not asks_teacher(maker)]
-    alone = {"method": method, "stop_teaching": None}
-    stage = last.model_copy(update={**alone, "epochs": epochs, "reshape": [], "data": data})
+    alone = {"method": method, "stop_teaching": None, "epochs": epochs, "reshape": [], "data": data}
+    stage = last.model_copy(update=alone)
     student = [*chosen.student, *(fields for one in chosen.stage for fields in one.reshape)]
     fixed = {"method", "student", "seed", "start", "dropout"}
     grid = {path: values for path, values in recipe.grid.items() if not fixed & set(path.split("."))}
@@ -296,9 +296,8 @@ def make_baseline(
         return None
     plain = baseline_recipe(recipe, chosen)
     models, tokenizer = build(plain, data)
-    digest = xxhash.xxh3_128(
-        tokenizer_fingerprint(tokenizer).encode()
-    )  # random weights fit any vocabulary of their size
+    # random weights fit any vocabulary of their size
+    digest = xxhash.xxh3_128(tokenizer_fingerprint(tokenizer).encode())
     for model in models:
         add_weights(digest, model)
     for one in data:

@@ -173,7 +173,6 @@ def _steps(
         dev: dict[str, float] = {}
         if progress.step % per_epoch == 0 or progress.step == steps:
             with rows.set_aside():
-                network.eval()  # texts are written without dropout
                 dev = ranks.by_the_first(training.score)
                 network.train()
                 if progress.note(next(iter(dev.values())), stage.patience) and ranks.is_first():

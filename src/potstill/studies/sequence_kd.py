@@ -68,8 +68,7 @@ class SequenceKd:
         }
 
     def answer(self, found: Mapping[str, Found]) -> Answer:
-        data, split, metric = quoted(found["no-kd"].told)[0]
-        words = titled(metric)
+        data, split, chosen_by = quoted(found["no-kd"].told)[0]
 
         def row(words: str, model: Any) -> list[str]:
             return [words, *(score(model, data, split, metric) for metric in COLUMNS)]
@@ -82,11 +81,11 @@ class SequenceKd:
         for name in ("word-kd", "seq-kd", "seq-inter"):
             said = found[name].said() or found[name].said(BASELINE)
             if (gain := compared([said], [plain])) is not None:
-                told = f"{100 * gain.mean:+.1f} {words}, {100 * gain.low:+.1f} to {100 * gain.high:+.1f}"
+                told = f"{100 * gain.mean:+.1f} {titled(chosen_by)}, {100 * gain.low:+.1f} to {100 * gain.high:+.1f}"
                 sentences.append(f"{WORDS[name]} against no KD: {told}; {gain.words}.")
                 ranges.append((100 * gain.mean, 100 * gain.low, 100 * gain.high, gain.p < SHOWN))
                 names.append(WORDS[name])
-        figure = forest("sequence-kd", f"{words} above no KD, with 95 % intervals", names, ranges)
+        figure = forest("sequence-kd", f"{titled(chosen_by)} above no KD, with 95 % intervals", names, ranges)
         return Answer("Sequence-level distillation", sentences, ["", *COLUMNS.values()], rows, figure)
 
 
