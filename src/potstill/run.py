@@ -26,8 +26,10 @@ from potstill.finished import measurements_of, seed_folders
 from potstill.paths import RunFolder
 from potstill.prepare import DataSet, can_teach, prepare
 from potstill.progress import Display
-from potstill.recipe import Recipe, cells, fingerprint, to_toml
+from potstill.recipe import Recipe, cells, fingerprint
 from potstill.report import write_report
+from potstill.run_folder import alone_in, choose_folder, open_folder
+from potstill.run_inputs import input_paths
 from potstill.stages import Trained, train_student
 from potstill.students import Student, save_student
 from potstill.teacher import add_weights
@@ -43,12 +45,16 @@ def distill(
     """Make the recipe's student in `out`, measure it beside its teacher and baseline, report, and return the measurements."""
     make_accelerator(recipe)  # of several processes each has its rank from here on
     show = show if show and ranks.is_first() else Display(quiet=True)
-    folder, checkpoint = ranks.by_the_first(lambda: choose_folder(recipe, out, resume, overwrite))
-    if recipe.seeds > 1:
-        found = several_seeds(recipe, folder, resume, overwrite, show)
-    else:
-        found = one_seed(recipe, folder, checkpoint, overwrite, True, show)
-    ranks.by_the_first(lambda: tell(folder, found))
+    inputs = input_paths(recipe)
+    folder, checkpoint = ranks.by_the_first(lambda: choose_folder(recipe, out, resume, overwrite, inputs))
+    with ranks.first_only(lambda: alone_in(folder)):
+        # once more: another process may have worked here until a moment ago
+        ranks.by_the_first(lambda: choose_folder(recipe, out, resume, overwrite, inputs))
+        if recipe.seeds > 1:
+            found = several_seeds(recipe, folder, resume, overwrite, show)
+        else:
+            found = one_seed(recipe, folder, checkpoint, overwrite, True, show)
+        ranks.by_the_first(lambda: tell(folder, found))
     return found
 
 
@@ -99,14 +105,15 @@ def several_seeds(recipe: Recipe, folder: RunFolder, resume: str, overwrite: boo
     for place, seed in enumerate(seeds):
         show.say(f"seed {seed}, {place + 1} of {recipe.seeds}")
         one = recipe.model_copy(update={"seed": seed, "seeds": 1})
-        inside, _ = ranks.by_the_first(partial(choose_folder, one, folder.seed(seed), "auto", False))
+        inside, _ = ranks.by_the_first(partial(choose_folder, one, folder.seed(seed), "auto", False, ()))
         one_seed(one, inside, None, False, place == 0, show)
 
     def finish() -> dict[str, Any]:
         found = results.over_seeds(folder.root)
         best = max((place for _, place in seed_folders(folder.root)), key=results.dev_score)
-        for student in best.glob("student*"):
-            shutil.copytree(student, folder.root / student.name, dirs_exist_ok=True)
+        for place in (RunFolder(best).student, *(RunFolder(best).heads(data.name) for data in recipe.data[1:])):
+            if place.exists():  # data sets that share all of the network have one folder
+                shutil.copytree(place, folder.root / place.name, dirs_exist_ok=True)
         write_atomically(folder.measurements, json.dumps(found, indent=1).encode())
         return found
 
@@ -157,46 +164,6 @@ def make_accelerator(recipe: Recipe) -> Accelerator:
     # while the first rank measures, the others wait; a rank that died is noticed at once, whatever the limit
     patient = InitProcessGroupKwargs(timeout=timedelta(hours=12))
     return Accelerator(cpu=kind == "cpu", mixed_precision=precision, kwargs_handlers=[patient])
-
-
-def choose_folder(recipe: Recipe, out: str | Path, resume: str, overwrite: bool) -> tuple[RunFolder, Path | None]:
-    """The run's folder, refused where it holds something else; and the checkpoint to begin at where one was named."""
-    folder = RunFolder(out)
-    if folder.root.exists() and not folder.root.is_dir():
-        raise InputError(f"{out} is a file; give another folder with --out")
-    if folder.root.exists() and any(folder.root.iterdir()):
-        if not folder.recipe.exists():
-            raise InputError(f"{out} is not empty and not a run of potstill; give another folder with --out")
-        same = folder.recipe.read_text().splitlines()[0] == _first_line(recipe)
-        same = same and (recipe.seeds > 1) == any(folder.root.glob("seed-*"))
-        if not overwrite and (resume == "never" or not same) and holds_work(folder):
-            why = "holds this run already" if same else "holds another run"
-            raise InputError(f"{out} {why}; write --overwrite to replace it, or give another folder with --out")
-    checkpoint = Path(resume) if resume not in ("auto", "never") else None
-    if checkpoint and recipe.grid:
-        raise InputError("a grid goes on by itself where it stopped; write --resume auto")
-    if checkpoint and not checkpoint.is_dir():
-        raise InputError(
-            f"there is no checkpoint {resume}; write --resume auto, never, or a folder such as {out}/stages/0/checkpoints/step-00000200"
-        )
-    return folder, checkpoint
-
-
-def holds_work(folder: RunFolder) -> bool:
-    """Whether anything was trained there: a run that was refused in its first second leaves nothing to lose."""
-    return any(folder.root.rglob("*.safetensors")) or any(folder.root.rglob("cell.json"))
-
-
-def open_folder(recipe: Recipe, folder: RunFolder, overwrite: bool) -> None:
-    """Only now, when everything that was named has been found, is an earlier run replaced."""
-    if folder.recipe.exists() and (overwrite or not holds_work(folder)):
-        shutil.rmtree(folder.root)
-    folder.root.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder.recipe, f"{_first_line(recipe)}\n{to_toml(recipe)}".encode())
-
-
-def _first_line(recipe: Recipe) -> str:
-    return f"# fingerprint {fingerprint(recipe)}"
 
 
 def best_of_grid(
