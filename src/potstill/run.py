@@ -28,8 +28,8 @@ from potstill.prepare import DataSet, can_teach, prepare
 from potstill.progress import Display
 from potstill.recipe import Recipe, cells, fingerprint
 from potstill.report import write_report
-from potstill.run_folder import alone_in, choose_folder, open_folder
-from potstill.run_inputs import input_paths
+from potstill.run_folder import alone_in, choose_folder, mark_of, open_folder, refuse_changed
+from potstill.run_inputs import Content, content_of, input_paths, refuse_changed_while_read
 from potstill.stages import Trained, train_student
 from potstill.students import Student, save_student
 from potstill.teacher import add_weights
@@ -40,33 +40,57 @@ PREPARED_ONCE = {"teacher", "data", "length", "device", "precision", "memory", "
 
 
 def distill(
-    recipe: Recipe, out: str | Path, resume: str = "auto", overwrite: bool = False, show: Display | None = None
+    recipe: Recipe,
+    out: str | Path,
+    resume: str = "auto",
+    overwrite: bool = False,
+    show: Display | None = None,
+    accept_changes: bool = False,
 ) -> dict[str, Any]:
-    """Make the recipe's student in `out`, measure it beside its teacher and baseline, report, and return the measurements."""
+    """Make the recipe's student in `out`, measure it beside its teacher and baseline, report, and return the measurements.
+
+    `accept_changes`: go on though rows, a model or a version is another than when the run was begun.
+    """
     make_accelerator(recipe)  # of several processes each has its rank from here on
     show = show if show and ranks.is_first() else Display(quiet=True)
-    inputs = input_paths(recipe)
-    folder, checkpoint = ranks.by_the_first(lambda: choose_folder(recipe, out, resume, overwrite, inputs))
+    choose = partial(choose_folder, recipe, out, resume, overwrite, input_paths(recipe))
+    folder, checkpoint = ranks.by_the_first(choose)
     with ranks.first_only(lambda: alone_in(folder)):
-        # once more: another process may have worked here until a moment ago
-        ranks.by_the_first(lambda: choose_folder(recipe, out, resume, overwrite, inputs))
+        ranks.by_the_first(choose)  # once more: another process may have worked here until a moment ago
+        inputs = ranks.by_the_first(lambda: content_of(recipe))
+        changed = [] if overwrite else ranks.by_the_first(lambda: refuse_changed(folder, inputs, accept_changes))
+        for one in changed:
+            show.say(f"{one} is another than when the run was begun; accepted")
         if recipe.seeds > 1:
-            found = several_seeds(recipe, folder, resume, overwrite, show)
+            found = several_seeds(recipe, folder, inputs, changed, resume, overwrite, show)
         else:
-            found = one_seed(recipe, folder, checkpoint, overwrite, True, show)
+            found = one_seed(recipe, folder, inputs, changed, checkpoint, overwrite, True, show)
         ranks.by_the_first(lambda: tell(folder, found))
     return found
 
 
 def one_seed(
-    recipe: Recipe, folder: RunFolder, checkpoint: Path | None, overwrite: bool, timed: bool, show: Display
+    recipe: Recipe,
+    folder: RunFolder,
+    inputs: Content,
+    changed: list[str],
+    checkpoint: Path | None,
+    overwrite: bool,
+    timed: bool,
+    show: Display,
 ) -> dict[str, Any]:
-    """Train, save, measure. `timed`: also speeds."""
+    """Train, save, measure. `inputs`, and what `changed` of them since the run was begun; `timed`: also speeds."""
     if ranks.by_the_first(folder.measurements.exists) and not overwrite:
         return complete(folder, show)
     accelerator = make_accelerator(recipe)
     data = prepare(recipe, accelerator.device, show)
-    ranks.by_the_first(lambda: open_folder(recipe, folder, overwrite))
+
+    def begin() -> None:
+        now = content_of(recipe)  # also of models that came from the hub since
+        refuse_changed_while_read(inputs, now)
+        open_folder(recipe, folder, overwrite, now, changed)
+
+    ranks.by_the_first(begin)
     with interrupts.watched():
         trained, chosen, tried = best_of_grid(recipe, data, folder, accelerator, checkpoint, show)
         places = [folder.student, *(folder.heads(one.name) for one in data[1:])]
@@ -79,6 +103,7 @@ def one_seed(
     def finish() -> dict[str, Any]:
         found = measured(chosen, data, students, folder, timed, show)
         found |= {"grid": tried} if tried else {}
+        found |= {"changed_inputs": known} if (known := (mark_of(folder) or {}).get("accepted")) else {}
         found["differences"] = results.own_differences(results.spoken(folder.root, found))
         write_atomically(folder.measurements, json.dumps(found, indent=1).encode())
         shutil.rmtree(folder.root / "finished", ignore_errors=True)  # the same weights lie in the student's folder now
@@ -93,7 +118,15 @@ def complete(folder: RunFolder, show: Display) -> dict[str, Any]:
     return measurements_of(folder.root)
 
 
-def several_seeds(recipe: Recipe, folder: RunFolder, resume: str, overwrite: bool, show: Display) -> dict[str, Any]:
+def several_seeds(
+    recipe: Recipe,
+    folder: RunFolder,
+    inputs: Content,
+    changed: list[str],
+    resume: str,
+    overwrite: bool,
+    show: Display,
+) -> dict[str, Any]:
     """A run in a folder of its own for each seed, then their mean. The student is that of the seed that is best on dev."""
     if resume not in ("auto", "never"):
         raise InputError("several seeds go on by themselves where they stopped; write --resume auto")
@@ -101,15 +134,16 @@ def several_seeds(recipe: Recipe, folder: RunFolder, resume: str, overwrite: boo
     wanted = [folder, *(RunFolder(folder.seed(seed)) for seed in seeds)]
     if not overwrite and ranks.by_the_first(lambda: all(one.measurements.exists() for one in wanted)):
         return complete(folder, show)
-    ranks.by_the_first(lambda: open_folder(recipe, folder, overwrite))
+    ranks.by_the_first(lambda: open_folder(recipe, folder, overwrite, inputs, changed))
     for place, seed in enumerate(seeds):
         show.say(f"seed {seed}, {place + 1} of {recipe.seeds}")
         one = recipe.model_copy(update={"seed": seed, "seeds": 1})
         inside, _ = ranks.by_the_first(partial(choose_folder, one, folder.seed(seed), "auto", False, ()))
-        one_seed(one, inside, None, False, place == 0, show)
+        one_seed(one, inside, inputs, changed, None, False, place == 0, show)
 
     def finish() -> dict[str, Any]:
         found = results.over_seeds(folder.root)
+        found |= {"changed_inputs": known} if (known := (mark_of(folder) or {}).get("accepted")) else {}
         best = max((place for _, place in seed_folders(folder.root)), key=results.dev_score)
         for place in (RunFolder(best).student, *(RunFolder(best).heads(data.name) for data in recipe.data[1:])):
             if place.exists():  # data sets that share all of the network have one folder
@@ -136,6 +170,7 @@ def finetune(
     resume: str = "auto",
     overwrite: bool = False,
     show: Display | None = None,
+    accept_changes: bool = False,
 ) -> dict[str, Any]:
     """A teacher: the encoder trained on the labels alone, by the data and settings of the recipe's last stage.
 
@@ -146,7 +181,7 @@ def finetune(
     stage = last.model_copy(update={"method": method, "stop_teaching": None, "reshape": []})
     begun = {"start": str(model), "student": []} if model is not None else {"start": None}
     plain = recipe.model_copy(update={**begun, "teacher": None, "stage": [stage]})
-    return distill(plain, out, resume, overwrite, show)
+    return distill(plain, out, resume, overwrite, show, accept_changes)
 
 
 def make_accelerator(recipe: Recipe) -> Accelerator:

@@ -10,7 +10,7 @@ import contextlib
 import fcntl
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from potstill.errors import InputError
 from potstill.files import MODEL_FILE, TEMPORARY, remove_files, sealed, unsealed, write_atomically
 from potstill.paths import RunFolder
 from potstill.recipe import Recipe, fingerprint, to_toml
+from potstill.run_inputs import VERSIONS, Content, changes
 
 FORMAT = 1
 LOCK = ".lock"
@@ -92,14 +93,53 @@ def holds_work(folder: RunFolder) -> bool:
     return any(folder.root.rglob("*.safetensors")) or any(folder.root.rglob("cell.json"))
 
 
-def open_folder(recipe: Recipe, folder: RunFolder, overwrite: bool, inputs: dict[str, str] | None = None) -> None:
-    """Only now, when everything that was named has been found, is an earlier run replaced. The mark is written first."""
-    if mark_of(folder) is not None and (overwrite or not holds_work(folder)):
+def refuse_changed(folder: RunFolder, inputs: Content, accept: bool) -> list[str]:
+    """What the run was begun with and is another now; an error unless the user accepts it.
+
+    Of a finished run other versions are no change: nothing goes on there.
+    """
+    mark = mark_of(folder)
+    if mark is None or not holds_work(folder):
+        return []
+    finished = folder.measurements.exists()
+    compared = {text: files for text, files in inputs.items() if not (finished and text == VERSIONS)}
+    changed = changes(mark["inputs"], compared)
+    if changed and not accept:
+        todo = "keep its figures" if finished else "go on all the same"
+        raise InputError(
+            f"{folder.root} was begun with other inputs; changed since: {', '.join(changed)}. Write --overwrite to begin anew, "
+            f"--accept-changes to {todo}, or give another folder with --out"
+        )
+    return changed
+
+
+def open_folder(
+    recipe: Recipe,
+    folder: RunFolder,
+    overwrite: bool,
+    inputs: Content | None = None,
+    accepted: Sequence[str] = (),
+) -> None:
+    """Only now, when everything that was named has been found, is an earlier run replaced. The mark is written first.
+
+    `accepted`: inputs that changed while the run was going on, with the user's consent.
+    """
+    mark = mark_of(folder)
+    if mark is not None and (overwrite or not holds_work(folder)):
         remove_run(folder)
+        mark = None
     folder.root.mkdir(parents=True, exist_ok=True)
-    mark = {"made_by": "potstill", "format": FORMAT, "recipe": fingerprint(recipe), "seeds": recipe.seeds}
-    heads = [data.name for data in recipe.data[1:]]
-    write_atomically(folder.mark, sealed({**mark, "heads": heads, "inputs": inputs or {}}))
+    earlier = mark["accepted"] if mark else []
+    content = {
+        "made_by": "potstill",
+        "format": FORMAT,
+        "recipe": fingerprint(recipe),
+        "seeds": recipe.seeds,
+        "heads": [data.name for data in recipe.data[1:]],
+        "inputs": inputs or {},
+        "accepted": list(dict.fromkeys([*earlier, *accepted])),
+    }
+    write_atomically(folder.mark, sealed(content))
     write_atomically(folder.recipe, f"# fingerprint {fingerprint(recipe)}\n{to_toml(recipe)}".encode())
 
 
