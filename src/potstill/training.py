@@ -128,11 +128,10 @@ def _steps(
     progress = Progress()
     if resume:
         progress = Progress(**resume.state["progress"])
-        moments = rows.gather(optimizer, resume.tensors("optimizer"))
-        checkpoints.restore_optimizer(optimizer, moments, resume.state["optimizer"])
-        del (
-            moments
-        )  # they are mapped from the checkpoint's file, which would keep its room on the disk when it is deleted
+        # under no name: what is mapped from the checkpoint's file keeps its room on the disk while anything holds it
+        checkpoints.restore_optimizer(
+            optimizer, rows.gather(optimizer, resume.tensors("optimizer")), resume.state["optimizer"]
+        )
         if accelerator.scaler is not None:
             accelerator.scaler.load_state_dict(resume.state["scaler"])
 
