@@ -20,6 +20,7 @@ import xxhash
 from potstill import paths
 from potstill.column_files import ColumnFiles, column
 from potstill.errors import InputError
+from potstill.label_names import order_of
 from potstill.rows import Row, Table
 
 if TYPE_CHECKING:
@@ -160,13 +161,13 @@ def _answer_order(table: Table, task: Task) -> list[int] | None:
     """Where each class of the task stands among the columns of the file's answers."""
     if not table.has_answers or table.answer_labels is None:
         return None
-    theirs = [label.lower() for label in table.answer_labels]
-    if sorted(theirs) != sorted(label.lower() for label in task.labels):
+    order = order_of(table.answer_labels, task.labels)
+    if order is None:
         raise InputError(
             f"{table.source}: the answers are for {list(table.answer_labels)}, the classes are {list(task.labels)}; "
             "name the columns after the classes"
         )
-    return [theirs.index(label.lower()) for label in task.labels]
+    return order
 
 
 def _answer(row: Row, order: list[int] | None, task: Task, where: str) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,7 +29,7 @@ from potstill.signals import Wants
 from potstill.students import Student, begin_anew, begin_from, load_student
 from potstill.tasks import Task, make_task, near_chance
 from potstill.tasks.generating import Generating
-from potstill.tasks.matching import FORMS, WHAT, kind_of
+from potstill.tasks.matching import FORMS, MOST_LABELS, WHAT, kind_of
 from potstill.teacher import Teacher, fingerprint
 from potstill.tokens import fingerprint as tokenizer_fingerprint
 from potstill.tokens import tokenise
@@ -36,7 +37,6 @@ from potstill.translators import knows_language
 from potstill.unlabelled import with_unlabelled
 
 Say = Callable[[str], None]
-MOST_LABELS = 10_000
 CHANCE_ROWS = 1000  # on which a teacher must be better than chance
 
 
@@ -146,7 +146,8 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, show: Display) ->
     if found or taught_by:
         say(f"{data.name}: {matched}" if len(recipe.data) > 1 else matched)
     rows, *others = ranks.the_first_before_others(
-        lambda: [store(table, task) for table in (train, *((dev,) if dev else ()), *tests.values())]
+        lambda: [store(train, task)]
+        + [store(table, task.knowing(labels_of(table))) for table in (*((dev,) if dev else ()), *tests.values())]
     )
     held = others.pop(0) if dev else None
     if held is None:
@@ -209,8 +210,11 @@ def labels_of(table: Table) -> list[Label]:
     if table.columns.label is None or table.form in ("answers", "choices", "translation", "writing"):
         return []
     for row in table.rows():
-        if row.label is not None:
-            found |= set(row.label) if table.form == "words" else {row.label}  # type: ignore[arg-type]
+        label: Any = row.label
+        if isinstance(label, tuple):  # of sets of labels each by itself: there may be many sets of few labels
+            found |= set(label if table.form == "words" else ((one,) for one in label) if label else [()])
+        elif label is not None:
+            found.add(label)
         if len(found) > MOST_LABELS:
             break
     return list(found)

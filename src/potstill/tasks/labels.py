@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 from torch import Tensor
@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from potstill import metrics
 from potstill.errors import InputError
 from potstill.examples import Examples
+from potstill.label_names import respelt
 from potstill.rows import Form, Label
 from potstill.signals import Outcome
 from potstill.significance import Score
@@ -51,7 +52,7 @@ class Task:
 
     outcome: Outcome
     labels: tuple[str, ...]  # class names in the order of the logits; one name for a value
-    numbers: dict[str, int] = field(default_factory=dict, compare=False)  # label as written, lower case -> class
+    numbers: dict[str, int] = field(default_factory=dict, compare=False)  # label as written -> class
 
     form: ClassVar[Form] = "text"  # of the rows it reads
     head: ClassVar[str] = "SequenceClassification"  # of the model that answers, as transformers calls it
@@ -109,14 +110,19 @@ class Task:
             target[self.number(one, where)] = 1.0
         return target
 
-    def number(self, label: Any, where: str) -> int:
+    def number(self, label: str, where: str) -> int:
         try:
-            return self.numbers[as_written(label).lower()]
+            return self.numbers[label]
         except KeyError:
             known = ", ".join(self.labels[:20])
             raise InputError(
                 f"{where}: unknown label '{label}'; write one of {known}, or give all names with --labels"
             ) from None
+
+    def knowing(self, labels: Iterable[Label]) -> Self:
+        """The same task for a file with these labels, which may be spelt otherwise than those of train."""
+        each = {str(one) for label in labels for one in (label if isinstance(label, tuple) else (label,))}
+        return replace(self, numbers=self.numbers | respelt(each, self.numbers))
 
     def split(
         self, texts: Sequence[tuple[str, str | None]], tokenizer: PreTrainedTokenizerBase, length: int
@@ -368,8 +374,3 @@ def cut_at_the_end(tokenizer: PreTrainedTokenizerBase) -> Iterator[None]:
         yield
     finally:
         tokenizer.truncation_side = before
-
-
-def as_written(label: str) -> str:
-    """1.0 is 1: so whole numbers are written by those who keep missing ones beside them."""
-    return str(int(float(label))) if LOOKS_LIKE_A_NUMBER.match(label) and float(label).is_integer() else label
