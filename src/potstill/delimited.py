@@ -211,6 +211,10 @@ class Delimited:
         if len(self.names) == 1 and ";" in first and not knows(self.names):
             raise InputError(f"{source}:1: semicolons separate the columns; save it with commas (CSV) or tabs (TSV)")
 
+    @property
+    def kind(self) -> str:
+        return "tsv" if self.delimiter == "\t" else "csv"
+
     def _header(self, first: str, delimiter: str) -> list[str]:
         return [cell.strip().strip('"') for cell in first.split(delimiter)]
 
