@@ -175,7 +175,8 @@ taggings = st.lists(st.lists(st.tuples(word | st.just("#"), word), min_size=1, m
 def test_what_is_written_in_columns_is_read_back(
     sentences: list[list[tuple[str, str]]], tab: bool, middle: bool, blank: int, tmp_path: Path
 ) -> None:
-    sentences = [[("the", "O")], *sentences]  # so that a sentence of # alone is known to be one
+    tags = sorted({tag for pairs in sentences for _, tag in pairs})
+    sentences = [[("the", tag) for tag in tags], *sentences]  # so that # with such a tag is known to be a word
     cells = [[(token, *(["_"] if middle else []), tag) for token, tag in pairs] for pairs in sentences]
     blocks = ["".join(("\t" if tab else " ").join(row) + "\n" for row in rows) for rows in cells]
     path = written(tmp_path, "a.conll", ("\n" * blank).join(blocks))
