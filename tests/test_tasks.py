@@ -5,13 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from faults import peak_memory
 from small import ARCHITECTURES, NEGATIVE, NEUTRAL, POSITIVE, small_tokenizer
 
 from potstill.errors import InputError
-from potstill.tasks import Task, make_task, near_chance
+from potstill.tasks import Task, make_task
 
 
 def head(*names: str, problem: str | None = "single_label_classification") -> Any:
@@ -70,17 +69,6 @@ def test_one_label_is_no_task() -> None:
 def test_values_are_finite_numbers(label: str) -> None:
     with pytest.raises(InputError, match="not a number"):
         Task("value", ("value",)).encode(label, "f:3")
-
-
-def test_chance_is_told_from_skill() -> None:
-    task = Task("class", ("a", "b"))
-    random = np.random.default_rng(0)
-    targets = (random.random(500) < 0.9).astype(np.float32)  # nine in ten: always saying b is right, and is no skill
-    always = np.tile([0.0, 1.0], (500, 1))
-    assert "near chance" in str(near_chance(task, targets, always))
-    skilled = np.stack([1 - targets, targets], 1)
-    assert near_chance(task, targets, skilled) is None
-    assert "wrong order" in str(near_chance(task, targets, 1 - skilled))
 
 
 @pytest.mark.parametrize("side", ["right", "left"])

@@ -56,7 +56,7 @@ class Task:
 
     form: ClassVar[Form] = "text"  # of the rows it reads
     head: ClassVar[str] = "SequenceClassification"  # of the model that answers, as transformers calls it
-    chance: ClassVar[str] = "Matthews correlation"  # what `correlation` is
+    chance: ClassVar[str] = "Matthews correlation"  # by which a teacher is told from chance
 
     @property
     def name(self) -> TaskName:
@@ -260,18 +260,6 @@ class Task:
             return metrics.calibration_error(probabilities.max(-1), self.right(targets, answers))
         said = np.maximum(probabilities, 1 - probabilities).ravel()
         return metrics.calibration_error(said, (self.decode(answers) == targets.astype(int)).ravel())
-
-    def correlation(self, targets: np.ndarray, answers: np.ndarray) -> float:
-        """A number that is 0 at chance, whatever the balance of the labels: Matthews, or Pearson for values."""
-        said = self.decode(answers)
-        if self.outcome == "value":
-            return metrics.pearson(targets, said)
-        if self.outcome == "class":
-            return metrics.matthews(targets.astype(int), said)
-        columns = [
-            metrics.matthews(targets[:, c].astype(int), said[:, c]) for c in range(self.classes) if targets[:, c].any()
-        ]
-        return float(np.mean(columns)) if columns else 0.0
 
     def agreement(self, ours: np.ndarray, theirs: np.ndarray) -> float | None:
         """Share of like answers; for values, Pearson's correlation."""

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import string
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from potstill.errors import InputError
 from potstill.forms import MOST_CHOICES
@@ -230,21 +227,3 @@ def _is_counted(label: str) -> bool:
 
 def _numerically(label: str) -> tuple[int, float, str]:
     return (0, float(label), label) if LOOKS_LIKE_A_NUMBER.match(label) else (1, 0.0, label)
-
-
-def near_chance(task: Task, targets: np.ndarray, answers: np.ndarray) -> str | None:
-    """Why a teacher with these answers cannot teach, or None where it beats chance."""
-    correlation = task.correlation(targets, answers)
-    bound = 0.1 if task.generates else max(0.1, 2.0 / math.sqrt(max(len(targets), 1)))  # of texts every token counts
-    if correlation >= bound:
-        return None
-    kind = "Pearson correlation" if task.outcome == "value" else task.chance
-    turned = (
-        " Its answers run against the labels: they are probably in the wrong order; give the right one with --labels."
-        if correlation <= -bound
-        else ""
-    )
-    return (
-        f"the teacher is near chance on this data ({kind} {correlation:.2f} over {len(targets)} rows; at least {bound:.2f} is asked)."
-        f"{turned} Fine-tune it first with `potstill finetune`, check the labels, or write --force to use it all the same"
-    )
