@@ -320,6 +320,8 @@ def test_what_the_command_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[
         (["tags.jsonl", "--out", "out.csv"], "only rows of one text or a pair"),
         (["rows.csv", "--out", "out.csv", "--ngram", "drop"], '"keep" or "mask"'),
         (["rows.csv", "--out", "out.csv", "--with", "p_msk=1"], "did you mean 'p_mask'"),
+        (["rows.csv", "--out", "out.csv", "--seed", "-1"], "--seed"),
+        (["rows.csv", "--out", "out.csv", "--seed", "9" * 23], "--seed"),
     ):
         given = [str(tmp_path / one) if "." in one or "/" in one else one for one in words]
         assert potstill("augment", *given) == 2

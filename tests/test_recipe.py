@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plugged import write_plugins
 
+from potstill import options
 from potstill.errors import InputError
 from potstill.recipe import Data, Optimizer, Recipe, Stage, cells, fingerprint, resolve, show, to_toml
 
@@ -273,3 +274,13 @@ def test_what_is_written_is_read_as_the_same_recipe(tree: dict, tmp_path: Path):
     again = resolve(path).recipe
     assert again == recipe
     assert fingerprint(again) == fingerprint(recipe)
+
+
+@pytest.mark.parametrize("name", ["dev", "train"])
+def test_a_test_set_is_not_called_as_what_the_run_learns_from_or_chooses_by(name: str) -> None:
+    given = options.tests_of([f"{name}=x.csv"])
+    with pytest.raises(InputError, match=f"other_{name}=FILE"):
+        resolve(None, flags={"data.0.train": ("--train", "t.csv"), "data.0.test": ("--test", given)})
+    named = options.tests_of([f"one/x/{name}.csv", "one/x/test.csv"])
+    assert named == {f"x-{name}": f"one/x/{name}.csv", "test": "one/x/test.csv"}
+    assert options.tests_of([f"x/{name}.csv"]) == {"test": f"x/{name}.csv"}

@@ -109,6 +109,7 @@ def measured(
         "labels": {one.name: list(one.task.labels) for one in data},
         "tasks": {one.name: one.task.name for one in data},
         "forms": {one.name: one.task.form for one in data},
+        "leaks": {one.name: one.leaks for one in data if one.leaks},
         "models": {
             name: {**lines[name].size, **qualities(recipe, data, name, said), **speed_of(name, speed)}
             for name in order

@@ -189,6 +189,8 @@ def tests_of(given: list[str]) -> dict[str, str]:
         name, equals, path = one.partition("=")
         if not equals or Path(one).exists():
             name, path = "test" if len(given) == 1 else Path(one).stem, one
+            if name in ("train", "dev"):  # names of other splits: the folder tells whose they are
+                name = f"{Path(one).absolute().parent.name or 'test'}-{name}"
         if name in named:
             raise InputError(f"two test sets are named '{name}'; write --test NAME=FILE with a name for each")
         named[name] = path

@@ -12,7 +12,7 @@ import xxhash
 from transformers import PreTrainedTokenizerBase
 
 from potstill import interrupts
-from potstill.column_files import ColumnFiles, column
+from potstill.column_files import ColumnFiles, column, made_once
 from potstill.examples import CHUNK, Examples
 from potstill.pixel_reader import PixelReader
 
@@ -114,15 +114,13 @@ def tokenise(
 ) -> Tokens:
     """All rows of the examples' folder, in sequences of at most `length`; done once per tokenizer and length."""
     folder = examples.folder / f"tokens-{fingerprint(tokenizer)}-{length}"
-    if not (folder / "meta.json").exists():
-        with ColumnFiles(folder) as columns:
-            _write(task, examples, tokenizer, length, columns, progress)
+    meta = made_once(folder, lambda columns: _write(task, examples, tokenizer, length, columns, progress))
     arrays = {
         name: column(folder, name, kind, width)
         for name, (kind, width) in ARRAYS.items()
         if (folder / f"{name}.bin").exists()
     }
-    return _tokens(arrays, json.loads((folder / "meta.json").read_text())["shortened"], tokenizer)
+    return _tokens(arrays, meta["shortened"], tokenizer)
 
 
 def with_own_mask(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:

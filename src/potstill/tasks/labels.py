@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 from torch import Tensor
@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from potstill import metrics
 from potstill.errors import InputError
 from potstill.examples import Examples
+from potstill.label_names import respelt
 from potstill.rows import Form, Label
 from potstill.signals import Outcome
 from potstill.significance import Score
@@ -51,11 +52,11 @@ class Task:
 
     outcome: Outcome
     labels: tuple[str, ...]  # class names in the order of the logits; one name for a value
-    numbers: dict[str, int] = field(default_factory=dict, compare=False)  # label as written, lower case -> class
+    numbers: dict[str, int] = field(default_factory=dict, compare=False)  # label as written -> class
 
     form: ClassVar[Form] = "text"  # of the rows it reads
     head: ClassVar[str] = "SequenceClassification"  # of the model that answers, as transformers calls it
-    chance: ClassVar[str] = "Matthews correlation"  # what `correlation` is
+    chance: ClassVar[str] = "Matthews correlation"  # by which a teacher is told from chance
 
     @property
     def name(self) -> TaskName:
@@ -109,14 +110,19 @@ class Task:
             target[self.number(one, where)] = 1.0
         return target
 
-    def number(self, label: Any, where: str) -> int:
+    def number(self, label: str, where: str) -> int:
         try:
-            return self.numbers[as_written(label).lower()]
+            return self.numbers[label]
         except KeyError:
             known = ", ".join(self.labels[:20])
             raise InputError(
                 f"{where}: unknown label '{label}'; write one of {known}, or give all names with --labels"
             ) from None
+
+    def knowing(self, labels: Iterable[Label]) -> Self:
+        """The same task for a file with these labels, which may be spelt otherwise than those of train."""
+        each = {str(one) for label in labels for one in (label if isinstance(label, tuple) else (label,))}
+        return replace(self, numbers=self.numbers | respelt(each, self.numbers))
 
     def split(
         self, texts: Sequence[tuple[str, str | None]], tokenizer: PreTrainedTokenizerBase, length: int
@@ -255,18 +261,6 @@ class Task:
         said = np.maximum(probabilities, 1 - probabilities).ravel()
         return metrics.calibration_error(said, (self.decode(answers) == targets.astype(int)).ravel())
 
-    def correlation(self, targets: np.ndarray, answers: np.ndarray) -> float:
-        """A number that is 0 at chance, whatever the balance of the labels: Matthews, or Pearson for values."""
-        said = self.decode(answers)
-        if self.outcome == "value":
-            return metrics.pearson(targets, said)
-        if self.outcome == "class":
-            return metrics.matthews(targets.astype(int), said)
-        columns = [
-            metrics.matthews(targets[:, c].astype(int), said[:, c]) for c in range(self.classes) if targets[:, c].any()
-        ]
-        return float(np.mean(columns)) if columns else 0.0
-
     def agreement(self, ours: np.ndarray, theirs: np.ndarray) -> float | None:
         """Share of like answers; for values, Pearson's correlation."""
         if self.outcome == "value":
@@ -368,8 +362,3 @@ def cut_at_the_end(tokenizer: PreTrainedTokenizerBase) -> Iterator[None]:
         yield
     finally:
         tokenizer.truncation_side = before
-
-
-def as_written(label: str) -> str:
-    """1.0 is 1: so whole numbers are written by those who keep missing ones beside them."""
-    return str(int(float(label))) if LOOKS_LIKE_A_NUMBER.match(label) and float(label).is_integer() else label

@@ -155,7 +155,7 @@ class Tagging(Task):
 
     def scorer(self, metric: str, targets: np.ndarray, answers: np.ndarray) -> Score:
         """Entities and words are counted in each sentence once; a draw of sentences adds the counts up."""
-        said = self._like(targets, answers)[..., 0].astype(int)
+        said = self.fitted(targets, answers)[..., 0].astype(int)
         gold = targets.astype(int)
         there = gold != ABSENT
         if metric == "f1_macro":
@@ -176,18 +176,14 @@ class Tagging(Task):
 
     def right(self, targets: np.ndarray, answers: np.ndarray) -> np.ndarray:
         """(n,) bool: sentences of which every word is right."""
-        said = self.decode(self._like(targets, answers))
+        said = self.decode(self.fitted(targets, answers))
         same: np.ndarray = ((said == targets.astype(int)) | (targets == ABSENT)).all(1)
         return same
 
     def calibration_error(self, targets: np.ndarray, answers: np.ndarray) -> float | None:
-        answers, there = self._like(targets, answers), targets != ABSENT
+        answers, there = self.fitted(targets, answers), targets != ABSENT
         said = answers[there]
         return metrics.calibration_error(said[:, 1], self.decode(said) == targets[there].astype(int))
-
-    def correlation(self, targets: np.ndarray, answers: np.ndarray) -> float:
-        there = targets != ABSENT
-        return metrics.matthews(targets[there].astype(int), self.decode(self._like(targets, answers)[there]))
 
     def agreement(self, ours: np.ndarray, theirs: np.ndarray) -> float:
         """Share of words with the same tag."""
@@ -201,7 +197,7 @@ class Tagging(Task):
     def details(self, targets: np.ndarray, answers: np.ndarray) -> dict[str, Any]:
         """Confusion of words' tags, and the quality of each type of entity, or of each tag."""
         there = targets != ABSENT
-        said, gold = self.decode(self._like(targets, answers)), targets.astype(int)
+        said, gold = self.decode(self.fitted(targets, answers)), targets.astype(int)
         found = by_class(self.labels, gold[there], said[there], None)
         if self.finds_entities:
             kinds = sorted({kind for tag in self._readable for kind, *_ in metrics.entities([tag])})
@@ -211,7 +207,7 @@ class Tagging(Task):
             }
         return found
 
-    def _like(self, targets: np.ndarray, answers: np.ndarray) -> np.ndarray:
+    def fitted(self, targets: np.ndarray, answers: np.ndarray) -> np.ndarray:
         """As many words as the longest target has: unlabelled rows may be longer."""
         return answers[:, : targets.shape[1]]
 
