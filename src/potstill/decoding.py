@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
+from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 from potstill.ctranslate2_files import (
     ABOUT,
@@ -36,9 +36,9 @@ from potstill.ctranslate2_files import (
 )
 from potstill.ctranslate2_files import pieces as pieces_of
 from potstill.errors import InputError
-from potstill.foreign import refuse_unsafe_files, refuse_unsafe_settings
+from potstill.model_folders import load_tokenizer, quiet_transformers
 from potstill.networks import device_of, without_dropout
-from potstill.students import Student, is_spread, load_student, quiet_transformers
+from potstill.students import Student, is_spread, load_student
 
 Engine = Literal["auto", "ctranslate2", "transformers"]
 TOGETHER = 1024  # padded source tokens that are decoded at once: more, and the beams' states leave the cache
@@ -91,14 +91,11 @@ def decoder_of(folder: str | Path, longest: int = 256, engine: Engine = "auto") 
             yield decode
         return
     library()
-    refuse_unsafe_files(place)
-    refuse_unsafe_settings(place)
+    tokenizer = load_tokenizer(place)
     try:
         about = json.loads((place / ABOUT).read_text(encoding="utf-8"))
         known = Pieces(**about["pieces"])
         longest = _room(int(about["longest"]), known, longest)
-        with quiet_transformers():
-            tokenizer = AutoTokenizer.from_pretrained(place, local_files_only=True, trust_remote_code=False)
         search = by_ctranslate2(place, longest, "cpu", known.forced)
     except Exception as error:  # files of many kinds, read by three libraries
         raise InputError(

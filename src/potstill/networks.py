@@ -13,13 +13,14 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 from torch import Tensor
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from potstill.anatomy import all_parameters, longest_input
 from potstill.errors import InputError
 from potstill.listening import ask
+from potstill.model_folders import load_config, onnx_file, reader_of
 from potstill.recurrent_config import BilstmConfig
-from potstill.students import is_spread, load_student, reader_of, safe_folder
+from potstill.students import is_spread, load_student
 
 Run = Callable[[dict[str, Tensor]], np.ndarray]
 """(batch, tokens) inputs by name -> float32 (batch, outputs), or (batch, tokens, outputs) where every token is read."""
@@ -127,8 +128,8 @@ def bytes_of(folder: str | Path, parameters: int) -> int:
 
 def load_network(path: str | Path) -> Network:
     """A folder with safetensors or with model.onnx, an .onnx file with config and tokenizer beside it, or a hub name."""
-    file = Path(path) / "model.onnx" if Path(path).is_dir() else Path(path)
-    if file.suffix != ".onnx" or not file.is_file():
+    file = onnx_file(path)
+    if file is None:
         student = load_student(path)
         model = student.model.to(Accelerator().device)
         parameters = all_parameters(model)
@@ -143,8 +144,7 @@ def load_network(path: str | Path) -> Network:
             bytes_of(path, parameters),
         )
     try:
-        source: dict[str, Any] = {"pretrained_model_name_or_path": safe_folder(file.parent), "local_files_only": True}
-        config = AutoConfig.from_pretrained(**source, trust_remote_code=False)
+        config = load_config(file)
         tokenizer = reader_of(config, file.parent)
         longest, parameters = int(config.potstill_longest), int(config.potstill_parameters)
     except Exception as error:
