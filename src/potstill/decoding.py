@@ -36,6 +36,8 @@ from potstill.ctranslate2_files import (
 )
 from potstill.ctranslate2_files import pieces as pieces_of
 from potstill.errors import InputError
+from potstill.foreign_tokenizers import breakdowns_told
+from potstill.long_texts import beginnings
 from potstill.model_folders import load_tokenizer, quiet_transformers
 from potstill.networks import device_of, without_dropout
 from potstill.students import Student, is_spread, load_student
@@ -136,9 +138,12 @@ def _decoder(search: Search, tokenizer: PreTrainedTokenizerBase, known: Pieces, 
             )
         if not texts:
             return []
-        sources = (
-            _prompts(tokenizer, known, texts, longest) if known.start is None else _sources(tokenizer, texts, longest)
-        )
+        with breakdowns_told(tokenizer):
+            sources = (
+                _prompts(tokenizer, known, texts, longest)
+                if known.start is None
+                else _sources(tokenizer, texts, longest)
+            )
         empty = {*known.ends, known.padding, tokenizer.bos_token_id, tokenizer.cls_token_id}
         found: list[list[Hypothesis]] = [[Hypothesis("", 0.0)] for _ in texts]
         asked = [place for place, ids in enumerate(sources) if known.start is None or not set(ids) <= empty]
@@ -154,14 +159,15 @@ def _decoder(search: Search, tokenizer: PreTrainedTokenizerBase, known: Pieces, 
 
 
 def _sources(tokenizer: Any, texts: Sequence[str], longest: int) -> list[list[int]]:
-    found: list[list[int]] = tokenizer(list(texts), truncation=True, max_length=longest)["input_ids"]
+    read = beginnings(tokenizer, list(texts), longest)
+    found: list[list[int]] = tokenizer(read, truncation=True, max_length=longest)["input_ids"]
     return found
 
 
 def _prompts(tokenizer: Any, known: Pieces, texts: Sequence[str], longest: int) -> list[list[int]]:
     """As they are trained on (`tasks.writing`): behind the token that begins texts, without an end, cut at their beginning."""
     begin = [] if tokenizer.bos_token_id is None else [int(tokenizer.bos_token_id)]
-    plain = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+    plain = tokenizer(beginnings(tokenizer, list(texts), longest, side="left"), add_special_tokens=False)["input_ids"]
     room = max(longest - len(begin), 1)
     return [[*begin, *ids[-room:]] or [known.ends[0]] for ids in plain]
 

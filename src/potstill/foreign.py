@@ -28,11 +28,17 @@ OTHER_FILES = {"configuration_files", "fast_tokenizer_files", "vocab", "merges"}
 PLAIN_WORD = re.compile(r"\w*", re.ASCII)
 ROOM = 4 * 2**20  # numbers that a network may have beyond twice those of its file: a new head
 WIDTHS = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2, "I32": 4}
+FLOATS = ("F16", "BF16", "F32", "F64")
 WIDTHS |= {"U32": 4, "F32": 4, "I64": 8, "U64": 8, "F64": 8, "C64": 8}
 
 
 def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     """Of a safetensors file, by name; ValueError unless its tensors fill the file side by side."""
+    return {name: shape for name, (_, shape) in _tensors(path).items()}
+
+
+def _tensors(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """The kind of number and the shape of each."""
     size = path.stat().st_size
     with path.open("rb") as file:
         begin = file.read(8)
@@ -46,13 +52,13 @@ def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     if not isinstance(header, dict):
         raise ValueError(f"{path.name} has a header that is not an object")
     header.pop("__metadata__", None)
-    places, shapes = [], {}
+    places, found = [], {}
     for name, entry in header.items():
         try:
             begin_at, end = entry["data_offsets"]
-            shapes[name] = tuple(entry["shape"])
-            whole = all(type(one) is int and one >= 0 for one in (*shapes[name], begin_at, end))
-            fits = whole and math.prod(shapes[name]) * WIDTHS[entry["dtype"]] == end - begin_at
+            kind, shape = found[name] = entry["dtype"], tuple(entry["shape"])
+            whole = all(type(one) is int and one >= 0 for one in (*shape, begin_at, end))
+            fits = whole and math.prod(shape) * WIDTHS[kind] == end - begin_at
         except (KeyError, TypeError, ValueError):
             fits = False
         if not fits:
@@ -65,7 +71,7 @@ def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
         reached = end
     if 8 + length + reached != size:
         raise ValueError(f"{path.name} has {size:,} bytes where its tensors need {8 + length + reached:,}")
-    return shapes
+    return found
 
 
 def refuse_unsafe_files(folder: Path) -> None:
@@ -91,7 +97,7 @@ def refuse_unsafe_settings(folder: Path, needed: str = "config.json") -> None:
     for name in ("config.json", "tokenizer_config.json"):
         if not (folder / name).exists() and name != needed:
             continue
-        settings = _json_object(folder / name, f"give a folder with a {needed}")
+        settings = json_object(folder / name, f"give a folder with a {needed}")
         if settings.get("transformers_weights", "model.safetensors") != "model.safetensors":
             raise InputError(
                 f"{folder / name} names other weights than model.safetensors; take transformers_weights out"
@@ -136,7 +142,7 @@ def stored_numbers(folder: Path) -> int:
     names = ["model.safetensors"]
     index = folder / "model.safetensors.index.json"
     if not (folder / names[0]).exists() and index.exists():
-        listed = _json_object(index, todo).get("weight_map")
+        listed = json_object(index, todo).get("weight_map")
         names = sorted(set(map(str, listed.values()))) if isinstance(listed, dict) else []
     total = 0
     for name in names:
@@ -145,9 +151,17 @@ def stored_numbers(folder: Path) -> int:
                 f"{folder}: the weights should lie in {name!r}, which is no safetensors file there; {todo}"
             )
         try:
-            total += sum(math.prod(shape) for shape in tensor_shapes(folder / name).values())
+            tensors = _tensors(folder / name)
         except ValueError as error:
             raise InputError(f"{folder}: {error}; {todo}") from None
+        for tensor, (kind, shape) in tensors.items():
+            # masks and positions are whole numbers by right; weights that are have a scale elsewhere, which nobody reads
+            if tensor.endswith(".weight") and kind not in FLOATS:
+                raise InputError(
+                    f"{folder}: {tensor} is kept as {kind}, which is no plain number; use weights in float32, float16 or "
+                    "bfloat16"
+                )
+            total += math.prod(shape)
     return total
 
 
@@ -167,7 +181,7 @@ def _stays(link: Path, folder: Path) -> bool:
     return here in target.parents
 
 
-def _json_object(path: Path, todo: str) -> dict[str, Any]:
+def json_object(path: Path, todo: str) -> dict[str, Any]:
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:

@@ -7,6 +7,7 @@ is asked whether it may. Whatever transformers makes of a broken folder is an `I
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from transformers.utils import logging
 
 from potstill.errors import InputError
 from potstill.foreign import refuse_unsafe_files, refuse_unsafe_settings
+from potstill.foreign_tokenizers import breakdowns_told, refuse_growing, refuse_unusable
 from potstill.heads import head_named
 from potstill.pixel_reader import PixelReader
 
@@ -81,15 +83,37 @@ def reader_of(config: PreTrainedConfig, folder: Path) -> PreTrainedTokenizerBase
 
 
 def _tokenizer(path: Path, folder: str | Path) -> PreTrainedTokenizerBase:
+    refuse_growing(path)
     try:
-        with quiet_transformers():
+        with quiet_transformers(), breakdowns_told(folder=folder):
             found: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(path, **NO_CODE)
+    except InputError:
+        raise
     except Exception as error:  # files that are missing or broken fail in many ways inside transformers
         raise InputError(
             f"{folder} holds no tokenizer that can be read ({first_line(error)}); "
             "give a folder that `tokenizer.save_pretrained(folder)` of transformers has written"
         ) from error
+    refuse_unusable(found, path)
     return found
+
+
+def refuse_odd_labels(config: PreTrainedConfig, folder: str | Path) -> None:
+    """An error unless the classes of a trained head are numbered from 0, and each has a name of its own."""
+    names = config.id2label or {}
+    if not names or sorted(names) != list(range(len(names))):
+        numbers = ", ".join(map(str, list(names)[:5])) or "none"
+        raise InputError(f"{folder}: the classes of id2label in config.json are {numbers}; number them 0, 1, …")
+    for name in names.values():
+        if str(name) != str(name).encode("utf-8", "replace").decode():
+            raise InputError(
+                f"{folder}: the class {str(name)!a} in config.json is no text; write another name in id2label"
+            )
+    twice = [name for name, count in Counter(map(str, names.values())).items() if count > 1]
+    if twice:
+        raise InputError(
+            f"{folder}: two classes in config.json have the name {twice[0]!r}; write two names in id2label"
+        )
 
 
 def read_again(tokenizer: PreTrainedTokenizerBase, folder: str | Path) -> PreTrainedTokenizerBase:

@@ -16,6 +16,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 from transformers import PreTrainedTokenizerBase
 
 from potstill.errors import InputError
+from potstill.foreign_tokenizers import breakdowns_told
 from potstill.model_folders import read_again
 
 CHUNK = 1000  # texts tokenised at once: memory stays the same however many there are
@@ -42,7 +43,9 @@ def split(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> Iterator[
     backend.no_truncation()
     waiting = iter(texts)
     while chunk := [readable(text) for text in islice(waiting, CHUNK)]:
-        for encoding in backend.encode_batch_fast(chunk, add_special_tokens=False):
+        with breakdowns_told(tokenizer):
+            found = backend.encode_batch_fast(chunk, add_special_tokens=False)
+        for encoding in found:
             yield encoding.ids
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import re
 import secrets
 import shutil
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from safetensors import safe_open
@@ -28,18 +29,28 @@ from transformers import (
 )
 
 from potstill import paths, short_forms
-from potstill.anatomy import has_layers, in_head, layers_path
+from potstill.anatomy import has_layers, in_head, layers_path, positions
 from potstill.errors import InputError
 from potstill.files import TEMPORARY, disk_errors, fsync_path
 from potstill.foreign import refuse_larger, stored_numbers
+from potstill.foreign_tokenizers import SHORTEST, refuse_other_vocabulary
 from potstill.heads import WHAT, head_named
-from potstill.model_folders import NO_CODE, first_line, load_config, quiet_transformers, reader_of, safe_folder
+from potstill.model_folders import (
+    NO_CODE,
+    first_line,
+    load_config,
+    quiet_transformers,
+    reader_of,
+    refuse_odd_labels,
+    safe_folder,
+)
 from potstill.pixel_reader import PixelReader
 from potstill.registered import PREFIX
 
 if TYPE_CHECKING:
     from potstill.tasks import Task
 
+Made = TypeVar("Made", bound=PreTrainedModel)
 HEADS: dict[str, Any] = {
     "SequenceClassification": AutoModelForSequenceClassification,
     "TokenClassification": AutoModelForTokenClassification,
@@ -49,6 +60,7 @@ HEADS: dict[str, Any] = {
     "Seq2SeqLM": AutoModelForSeq2SeqLM,
     "CausalLM": AutoModelForCausalLM,
 }
+NAMED = ("SequenceClassification", "TokenClassification", "ImageClassification")  # heads whose outputs have names
 
 
 @dataclass
@@ -104,6 +116,7 @@ def load_student(
                 ignore_mismatched_sizes=True,  # reported below, with the names
             )
             tokenizer = reader_of(config, place)
+            room = positions(model)
     except InputError:
         raise
     except Exception as error:  # a broken folder fails in many ways inside transformers
@@ -111,6 +124,10 @@ def load_student(
             f"{folder} cannot be loaded as {WHAT.get(str(head), 'a model')} ({first_line(error)}); "
             "give a folder with config.json, model.safetensors and tokenizer.json"
         ) from error
+    if room < SHORTEST and not isinstance(tokenizer, PixelReader):
+        raise InputError(
+            f"{folder}: config.json leaves room for {room} tokens; write the right max_position_embeddings"
+        )
     _check_weights(folder, model, info, may_make_head=labels is not None)
     if config.model_type.startswith(PREFIX):
         # an LSTM's last bit hangs on where its weights lie; in the file's memory map they lie otherwise than torch puts them
@@ -121,6 +138,11 @@ def load_student(
         model.config.id2label = dict(enumerate(labels))
         model.config.label2id = {label: index for index, label in enumerate(labels)}
         model.config.problem_type = problem
+    elif head in NAMED:
+        refuse_odd_labels(model.config, folder)
+    table = model.get_input_embeddings()
+    if isinstance(table, torch.nn.Embedding) and not isinstance(tokenizer, PixelReader):
+        refuse_other_vocabulary(tokenizer, table.num_embeddings, folder)
     return Student(model.eval(), tokenizer)
 
 
@@ -191,8 +213,8 @@ def stock_model(
     """A model with another's kind of head and this config, in eval mode: with exactly these weights, or random ones from `seed`."""
     head = head_named(type(like).__name__)
     assert head is not None
-    with quiet_transformers(), seeded(seed):
-        model: PreTrainedModel = HEADS[head].from_config(config, dtype=torch.float32)
+    with quiet_transformers():
+        model: PreTrainedModel = new_network(lambda: HEADS[head].from_config(config, dtype=torch.float32), seed)
     model.config.architectures = [type(model).__name__]
     if like.can_generate():
         model.generation_config = copy.deepcopy(like.generation_config)
@@ -200,6 +222,20 @@ def stock_model(
         model.load_state_dict(weights, strict=True)
     model.eval()
     return model
+
+
+def new_network(make: Callable[[], Made], seed: int) -> Made:
+    """With random weights from `seed`; refused before it takes memory where this machine has less than it needs."""
+    with seeded(seed):
+        numbers = _numbers_of(make)
+        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if 4 * numbers > there:
+            raise InputError(
+                f"the student would have {numbers:,} numbers, {4 * numbers / 1e9:,.0f} GB, and this machine has "
+                f"{there / 1e9:,.0f} GB of memory; ask for a smaller one, such as keep_layers:3"
+            )
+        torch.manual_seed(seed)
+        return make()
 
 
 @contextmanager
@@ -211,9 +247,14 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def _needed_numbers(config: PreTrainedConfig, head: str) -> int:
-    """Of the network that a config describes, counted without making it."""
+    """Of the network that a config describes."""
+    return _numbers_of(lambda: HEADS[head].from_config(config, trust_remote_code=False))
+
+
+def _numbers_of(make: Callable[[], PreTrainedModel]) -> int:
+    """Counted without giving them memory."""
     with torch.device("meta"):
-        model = HEADS[head].from_config(config, trust_remote_code=False)
+        model = make()
     return sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
 
 
