@@ -12,7 +12,6 @@ What may still differ: two hypotheses whose scores differ less than the rounding
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -40,6 +39,7 @@ from potstill.foreign_tokenizers import breakdowns_told
 from potstill.long_texts import beginnings
 from potstill.model_folders import load_tokenizer, quiet_transformers
 from potstill.networks import device_of, without_dropout
+from potstill.scratch import scratch_folder
 from potstill.students import Student, is_spread, load_student
 
 Engine = Literal["auto", "ctranslate2", "transformers"]
@@ -77,10 +77,10 @@ def decoder(
     if engine_for(student, engine) == "transformers":
         yield _decoder(by_transformers(student, known, longest), student.tokenizer, known, longest)
         return
-    with tempfile.TemporaryDirectory(prefix="potstill-") as place:
-        convert(student, Path(place), weights)
+    with scratch_folder() as place:
+        convert(student, place, weights)
         device = "cuda" if student.model.device.type == "cuda" else "cpu"
-        search = by_ctranslate2(Path(place), longest, device)
+        search = by_ctranslate2(place, longest, device)
         yield _decoder(search, student.tokenizer, known, longest)
 
 
