@@ -35,6 +35,14 @@ from potstill.tasks import Task, make_task
 from potstill.tokens import MASK, in_memory
 
 QUICK = {"tagger": "taggers:by_length"}
+
+
+@pytest.fixture(autouse=True)
+def trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The taggers of these tests are our own; who else may name one: tests/test_own_functions.py."""
+    monkeypatch.setenv("POTSTILL_COMMANDS", "allowed")
+
+
 TASK = Task("class", ("0", "1"), {"0": 0, "1": 1})
 
 word = st.sampled_from(

@@ -17,8 +17,9 @@ from potstill.ctranslate2_files import ABOUT, is_exported
 from potstill.errors import InputError
 from potstill.examples import store
 from potstill.generated import Writer, search, with_texts, writing_speeds
+from potstill.model_folders import load_tokenizer
 from potstill.rows import Columns, open_table
-from potstill.students import Student, load_student, load_tokenizer
+from potstill.students import Student, load_student
 from potstill.tasks.generating import Answer, Generating
 from potstill.tokens import tokenise
 from potstill.translation_metrics import signatures

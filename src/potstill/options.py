@@ -215,6 +215,7 @@ def number(text: str, flag: str) -> float:
 
 def fields_of(given: list[str]) -> dict[str, Any]:
     """--with layers=[1,2] --with rate=0.001"""
+    from potstill.own_functions import note_written
     from potstill.short_forms import parse_value
 
     fields = {}
@@ -223,4 +224,5 @@ def fields_of(given: list[str]) -> dict[str, Any]:
         if not equals:
             raise InputError(f"--with {one}: has no value; write --with {one}=VALUE")
         fields[field.strip()] = parse_value(value.strip())
+    note_written(fields)
     return fields

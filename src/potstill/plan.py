@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from potstill.progress import Display
 from potstill.recipe import Recipe, cells
 from potstill.results import BASELINE, STUDENT
 from potstill.run import baseline_recipe, is_taught, make_accelerator, refuse_unshared
+from potstill.scratch import scratch_folder
 from potstill.shapes import spread_out
 from potstill.space import Disk, device_memory, existing, overfull, private_bytes, seconds_of_saving
 from potstill.stage_costs import FLOAT, StageCost, Work, costs_of, teachers_work
@@ -108,12 +108,12 @@ def plan(
     for one in asked:
         if one and not recipe.force:
             one.remember_rows(asked_first(one.data), "dev")
-    with tempfile.TemporaryDirectory(prefix="potstill-") as place:
+    with scratch_folder() as place:
         for name, several in trainings(recipe, data):
             for cell in several:
                 if (key := cost_key(cell)) not in known:
                     show.say(f"timing a few batches: {name}")
-                    known[key] = costs_of(cell, data, accelerator, Path(place) / str(len(known)), show, outputs.make)
+                    known[key] = costs_of(cell, data, accelerator, place / str(len(known)), show, outputs.make)
                     remember_rows(asked, known[key])
                 for number, cost in enumerate(known[key]):
                     title = name if len(cell.stage) == 1 else f"{name}, stage {number}"

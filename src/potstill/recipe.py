@@ -24,6 +24,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from potstill import plugins, short_forms
 from potstill.bounds import Above, Count, NotBelow, Share
 from potstill.errors import InputError
+from potstill.own_functions import note_written
 from potstill.wrong_recipes import explained
 
 RECIPES = Path(__file__).parent / "recipes"
@@ -171,12 +172,15 @@ def resolve(path: str | Path | None, flags: Flags | None = None, sets: Sequence[
     sources = {leaf: source for leaf, _ in _leaves(tree)}
     for key, (flag, value) in (flags or {}).items():
         if value is not None:
+            note_written(value)
             tree = _assign(tree, key, value, flag, sources)
     for text in sets:
         key, equals, value = text.partition("=")
         if not equals:
             raise InputError(f"--set {text}: has no value; write --set {text}=VALUE")
-        tree = _assign(tree, key.strip(), short_forms.parse_value(value.strip()), "--set", sources)
+        given = short_forms.parse_value(value.strip())
+        note_written(given)
+        tree = _assign(tree, key.strip(), given, "--set", sources)
     recipe = _with_task(_validated(tree), sources)
     cells(recipe)  # a wrong value in the grid is told now, not after a night of runs
     return Resolved(recipe, {leaf: sources.get(leaf, "default") for leaf, _ in _leaves(recipe.model_dump())})

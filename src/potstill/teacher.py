@@ -117,6 +117,10 @@ class Teacher:
             if wants.top:
                 refuse_top(batch)
             heard = self._ask(replace(batch.teacher.to(self.device), layout=nothing()), wants)
+            if not bool(heard.logits.isfinite().all() and heard.cls.isfinite().all()):
+                raise InputError(
+                    "the teacher answers with numbers that are not finite; use weights of a training that went well"
+                )
             keys = batch.keys.numpy()
             logits = kept(heard.logits, wants.top) if wants.top else heard.logits
             places.append((place_keys(keys, batch.teacher.at[:, 0].numpy()), logits.cpu().numpy()))

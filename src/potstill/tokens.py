@@ -14,6 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from potstill import interrupts
 from potstill.column_files import ColumnFiles, column, made_once
 from potstill.examples import CHUNK, Examples
+from potstill.foreign_tokenizers import breakdowns_told
 from potstill.pixel_reader import PixelReader
 
 if TYPE_CHECKING:
@@ -133,7 +134,8 @@ def in_memory(
     task: Task, texts: Sequence[tuple[str, str | None]], tokenizer: PreTrainedTokenizerBase, length: int
 ) -> Tokens:
     """The same for a few rows that lie in no folder."""
-    made = task.split(texts, tokenizer, length)
+    with breakdowns_told(tokenizer):
+        made = task.split(texts, tokenizer, length)
     arrays = {name: np.concatenate(parts) for name, parts in _flat(made, 0, 0, 0).items()}
     for name in arrays.keys() & {"offsets", "firsts", "place_offsets"}:
         arrays[name] = np.concatenate([[0], arrays[name]])
@@ -166,7 +168,8 @@ def _write(
     ends = {"offsets": 0, "firsts": 0, "place_offsets": 0}
     for begin in range(0, total, CHUNK):
         rows = range(begin, min(begin + CHUNK, total))
-        made = task.split([examples.text(row) for row in rows], tokenizer, length)
+        with breakdowns_told(tokenizer):
+            made = task.split([examples.text(row) for row in rows], tokenizer, length)
         for name, parts in _flat(made, *ends.values()).items():
             if begin == 0 and name in ends:
                 columns.add(name, np.zeros(1, np.int64))

@@ -9,7 +9,7 @@ from itertools import islice
 
 from potstill.decoding import decoder_of
 from potstill.errors import InputError
-from potstill.students import load_tokenizer
+from potstill.model_folders import load_tokenizer
 from potstill.translators import asked_for
 
 

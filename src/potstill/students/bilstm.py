@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from potstill.bounds import Count, Share
+from potstill.bounds import Rows, Share, Width
 from potstill.students import Context, Student
 from potstill.words import Words, over_words
 
@@ -17,11 +17,11 @@ class Bilstm:
     "teacher" (the start's own table), "glove", or a text file.
     """
 
-    hidden: Count = 150  # of each direction
-    features: Count = 200
-    width: Count = 300
+    hidden: Width = 150  # of each direction
+    features: Width = 200
+    width: Width = 300
     words: Words = "pieces"
-    most: Count = 30000
+    most: Rows = 30000
     vectors: str = "fresh"
     dropout: Share = 0.1
 

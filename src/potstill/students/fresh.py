@@ -10,6 +10,7 @@ from typing import Any
 from transformers import CONFIG_MAPPING, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from potstill.anatomy import TESTED, positions, word_embeddings
+from potstill.bounds import Layers, Width
 from potstill.errors import InputError
 from potstill.students import Context, Student, stock_model
 
@@ -21,10 +22,10 @@ COUNTS_FROM_PADDING = ("roberta", "mpnet")  # their first position is the paddin
 class Fresh:
     """Same tokenizer, labels and longest input as before; `architecture` defaults to that of the start."""
 
-    layers: int = 4
-    width: int = 312
-    feed_forward: int | None = None  # 4 * width
-    heads: int | None = None  # of a size near 64
+    layers: Layers = 4
+    width: Width = 312
+    feed_forward: Width | None = None  # 4 * width
+    heads: Width | None = None  # of a size near 64
     architecture: str | None = None
 
     def build(self, current: Student, context: Context) -> Student:

@@ -8,12 +8,12 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from potstill.bounds import Count
+from potstill.bounds import Width
 from potstill.errors import InputError
 from potstill.mlp_config import MOST_LAYERS, MlpConfig
 from potstill.mlp_network import MlpForImageClassification
 from potstill.pixel_reader import PixelReader
-from potstill.students import Context, Student, seeded
+from potstill.students import Context, Student, new_network
 from potstill.tasks import Task
 from potstill.tasks.pixels import Pixels
 
@@ -24,7 +24,7 @@ Dropped = Annotated[float, Field(ge=0, lt=1)]
 class Mlp:
     """`hidden`: rectified linear units of each hidden layer. Needs nothing to begin from."""
 
-    hidden: Annotated[list[Count], Field(min_length=1, max_length=MOST_LAYERS)] = field(
+    hidden: Annotated[list[Width], Field(min_length=1, max_length=MOST_LAYERS)] = field(
         default_factory=lambda: [800, 800]
     )
     dropout: Dropped = 0.0  # of hidden units
@@ -62,7 +62,6 @@ class Mlp:
             label2id={label: number for number, label in labels.items()},
             problem_type=problem,
         )
-        with seeded(seed):
-            model = MlpForImageClassification(config)
+        model = new_network(lambda: MlpForImageClassification(config), seed)
         model.config.architectures = [type(model).__name__]
         return Student(model.eval(), reader)

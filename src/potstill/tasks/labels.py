@@ -17,6 +17,7 @@ from potstill import metrics
 from potstill.errors import InputError
 from potstill.examples import Examples
 from potstill.label_names import respelt
+from potstill.long_texts import FAR_TOO_LONG, beginnings, both_beginnings
 from potstill.rows import Form, Label
 from potstill.signals import Outcome
 from potstill.significance import Score
@@ -30,7 +31,6 @@ PROBLEMS: dict[Outcome, Problem] = {
     "value": "regression",
 }
 NAMES: dict[Outcome, TaskName] = {"class": "classify", "classes": "multilabel", "value": "regress"}
-FAR_TOO_LONG = 20  # letters for each token that is read
 LOOKS_LIKE_A_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
 
 
@@ -330,13 +330,16 @@ def encoded(
 def both_cut(
     tokenizer: PreTrainedTokenizerBase, texts: list[str], pairs: list[str] | None, length: int
 ) -> tuple[list[str], list[str] | None]:
-    """The rows whose texts are both far too long, each cut to twice what is read of it.
+    """The rows with a text that is far too long, or with two, each cut to twice what is read of it.
 
     What is cut off of a pair is kept by tokenizers in every combination: two texts of 100,000 letters need 22 GB.
     """
+    if pairs is None:
+        return beginnings(tokenizer, texts, length), None
+    texts, pairs = both_beginnings(tokenizer, texts, pairs, length)
     limit = FAR_TOO_LONG * length
-    rows = [] if pairs is None else [row for row, pair in enumerate(pairs) if min(len(pair), len(texts[row])) > limit]
-    if pairs is None or not rows:
+    rows = [row for row, pair in enumerate(pairs) if min(len(pair), len(texts[row])) > limit]
+    if not rows:
         return texts, pairs
     sides = [
         encoded(tokenizer, [side[row] for row in rows], None, 2 * length, add_special_tokens=False).encodings

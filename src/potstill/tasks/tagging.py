@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from potstill import metrics
 from potstill.examples import Examples
+from potstill.long_texts import beginnings
 from potstill.metrics import Entity
 from potstill.rows import BETWEEN, Form, Label
 from potstill.significance import Score
@@ -62,7 +63,8 @@ class Tagging(Task):
         """Words are joined by spaces, as in running text; a word's place is the piece that holds its first letter."""
         rows = [text.split(BETWEEN) for text, _ in texts]
         with cut_at_the_end(tokenizer):
-            made = encoded(tokenizer, [" ".join(words) for words in rows], None, length, return_offsets_mapping=True)
+            read = beginnings(tokenizer, [" ".join(words) for words in rows], length)
+            made = encoded(tokenizer, read, None, length, return_offsets_mapping=True)
         places, shortened = [], 0
         for words, encoding in zip(rows, made.encodings, strict=True):
             inside = np.flatnonzero(np.array(encoding.special_tokens_mask) == 0)
