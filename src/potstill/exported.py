@@ -14,7 +14,7 @@ from potstill import paths
 from potstill.errors import InputError
 from potstill.exports import Export
 from potstill.files import locked
-from potstill.predict import rows_for
+from potstill.predicting import rows_for
 from potstill.progress import Display
 from potstill.rows import Columns
 from potstill.students import Student, load_student
@@ -39,7 +39,7 @@ def onnx_files(models: Mapping[str, Student], kept: str, show: Display) -> Itera
         found: Files = {}
         for name, student in models.items():
             try:
-                with show.bar(f"{name} as ONNX and int8", 2) as bar:
+                with show.bar(f"{name} as ONNX and int8", 2, "file") as bar:
                     found[name] = (
                         _kept(student, bar.advance) if name == kept else _made(student, Path(place) / name, bar.advance)
                     )

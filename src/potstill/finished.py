@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,45 @@ def measurements_of(folder: Path) -> dict[str, Any]:
         raise InputError(
             f"{files.measurements} holds no measurements; write the run's command once more with --overwrite to make them"
         )
+    if wrong := misshapen(found):
+        raise InputError(
+            f"{files.measurements} is damaged: '{wrong}' is not what a run writes there; "
+            "write the run's command once more with --overwrite to make it anew"
+        )
     return dict(found)
+
+
+def misshapen(found: Mapping[str, Any]) -> str | None:
+    """The first part that has another form than every reader of it relies upon. Numbers may be missing or wrong: they are
+    shown as a dash."""
+    for key, fits in FORMS.items():
+        if key in found and not fits(found[key]):
+            return key
+    return None
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+def _by_name(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, dict) and all(map(fits, value.values()))
+
+
+def _difference(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(value.get(key), str) for key in COMPARED)
+
+
+COMPARED = ("model", "against", "data", "split", "metric", "words")
+FORMS: dict[str, Callable[[Any], bool]] = {
+    "metrics": _by_name(lambda value: _texts(value) and len(value) > 0),
+    "labels": _by_name(_texts),
+    "tasks": _by_name(lambda value: isinstance(value, str)),
+    "seeds": lambda value: isinstance(value, list),
+    "differences": lambda value: isinstance(value, list) and all(map(_difference, value)),
+    "grid": lambda value: isinstance(value, list) and all(isinstance(one, dict) for one in value),
+    "models": _by_name(_by_name(lambda value: True)),
+}
 
 
 def run_names(folders: Sequence[Path], found: Sequence[dict[str, Any]]) -> list[str]:
