@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -15,6 +16,18 @@ from potstill.errors import InputError, TrainingError
 from potstill.interrupts import Interrupted
 from potstill.terminal import prepare, put, put_json, say, tell_error
 from potstill.train_command import run_recipe, train
+
+# of an error of the system that is about a path which somebody wrote
+NO_SUCH_PATH = {
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+}
 
 app = typer.Typer(
     name="potstill",
@@ -216,16 +229,19 @@ def report(
     out: Annotated[
         Path | None, typer.Option(help="The page. Default: RUN/report.html, or report.html for several.")
     ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is no page of potstill.")] = False,
 ) -> None:
     """Put runs side by side on one page: figures, curves, and which differences are shown.
 
     potstill report runs/kd runs/skip runs/last --out compared.html
     """
-    from potstill.report import write_report
+    from potstill.report import refuse_place, write_report
     from potstill.results import comparisons
 
+    page = out or (runs[0] if len(runs) == 1 else Path()) / "report.html"
+    refuse_place(page, overwrite)  # before what takes long
     told = comparisons(runs) if len(runs) > 1 else None
-    page = write_report(runs, out or (runs[0] if len(runs) == 1 else Path()) / "report.html", told)
+    page = write_report(runs, page, told, overwrite)
     print_differences({"differences": told or []})
     put(page)
 
@@ -314,10 +330,10 @@ def main() -> None:
     except BrokenPipeError:  # the reader of `potstill predict … | head` has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        tell_error(
-            f"{error.strerror or error}: {error.filename or ''}; what was saved before stays usable",
-        )
-        sys.exit(1)
+        about_a_path = error.errno in NO_SUCH_PATH
+        mend = "check the path and its permissions" if about_a_path else "mend it and write the same command again"
+        tell_error(f"{error.strerror or error}: {error.filename or 'no file is known'}; {mend}")
+        sys.exit(2 if about_a_path else 1)
     except KeyboardInterrupt:
         sys.exit(130)
     except Interrupted as stopped:

@@ -18,6 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from potstill.anatomy import all_parameters
 from potstill.errors import InputError
+from potstill.paths import given
 from potstill.students import Student, quiet_transformers
 
 Weights = Literal["int8", "float32"]
@@ -67,7 +68,7 @@ def pieces(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Pieces
 
 def is_exported(folder: str | Path) -> bool:
     """Whether a folder holds what `potstill export --to ctranslate2` writes, and no student."""
-    place = Path(folder)
+    place = given(folder)
     return (place / "model.bin").exists() and not any(place.glob("*.safetensors"))
 
 

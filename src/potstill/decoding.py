@@ -38,6 +38,7 @@ from potstill.ctranslate2_files import pieces as pieces_of
 from potstill.errors import InputError
 from potstill.foreign import refuse_unsafe_files, refuse_unsafe_settings
 from potstill.networks import device_of, without_dropout
+from potstill.paths import given
 from potstill.students import Student, is_spread, load_student, quiet_transformers
 
 Engine = Literal["auto", "ctranslate2", "transformers"]
@@ -85,7 +86,7 @@ def decoder(
 @contextmanager
 def decoder_of(folder: str | Path, longest: int = 256, engine: Engine = "auto") -> Iterator[Decoder]:
     """The decoder of a student's folder, or of one that `potstill export --to ctranslate2` wrote."""
-    place = Path(folder)
+    place = given(folder)
     if not is_exported(place):
         with decoder(load_student(folder), engine, longest) as decode:
             yield decode

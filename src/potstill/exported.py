@@ -77,7 +77,9 @@ def export_student(
     model: str, form: Export, out: str, data: str | None, columns: Columns, language: str | None, overwrite: bool
 ) -> str:
     """Write a student's folder in another form to `out`; returns what was found when it was compared."""
-    folder = Path(out)
+    folder = paths.to_write(out)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file; give a folder with --out")
     earlier = (folder / "model.onnx").exists() or (folder / "model.bin").exists()
     if folder.exists() and any(folder.iterdir()) and not (overwrite and earlier):
         raise InputError(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from potstill.errors import InputError
-from potstill.paths import RunFolder
+from potstill.paths import RunFolder, given
 from potstill.wording import clean, inside, named, number
 
 NO_TERMS = {"step", "epoch", "loss", "gradient_norm", "rate", "examples", "tokens", "seconds"}
@@ -28,7 +28,7 @@ def finished_runs(folders: Sequence[Path]) -> list[FinishedRun]:
     """The runs of some folders, in their order, each under a name of its own."""
     if not folders:
         raise InputError("no run was given; write the folder of one, such as potstill report runs/small")
-    folders = list(dict.fromkeys(Path(folder) for folder in folders))
+    folders = list(dict.fromkeys(given(folder) for folder in folders))
     found = [measurements_of(folder) for folder in folders]
     names = run_names(folders, found)
     return [
@@ -40,6 +40,7 @@ def finished_runs(folders: Sequence[Path]) -> list[FinishedRun]:
 def measurements_of(folder: Path) -> dict[str, Any]:
     """A finished run's measurements; an error where there is no run, or it is not finished."""
     files = RunFolder(folder)
+    folder = files.root
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder}; write the --out of a run, such as runs/small")
     if not files.recipe.is_file():

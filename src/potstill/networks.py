@@ -18,6 +18,7 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrain
 from potstill.anatomy import all_parameters, longest_input
 from potstill.errors import InputError
 from potstill.listening import ask
+from potstill.paths import given
 from potstill.recurrent_config import BilstmConfig
 from potstill.students import is_spread, load_student, reader_of, safe_folder
 
@@ -122,12 +123,12 @@ def _session(file: Path, threads: int) -> Any:
 
 def bytes_of(folder: str | Path, parameters: int) -> int:
     """Of the weights' files; of a hub's model, as many as a float32 file would have."""
-    return sum(one.stat().st_size for one in Path(folder).glob("*.safetensors")) or 4 * parameters
+    return sum(one.stat().st_size for one in given(folder).glob("*.safetensors")) or 4 * parameters
 
 
 def load_network(path: str | Path) -> Network:
     """A folder with safetensors or with model.onnx, an .onnx file with config and tokenizer beside it, or a hub name."""
-    file = Path(path) / "model.onnx" if Path(path).is_dir() else Path(path)
+    file = given(path) / "model.onnx" if given(path).is_dir() else given(path)
     if file.suffix != ".onnx" or not file.is_file():
         student = load_student(path)
         model = student.model.to(Accelerator().device)

@@ -92,6 +92,7 @@ def plan(
     """
     show = show or Display(quiet=True)
     refuse_impossible(peak, devices, memory)
+    out = paths.to_write(out)
     refuse_unshared(recipe)
     accelerator = make_accelerator(recipe)
     device = accelerator.device

@@ -23,6 +23,7 @@ from potstill.delimited import shown, speakable
 from potstill.errors import InputError
 from potstill.examples import store
 from potstill.networks import Network, load_network
+from potstill.paths import given
 from potstill.pixel_reader import in_words
 from potstill.prepare import labels_of
 from potstill.rows import BETWEEN, Columns, Form, Row, open_table
@@ -211,4 +212,5 @@ def measure_models(
 
 
 def config_of(model: str | Path) -> Any:
-    return AutoConfig.from_pretrained(Path(model).parent if Path(model).is_file() else model)
+    place = given(model)
+    return AutoConfig.from_pretrained(place.parent if place.is_file() else place if place.is_dir() else model)

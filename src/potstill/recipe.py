@@ -24,6 +24,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from potstill import plugins, short_forms
 from potstill.bounds import Above, Count, NotBelow, Share
 from potstill.errors import InputError
+from potstill.paths import given
 from potstill.wrong_recipes import explained
 
 RECIPES = Path(__file__).parent / "recipes"
@@ -235,7 +236,7 @@ def shipped() -> list[str]:
 
 
 def _read(path: str | Path) -> tuple[str, dict[str, Any]]:
-    file = Path(path)
+    file = given(path)
     if not file.is_file():
         if file.suffix == ".toml" or len(file.parts) != 1:
             raise InputError(f"there is no file {path}; write a TOML file or one of: {', '.join(shipped())}")

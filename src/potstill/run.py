@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from accelerate.utils import InitProcessGroupKwargs
 from potstill import interrupts, paths, ranks, results, short_forms
 from potstill.building import build
 from potstill.card import model_card
-from potstill.errors import InputError
+from potstill.errors import InputError, TrainingError
 from potstill.files import locked, write_atomically
 from potstill.findings import measured
 from potstill.finished import measurements_of, seed_folders
@@ -44,12 +45,27 @@ def distill(
     make_accelerator(recipe)  # of several processes each has its rank from here on
     show = show if show and ranks.is_first() else Display(quiet=True)
     folder, checkpoint = ranks.by_the_first(lambda: choose_folder(recipe, out, resume, overwrite))
-    if recipe.seeds > 1:
-        found = several_seeds(recipe, folder, resume, overwrite, show)
-    else:
-        found = one_seed(recipe, folder, checkpoint, overwrite, True, show)
-    ranks.by_the_first(lambda: tell(folder, found))
+    with disk_told(folder):
+        if recipe.seeds > 1:
+            found = several_seeds(recipe, folder, resume, overwrite, show)
+        else:
+            found = one_seed(recipe, folder, checkpoint, overwrite, True, show)
+        ranks.by_the_first(lambda: tell(folder, found))
     return found
+
+
+@contextmanager
+def disk_told(folder: RunFolder) -> Iterator[None]:
+    """An error of the disk says whether anything was saved before it."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if not holds_work(folder):
+            raise
+        told = f"{error.strerror or error}: {error.filename or folder.root}"
+        raise TrainingError(f"{told}; what was saved before stays usable") from error
 
 
 def one_seed(
@@ -119,7 +135,7 @@ def tell(folder: RunFolder, found: dict[str, Any]) -> None:
     if made < folder.measurements.stat().st_mtime_ns:
         card = model_card(found, folder.recipe.read_text(), main_student(found))
         write_atomically(folder.student / "README.md", card.encode())
-        write_report([folder.root], folder.report)
+        write_report([folder.root], folder.report, overwrite=True)
 
 
 def finetune(
@@ -161,7 +177,7 @@ def make_accelerator(recipe: Recipe) -> Accelerator:
 
 def choose_folder(recipe: Recipe, out: str | Path, resume: str, overwrite: bool) -> tuple[RunFolder, Path | None]:
     """The run's folder, refused where it holds something else; and the checkpoint to begin at where one was named."""
-    folder = RunFolder(out)
+    folder = RunFolder(paths.to_write(out))
     if folder.root.exists() and not folder.root.is_dir():
         raise InputError(f"{out} is a file; give another folder with --out")
     if folder.root.exists() and any(folder.root.iterdir()):
@@ -172,7 +188,7 @@ def choose_folder(recipe: Recipe, out: str | Path, resume: str, overwrite: bool)
         if not overwrite and (resume == "never" or not same) and holds_work(folder):
             why = "holds this run already" if same else "holds another run"
             raise InputError(f"{out} {why}; write --overwrite to replace it, or give another folder with --out")
-    checkpoint = Path(resume) if resume not in ("auto", "never") else None
+    checkpoint = paths.given(resume) if resume not in ("auto", "never") else None
     if checkpoint and recipe.grid:
         raise InputError("a grid goes on by itself where it stopped; write --resume auto")
     if checkpoint and not checkpoint.is_dir():

@@ -37,6 +37,7 @@ from potstill.errors import InputError
 from potstill.files import TEMPORARY, disk_errors, fsync_path
 from potstill.foreign import refuse_larger, refuse_unsafe_files, refuse_unsafe_settings, stored_numbers
 from potstill.heads import WHAT, head_named
+from potstill.paths import given
 from potstill.pixel_reader import PixelReader
 from potstill.registered import PREFIX
 
@@ -177,7 +178,7 @@ def reader_of(config: PreTrainedConfig, folder: Path) -> PreTrainedTokenizerBase
 
 def save_student(student: Student, folder: Path) -> None:
     """The stock folder of transformers, safetensors only; it appears under its name once it is whole and on disk."""
-    folder = Path(folder)
+    folder = given(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     new = folder.with_name(f"{TEMPORARY}{secrets.token_hex(4)}-{folder.name}")
     old = new.with_name(f"{new.name}-before")
@@ -275,7 +276,7 @@ def load_tokenizer(folder: str | Path) -> PreTrainedTokenizerBase:
 
 
 def _place(folder: str | Path) -> Path:
-    path = Path(folder)
+    path = given(folder)
     if not path.is_dir() and _is_path(folder):
         raise InputError(f"there is no folder {folder}; write the path of a model's folder, or a name on the hub")
     return path if path.is_dir() else _from_hub(str(folder))
