@@ -98,7 +98,7 @@ class Stage(Values):
     reshape: Builders = []  # each {build = NAME, …}
     method: Method = Field(default={}, validate_default=True)  # {name = NAME, …}
     optimizer: Optimizer = Optimizer()
-    epochs: Above = 4.0
+    epochs: Annotated[float, Field(gt=0, le=1e9)] = 4.0
     batch: Count = 32
     tokens: Count = 4096  # padded tokens of a micro-batch at most
     stop_teaching: NotBelow | None = (
@@ -122,7 +122,9 @@ class Recipe(Values):
     data: list[Data] = Field(min_length=1)
     stage: list[Stage] = Field(default=[{}], min_length=1, validate_default=True)
     seed: Annotated[int, Field(ge=0)] = 0
-    seeds: Count = 1  # runs with seed, seed + 1, …; their mean and deviation are reported
+    seeds: Annotated[int, Field(ge=1, le=1000)] = (
+        1  # runs with seed, seed + 1, …; their mean and deviation are reported
+    )
     dropout: Annotated[float, Field(ge=0, lt=1)] | None = None  # None: as the start's config says
     length: Annotated[int, Field(ge=3)] = 128  # tokens per example at most
     device: str = "auto"
