@@ -32,7 +32,7 @@ from potstill.errors import InputError
 from potstill.exports.onnx import describe
 from potstill.foreign_tokenizers import MOST_GROWTH, growth
 from potstill.networks import load_network
-from potstill.predict import predict
+from potstill.predicting import predict
 from potstill.students import Student, load_student, save_student
 from potstill.tasks import Task
 from potstill.tokens import in_memory

@@ -213,7 +213,7 @@ def test_what_csv_writes_is_read_back(rows: list[tuple[str, str]], tab: bool, ev
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(rows=st.lists(st.text(st.sampled_from("\"\n\r a"), max_size=5), min_size=1, max_size=5), tab=st.booleans())
+@given(rows=st.lists(st.text(st.sampled_from('"\n\r a'), max_size=5), min_size=1, max_size=5), tab=st.booleans())
 def test_one_column_of_csv_writer_is_read_back_without_being_told_how_it_is_quoted(
     rows: list[str], tab: bool, tmp_path: Path
 ) -> None:

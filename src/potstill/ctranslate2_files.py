@@ -19,6 +19,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from potstill.anatomy import all_parameters
 from potstill.errors import InputError
 from potstill.model_folders import is_there, quiet_transformers
+from potstill.paths import given
 from potstill.students import Student
 
 Weights = Literal["int8", "float32"]
@@ -68,7 +69,7 @@ def pieces(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Pieces
 
 def is_exported(folder: str | Path) -> bool:
     """Whether a folder holds what `potstill export --to ctranslate2` writes, and no student."""
-    place = Path(folder)
+    place = given(folder)
     return is_there(place / "model.bin", "file") and not any(place.glob("*.safetensors"))
 
 

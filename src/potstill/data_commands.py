@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
 from potstill import options
+from potstill.terminal import say
 
 
 def augment(
@@ -46,4 +46,4 @@ def augment(
         file, out, maker, Columns(text, pair, options.columns_of(label)), overwrite, Display(quiet)
     )
     if not quiet:
-        print(f"{out}: {rows} rows and {made} copies", file=sys.stderr)
+        say(f"{out}: {rows} rows and {made} copies")

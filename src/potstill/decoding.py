@@ -39,6 +39,7 @@ from potstill.foreign_tokenizers import breakdowns_told
 from potstill.long_texts import beginnings
 from potstill.model_folders import load_tokenizer, quiet_transformers
 from potstill.networks import device_of, without_dropout
+from potstill.paths import given
 from potstill.scratch import scratch_folder
 from potstill.students import Student, is_spread, load_student
 
@@ -87,7 +88,7 @@ def decoder(
 @contextmanager
 def decoder_of(folder: str | Path, longest: int = 256, engine: Engine = "auto") -> Iterator[Decoder]:
     """The decoder of a student's folder, or of one that `potstill export --to ctranslate2` wrote."""
-    place = Path(folder)
+    place = given(folder)
     if not is_exported(place):
         with decoder(load_student(folder), engine, longest) as decode:
             yield decode

@@ -13,7 +13,7 @@ from potstill import paths
 from potstill.errors import InputError
 from potstill.exports import Export
 from potstill.files import fsync_path, locked, sealed, unsealed, write_atomically, xxh3_of
-from potstill.predict import rows_for
+from potstill.predicting import rows_for
 from potstill.progress import Display
 from potstill.rows import Columns
 from potstill.scratch import draft_of, scratch_folder
@@ -40,7 +40,7 @@ def onnx_files(models: Mapping[str, Student], kept: str, show: Display) -> Itera
         found: Files = {}
         for name, student in models.items():
             try:
-                with show.bar(f"{name} as ONNX and int8", 2) as bar:
+                with show.bar(f"{name} as ONNX and int8", 2, "file") as bar:
                     found[name] = (
                         _kept(student, bar.advance) if name == kept else _made(student, place / name, bar.advance)
                     )
@@ -94,9 +94,9 @@ def export_student(
     model: str, form: Export, out: str, data: str | None, columns: Columns, language: str | None, overwrite: bool
 ) -> str:
     """Write a student's folder in another form to `out`; returns what was found when it was compared."""
-    folder = Path(out)
+    folder = paths.to_write(out)
     if folder.exists() and not folder.is_dir():
-        raise InputError(f"--out {folder} is a file; name a new folder")
+        raise InputError(f"{folder} is a file; give a folder with --out")
     earlier = (folder / "model.onnx").exists() or (folder / "model.bin").exists()
     if folder.exists() and any(folder.iterdir()) and not (overwrite and earlier):
         raise InputError(

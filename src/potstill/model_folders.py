@@ -20,6 +20,7 @@ from potstill.errors import InputError
 from potstill.foreign import refuse_unsafe_files, refuse_unsafe_settings
 from potstill.foreign_tokenizers import breakdowns_told, refuse_growing, refuse_unusable
 from potstill.heads import head_named
+from potstill.paths import given
 from potstill.pixel_reader import PixelReader
 
 NO_CODE: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
@@ -60,7 +61,7 @@ def load_config(model: str | Path) -> PreTrainedConfig:
 
 def onnx_file(model: str | Path) -> Path | None:
     """The file for ONNX Runtime that is meant: this one, or the one of this folder."""
-    path = Path(model)
+    path = given(model)
     file = path / "model.onnx" if is_there(path, "dir") else path
     return file if file.suffix == ".onnx" and is_there(file, "file") else None
 
@@ -130,7 +131,7 @@ def _refuse_unsafe(path: Path) -> None:
 
 
 def _place(folder: str | Path) -> Path:
-    path = Path(folder)
+    path = given(folder)
     if is_there(path, "dir") and str(folder):
         return path
     if _is_path(folder):

@@ -20,6 +20,7 @@ from potstill.errors import InputError
 from potstill.foreign_tokenizers import refuse_other_vocabulary
 from potstill.listening import ask
 from potstill.model_folders import load_config, onnx_file, reader_of, refuse_odd_labels
+from potstill.paths import given
 from potstill.pixel_reader import PixelReader
 from potstill.recurrent_config import BilstmConfig
 from potstill.students import NAMED, head_of, is_spread, load_student
@@ -139,7 +140,7 @@ def finite(run: Run, name: str | Path) -> Run:
 
 def bytes_of(folder: str | Path, parameters: int) -> int:
     """Of the weights' files; of a hub's model, as many as a float32 file would have."""
-    return sum(one.stat().st_size for one in Path(folder).glob("*.safetensors")) or 4 * parameters
+    return sum(one.stat().st_size for one in given(folder).glob("*.safetensors")) or 4 * parameters
 
 
 def load_network(path: str | Path) -> Network:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -187,7 +188,7 @@ def tests_of(given: list[str]) -> dict[str, str]:
     named: dict[str, str] = {}
     for one in given:
         name, equals, path = one.partition("=")
-        if not equals or Path(one).exists():
+        if not equals or os.path.exists(os.path.expanduser(one)):
             name, path = "test" if len(given) == 1 else Path(one).stem, one
             if name in ("train", "dev"):  # names of other splits: the folder tells whose they are
                 name = f"{Path(one).absolute().parent.name or 'test'}-{name}"

@@ -149,8 +149,10 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, show: Display) ->
     if found or taught_by:
         say(f"{data.name}: {matched}" if len(recipe.data) > 1 else matched)
     rows, *others = ranks.the_first_before_others(
-        lambda: [store(train, task)]
-        + [store(table, task.knowing(labels_of(table))) for table in (*((dev,) if dev else ()), *tests.values())]
+        lambda: (
+            [store(train, task)]
+            + [store(table, task.knowing(labels_of(table))) for table in (*((dev,) if dev else ()), *tests.values())]
+        )
     )
     held = others.pop(0) if dev else None
     if held is None:

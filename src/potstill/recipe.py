@@ -25,6 +25,7 @@ from potstill import plugins, short_forms
 from potstill.bounds import Above, Count, NotBelow, Share
 from potstill.errors import InputError
 from potstill.own_functions import note_written
+from potstill.paths import given
 from potstill.wrong_recipes import explained
 
 RECIPES = Path(__file__).parent / "recipes"
@@ -98,7 +99,7 @@ class Stage(Values):
     reshape: Builders = []  # each {build = NAME, …}
     method: Method = Field(default={}, validate_default=True)  # {name = NAME, …}
     optimizer: Optimizer = Optimizer()
-    epochs: Above = 4.0
+    epochs: Annotated[float, Field(gt=0, le=1e9)] = 4.0
     batch: Count = 32
     tokens: Count = 4096  # padded tokens of a micro-batch at most
     stop_teaching: NotBelow | None = (
@@ -122,7 +123,9 @@ class Recipe(Values):
     data: list[Data] = Field(min_length=1)
     stage: list[Stage] = Field(default=[{}], min_length=1, validate_default=True)
     seed: Annotated[int, Field(ge=0)] = 0
-    seeds: Count = 1  # runs with seed, seed + 1, …; their mean and deviation are reported
+    seeds: Annotated[int, Field(ge=1, le=1000)] = (
+        1  # runs with seed, seed + 1, …; their mean and deviation are reported
+    )
     dropout: Annotated[float, Field(ge=0, lt=1)] | None = None  # None: as the start's config says
     length: Annotated[int, Field(ge=3)] = 128  # tokens per example at most
     device: str = "auto"
@@ -239,7 +242,7 @@ def shipped() -> list[str]:
 
 
 def _read(path: str | Path) -> tuple[str, dict[str, Any]]:
-    file = Path(path)
+    file = given(path)
     if not file.is_file():
         if file.suffix == ".toml" or len(file.parts) != 1:
             raise InputError(f"there is no file {path}; write a TOML file or one of: {', '.join(shipped())}")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from accelerate.utils import InitProcessGroupKwargs
 from potstill import interrupts, paths, ranks, results, short_forms
 from potstill.building import build
 from potstill.card import model_card
-from potstill.errors import InputError
+from potstill.errors import InputError, TrainingError
 from potstill.files import locked, write_atomically
 from potstill.findings import measured
 from potstill.finished import measurements_of, seed_folders
@@ -28,7 +29,7 @@ from potstill.prepare import DataSet, can_teach, prepare
 from potstill.progress import Display
 from potstill.recipe import Recipe, cells, fingerprint
 from potstill.report import write_report
-from potstill.run_folder import alone_in, choose_folder, mark_of, open_folder, refuse_changed
+from potstill.run_folder import alone_in, choose_folder, holds_work, mark_of, open_folder, refuse_changed
 from potstill.run_inputs import Content, content_of, input_paths, refuse_changed_while_read
 from potstill.stages import Trained, train_student
 from potstill.students import Student, save_student
@@ -55,7 +56,7 @@ def distill(
     show = show if show and ranks.is_first() else Display(quiet=True)
     choose = partial(choose_folder, recipe, out, resume, overwrite, input_paths(recipe))
     folder, checkpoint = ranks.by_the_first(choose)
-    with ranks.first_only(lambda: alone_in(folder)):
+    with disk_told(folder), ranks.first_only(lambda: alone_in(folder)):
         ranks.by_the_first(choose)  # once more: another process may have worked here until a moment ago
         inputs = ranks.by_the_first(lambda: content_of(recipe))
         changed = [] if overwrite else ranks.by_the_first(lambda: refuse_changed(folder, inputs, accept_changes))
@@ -67,6 +68,20 @@ def distill(
             found = one_seed(recipe, folder, inputs, changed, checkpoint, overwrite, True, show)
         ranks.by_the_first(lambda: tell(folder, found))
     return found
+
+
+@contextmanager
+def disk_told(folder: RunFolder) -> Iterator[None]:
+    """An error of the disk says whether anything was saved before it."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if not holds_work(folder):
+            raise
+        told = f"{error.strerror or error}: {error.filename or folder.root}"
+        raise TrainingError(f"{told}; what was saved before stays usable") from error
 
 
 def one_seed(
@@ -160,7 +175,7 @@ def tell(folder: RunFolder, found: dict[str, Any]) -> None:
     if made < folder.measurements.stat().st_mtime_ns:
         card = model_card(found, folder.recipe.read_text(), main_student(found))
         write_atomically(folder.student / "README.md", card.encode())
-        write_report([folder.root], folder.report)
+        write_report([folder.root], folder.report, overwrite=True)
 
 
 def finetune(

@@ -44,6 +44,7 @@ from potstill.model_folders import (
     refuse_odd_labels,
     safe_folder,
 )
+from potstill.paths import given
 from potstill.pixel_reader import PixelReader
 from potstill.registered import PREFIX
 
@@ -183,7 +184,7 @@ def head_of(config: PreTrainedConfig) -> str:
 
 def save_student(student: Student, folder: Path) -> None:
     """The stock folder of transformers, safetensors only; it appears under its name once it is whole and on disk."""
-    folder = Path(folder)
+    folder = given(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     new = folder.with_name(f"{TEMPORARY}{secrets.token_hex(4)}-{folder.name}")
     old = new.with_name(f"{new.name}-before")
