@@ -48,7 +48,7 @@ class Teacher:
         if wants == Wants():
             return Signals()
         if not batch.taught.any() and wants == Wants(logits=True, top=wants.top):  # nobody listens
-            return Signals(logits=torch.zeros(len(batch.teacher.at), 1, device=self.device))
+            return Signals(logits=torch.zeros(len(batch.taught_predictions), 1, device=self.device))
         if wants.top:
             refuse_top(batch)
         if self.memory is None or wants.per_token or live:

@@ -149,6 +149,10 @@ class Task:
         """(predictions,) or (predictions, classes); anything where there is no label."""
         return np.asarray(examples.targets[rows])
 
+    def never(self, tokens: Tokens) -> tuple[int, ...]:
+        """Classes that can never be chosen, whatever a network says."""
+        return ()
+
     # from logits to answers
 
     def read(self, logits: np.ndarray, tokens: Tokens, rows: np.ndarray, source: Rows) -> list[np.ndarray]:
