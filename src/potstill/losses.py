@@ -43,13 +43,14 @@ def _divergence(theirs: Tensor, apart: Tensor) -> Tensor:
     """
     shares = theirs.exp()
     apart = apart - (shares * apart).sum(-1, keepdim=True)
-    near = apart.detach().abs().amax(-1, keepdim=True) < NEAR
-    few = torch.where(near, apart, 0.0)
-    series = torch.ones_like(few)
-    for power in range(9, 2, -1):
-        series = 1.0 + few / power * series
-    small = torch.log1p((shares * few.square() / 2.0 * series).sum(-1))  # of exp(d) − 1 − d = d²/2·(1 + d/3·(1 + d/4·…))
-    return torch.where(near.squeeze(-1), small, (theirs + torch.where(near, 0.0, apart)).logsumexp(-1))
+    divergence = (theirs + apart).logsumexp(-1)
+    near = apart.detach().abs().amax(-1) < NEAR  # (predictions,)
+    if near.any():
+        few, series = apart[near], torch.ones_like(apart[near])
+        for power in range(9, 2, -1):
+            series = 1.0 + few / power * series  # exp(d) − 1 − d = d²/2·(1 + d/3·(1 + d/4·…))
+        divergence = divergence.index_put((near,), torch.log1p((shares[near] * few.square() / 2.0 * series).sum(-1)))
+    return divergence
 
 
 def _impossible(never: Sequence[int], *logits: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from potstill.calibration import matmul_peak
 from potstill.errors import InputError
 from potstill.imagined import Asking, askings
 from potstill.imagined_outputs import ImaginedOutputs
+from potstill.pace import paced
 from potstill.prepare import DataSet, asked_first, prepare
 from potstill.progress import Display
 from potstill.recipe import Recipe, cells
@@ -92,6 +93,7 @@ def plan(
     """
     show = show or Display(quiet=True)
     refuse_impossible(peak, devices, memory)
+    recipe = paced(recipe)
     refuse_unshared(recipe)
     accelerator = make_accelerator(recipe)
     device = accelerator.device

@@ -23,6 +23,7 @@ from potstill.errors import InputError
 from potstill.files import locked, write_atomically
 from potstill.findings import measured
 from potstill.finished import measurements_of, seed_folders
+from potstill.pace import paced
 from potstill.paths import RunFolder
 from potstill.prepare import DataSet, can_teach, prepare
 from potstill.progress import Display
@@ -41,6 +42,7 @@ def distill(
     recipe: Recipe, out: str | Path, resume: str = "auto", overwrite: bool = False, show: Display | None = None
 ) -> dict[str, Any]:
     """Make the recipe's student in `out`, measure it beside its teacher and baseline, report, and return the measurements."""
+    recipe = paced(recipe)  # also one that was made in Python, or whose student is another now
     make_accelerator(recipe)  # of several processes each has its rank from here on
     show = show if show and ranks.is_first() else Display(quiet=True)
     folder, checkpoint = ranks.by_the_first(lambda: choose_folder(recipe, out, resume, overwrite))
@@ -273,7 +275,7 @@ def baseline_recipe(recipe: Recipe, chosen: Recipe) -> Recipe:
     What a grid varies beside the method (the rate, the batch) is searched for the baseline as well.
     """
     last = chosen.stage[-1]
-    epochs = sum(one.epochs for one in chosen.stage)
+    epochs = sum(one.passes for one in chosen.stage)
     smoothing = last.method.get("smoothing")  # of the labels, which both learn
     method = {"name": "hard_labels", **({"smoothing": smoothing} if smoothing else {})}
     data = [maker for maker in last.data if not asks_teacher(maker)]

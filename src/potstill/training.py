@@ -111,7 +111,7 @@ def _scored(network: nn.Module, training: Training) -> dict[str, float]:
 def steps_of(stage: Stage, rows: int) -> tuple[int, int]:
     """Optimiser steps of an epoch, and of all epochs."""
     per_epoch = math.ceil(rows / stage.batch)
-    return per_epoch, math.ceil(stage.epochs * per_epoch)
+    return per_epoch, math.ceil(stage.passes * per_epoch)
 
 
 def _steps(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 import inspect
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from transformers import CONFIG_MAPPING, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from potstill.anatomy import TESTED, positions, word_embeddings
 from potstill.errors import InputError
+from potstill.pace import FROM_RANDOM_WEIGHTS, Pace
 from potstill.students import Context, Student, stock_model
 
 FEED_FORWARD = {"distilbert": "hidden_dim", "gpt2": "n_inner"}
@@ -26,6 +27,8 @@ class Fresh:
     feed_forward: int | None = None  # 4 * width
     heads: int | None = None  # of a size near 64
     architecture: str | None = None
+
+    pace: ClassVar[Pace] = FROM_RANDOM_WEIGHTS
 
     def build(self, current: Student, context: Context) -> Student:
         architecture = self.architecture or context.start.model.config.model_type

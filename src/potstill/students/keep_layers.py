@@ -9,6 +9,7 @@ from torch import Tensor
 
 from potstill.anatomy import layers_path, stacks
 from potstill.errors import InputError
+from potstill.pace import FINE_TUNING, Pace
 from potstill.students import Context, Student, stock_model
 
 
@@ -22,6 +23,21 @@ class KeepLayers:
     def kept(self, layers: int) -> list[int]:
         """Which of a network's layers they are, counted from 1: the report draws it."""
         return chosen_layers(self.layers, layers)
+
+    @property
+    def pace(self) -> Pace:
+        """The rate that fits all of twelve layers, more for fewer of them: 2e-4 for three, 6e-4 for one."""
+        return Pace(12 * FINE_TUNING.rate / min(12, self._count()), FINE_TUNING.epochs)
+
+    def _count(self) -> int:
+        """How many layers are kept, out of twelve where it hangs on that."""
+        if isinstance(self.layers, int):
+            return max(1, self.layers)
+        if isinstance(self.layers, str):
+            way, _, number = self.layers.partition(":")
+            count = int(number) if number.isascii() and number.isdigit() and int(number) else 12
+            return max(1, 12 // count) if way == "every" else count
+        return max(1, len(self.layers))
 
     def build(self, current: Student, context: Context) -> Student:
         model, old = current.model, current.model.state_dict()

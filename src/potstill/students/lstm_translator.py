@@ -12,6 +12,7 @@ from potstill.bounds import Count, Share
 from potstill.joint_bpe import LONGEST
 from potstill.recurrent_config import LstmTranslatorConfig
 from potstill.recurrent_translator import LstmTranslatorForSeq2SeqLM
+from potstill.pace import FROM_RANDOM_WEIGHTS, Pace
 from potstill.students import Context, Student, seeded
 from potstill.tasks import Task
 from potstill.translators import HEAD, Vocabulary, new_vocabulary, sizes, taken_vocabulary
@@ -32,6 +33,7 @@ class LstmTranslator:
     tokenizer: str | None = None  # a folder to take it from
 
     serves: ClassVar[tuple[str, ...]] = (HEAD,)
+    pace: ClassVar[Pace] = FROM_RANDOM_WEIGHTS
 
     @staticmethod
     def short_form(text: str) -> dict[str, int]:

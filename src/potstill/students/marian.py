@@ -14,6 +14,7 @@ from potstill.bounds import Count, Share
 from potstill.errors import InputError
 from potstill.joint_bpe import LONGEST
 from potstill.signals import NEVER
+from potstill.pace import FROM_RANDOM_WEIGHTS, Pace
 from potstill.students import Context, Student, seeded
 from potstill.students.fresh import fitting_heads
 from potstill.tasks import Task
@@ -37,6 +38,7 @@ class Marian:
     tokenizer: str | None = None  # a folder to take it from
 
     serves: ClassVar[tuple[str, ...]] = (HEAD,)
+    pace: ClassVar[Pace] = FROM_RANDOM_WEIGHTS
 
     @staticmethod
     def short_form(text: str) -> dict[str, int]:

@@ -13,6 +13,7 @@ from potstill.errors import InputError
 from potstill.mlp_config import MOST_LAYERS, MlpConfig
 from potstill.mlp_network import MlpForImageClassification
 from potstill.pixel_reader import PixelReader
+from potstill.pace import FROM_RANDOM_WEIGHTS, Pace
 from potstill.students import Context, Student, seeded
 from potstill.tasks import Task
 from potstill.tasks.pixels import Pixels
@@ -31,6 +32,7 @@ class Mlp:
     input_dropout: Dropped = 0.0  # of pixels
 
     serves: ClassVar[tuple[str, ...]] = ("ImageClassification",)
+    pace: ClassVar[Pace] = FROM_RANDOM_WEIGHTS
 
     def begin(self, task: Task, seed: int, texts: Callable[[], Iterator[str]] | None = None) -> Student:
         """With random weights from `seed`, for images of the task's shape and its classes; `texts` are of no use to it."""
