@@ -19,6 +19,7 @@ from accelerate.utils.modeling import get_state_dict_offloaded_model
 from transformers import PreTrainedModel
 
 from potstill import interrupts, ranks
+from potstill.anatomy import is_causal
 from potstill.batches import Source, place_keys
 from potstill.errors import InputError
 from potstill.listening import listen
@@ -168,6 +169,8 @@ def fingerprint(model: PreTrainedModel, tokenizer_print: str, length: int) -> st
     digest = xxhash.xxh3_128()
     add_weights(digest, model)
     shape = {k: v for k, v in model.config.to_dict().items() if k not in ("_name_or_path", "transformers_version")}
+    if is_causal(model) and not model.can_generate():
+        digest.update(b"the last token stands for a text")  # what memories of before hold is that of the first
     digest.update(json.dumps([shape, tokenizer_print, length, str(model.dtype)], sort_keys=True, default=str).encode())
     return digest.hexdigest()
 

@@ -74,7 +74,7 @@ def train(training: Training, resume: Checkpoint | None = None) -> Generator[Ste
     stage = training.stage
     bridges = make_bridges(training)
     network = nn.ModuleList([*training.models, bridges]).to(training.accelerator.device)
-    for parameter in without_effect(network):
+    for parameter in without_effect(training.models):
         parameter.requires_grad_(False)
     if resume:
         _fill(network, resume.tensors("weights"))

@@ -37,6 +37,7 @@ from potstill.errors import InputError
 from potstill.files import TEMPORARY, disk_errors, fsync_path
 from potstill.foreign import refuse_larger, refuse_unsafe_files, refuse_unsafe_settings, stored_numbers
 from potstill.heads import WHAT, head_named
+from potstill.padding import refuse_moved_by_padding
 from potstill.pixel_reader import PixelReader
 from potstill.registered import PREFIX
 
@@ -125,6 +126,8 @@ def load_student(
         model.config.id2label = dict(enumerate(labels))
         model.config.label2id = {label: index for index, label in enumerate(labels)}
         model.config.problem_type = problem
+    if head == "SequenceClassification" and not config.model_type.startswith(PREFIX) and not is_spread(model):
+        refuse_moved_by_padding(folder, model.eval(), tokenizer)
     return Student(model.eval(), tokenizer)
 
 
