@@ -17,6 +17,7 @@ from torch import Tensor
 
 from potstill.examples import Examples
 from potstill.signals import Batch, Over, View, Wants, nothing
+from potstill.standard import Standard
 from potstill.tasks import Task
 from potstill.tokens import Tokens, ranges
 
@@ -125,6 +126,7 @@ class Source:
         None  # (rows of the folder,) bool where a teacher's file lacks some answers; None = all
     )
     class_weights: Tensor | None = None
+    standard: Standard | None = None  # the unit in which numbers are learned; None: that of the rows
     changes: tuple[Change, ...] = ()  # made in training, anew in every epoch
     seed: tuple[int, ...] = ()  # of the changes
 
@@ -155,7 +157,7 @@ class Source:
             keys=torch.from_numpy(window_keys(np.asarray(self.examples.keys[rows]), sequences)),
             student=reading,
             teacher=reading if theirs is ours else view(self.task, theirs, rows),
-            targets=torch.from_numpy(self.task.targets(self.examples, ours, rows)),
+            targets=torch.from_numpy(self.in_standard_unit(self.task.targets(self.examples, ours, rows))),
             labelled=torch.from_numpy(np.repeat(np.asarray(self.examples.labelled[rows]), predictions)),
             taught=torch.from_numpy(np.repeat(taught, sequences)),
             taught_predictions=torch.from_numpy(np.repeat(taught, predictions)),
@@ -169,6 +171,12 @@ class Source:
             for place, change in enumerate(self.changes):
                 made = change(made, partial(drawn, made.keys.numpy(), (*self.seed, epoch, place)))
         return made
+
+    def in_standard_unit(self, numbers: np.ndarray) -> np.ndarray:
+        """Labels as they are learned."""
+        if self.standard is None:
+            return numbers
+        return ((numbers.astype(np.float64) - self.standard.mean) / self.standard.sd).astype(numbers.dtype)
 
     def count(self, positions: np.ndarray) -> dict[Over, int]:
         rows = self.examples.index[positions]

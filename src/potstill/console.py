@@ -23,7 +23,7 @@ from potstill.wording import (
     titled,
 )
 
-USUAL = ("accuracy", "f1", "f1_micro", "f1_macro", "pearson", "spearman", "bleu_beam")  # metrics that papers quote
+USUAL = ("accuracy", "f1", "f1_micro", "f1_macro", "pearson", "rmse", "bleu_beam")  # metrics that papers quote
 
 
 def print_table(found: dict[str, Any]) -> None:
@@ -31,6 +31,19 @@ def print_table(found: dict[str, Any]) -> None:
     print_rows(header, rows)
     for signature in signatures(found):
         print(signature)
+    for told in constants(found):
+        print(told)
+
+
+def constants(found: Mapping[str, Any]) -> list[str]:
+    """Of numbers that are predicted, what always saying their mean would be worth."""
+    first: Mapping[str, Any] = next(iter(found["models"].values()), {}).get("quality", {})
+    return [
+        f"{split}: always saying the mean has an RMSE of {short(scores['rmse_constant'])}"
+        for splits in first.values()
+        for split, scores in splits.items()
+        if "rmse_constant" in scores
+    ]
 
 
 def print_differences(found: dict[str, Any]) -> None:
@@ -92,7 +105,7 @@ def _shown(metrics: Sequence[str]) -> list[str]:
     """What was chosen by, and one more that is usually quoted; for a likelihood the perplexity, its inverse."""
     if metrics[0] == "likelihood":
         return ["perplexity"]
-    return [metrics[0], *[metric for metric in metrics[1:] if metric in USUAL][:1]]
+    return [metrics[0], *[metric for metric in metrics[1:] if metric in USUAL or metric.startswith("f1 of ")][:1]]
 
 
 def print_grid(cells: list[dict[str, Any]]) -> None:

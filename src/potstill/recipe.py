@@ -70,6 +70,7 @@ class Data(Values):
     )
     labels: list[str] | None = None  # names in the order of the classes
     label_map: LabelMap = {}  # label in the rows -> class of the teacher
+    positive: str | None = None  # of two classes, the one whose F1 is shown; None: the rarer one in train
     language: str | None = None  # that is translated into: its token, >>de<<, is put before every source
     class_weights: Literal["balanced"] | list[Above] | None = None
     teacher: str | None = None  # None: the recipe's

@@ -27,8 +27,10 @@ from potstill.prepare import DataSet, can_teach, teacher_answers
 from potstill.progress import Display
 from potstill.recipe import Recipe, Stage
 from potstill.signals import Wants
+from potstill.standard import standard_of
 from potstill.students import Student
 from potstill.tasks.generating import BY_BEAM
+from potstill.tasks.labels import F1_OF
 from potstill.training import Step, Training, teacher_layers, train
 from potstill.wording import PLAIN
 
@@ -141,8 +143,9 @@ def make_training(
             one.source(made(stage, one, asked, recipe.seed, show, make), tokenizer, "train"),
             changes=changes,
             seed=(recipe.seed, number),
+            standard=standard_of(one.task, model, one.train, one.dev),
         )
-        for one, asked in zip(data, asks, strict=True)
+        for one, model, asked in zip(data, models, asks, strict=True)
     ]
     for one, source, asked in zip(data, sources, asks, strict=True):
         refuse_unfit(stage.method["name"], method, one, source, asked)
@@ -322,6 +325,8 @@ def sampled(examples: Examples) -> Examples:
 
 def metric_of(recipe: Recipe, data: DataSet) -> str:
     """What dev is chosen by: the recipe's metric, or the task's first."""
+    if recipe.metric == "f1" and (of_class := [one for one in data.task.metrics if one.startswith(F1_OF)]):
+        return of_class[0]
     if recipe.metric and recipe.metric not in data.task.metrics:
         raise InputError(
             f"metric '{recipe.metric}' is not one of this task's; write one of {', '.join(data.task.metrics)}"
@@ -331,8 +336,8 @@ def metric_of(recipe: Recipe, data: DataSet) -> str:
             f"metric '{recipe.metric}' needs a beam, and after every epoch dev is decoded without one; write metric = 'bleu'"
         )
     if recipe.metric in PLAIN:
+        instead = "'likelihood', which is 1 / perplexity" if data.task.generates else f"'{data.task.metrics[0]}'"
         raise InputError(
-            f"metric '{recipe.metric}' is better the lower it is, and dev is chosen by the highest; write metric = 'likelihood', "
-            "which is 1 / perplexity"
+            f"metric '{recipe.metric}' is better the lower it is, and dev is chosen by the highest; write metric = {instead}"
         )
     return recipe.metric or data.task.metrics[0]

@@ -28,6 +28,7 @@ from potstill.methods import Method
 from potstill.optimizers import UsedRows, make_optimizer, set_rate, used_rows
 from potstill.recipe import Stage
 from potstill.signals import Batch
+from potstill.standard import in_users_unit, to_standard_unit, to_users_unit
 from potstill.teacher import Teacher
 
 
@@ -76,6 +77,10 @@ def train(training: Training, resume: Checkpoint | None = None) -> Generator[Ste
     network = nn.ModuleList([*training.models, bridges]).to(training.accelerator.device)
     for parameter in without_effect(training.models):
         parameter.requires_grad_(False)
+    standards = [source.standard for source in training.sources]
+    for model, standard in zip(training.models, standards, strict=True):
+        if standard is not None:
+            to_standard_unit(model, standard)
     if resume:
         _fill(network, resume.tensors("weights"))
     with used_rows(stage.optimizer, network, training.models[0], training.sources) as rows:
@@ -86,6 +91,10 @@ def train(training: Training, resume: Checkpoint | None = None) -> Generator[Ste
         _fill(network, best.tensors("weights"))
     if stage.keep == "average":
         _fill(network, mean_weights([one.tensors("weights") for one in checkpoints.whole(training.folder / "ends")]))
+    for model, standard in zip(training.models, standards, strict=True):
+        if standard is not None:
+            to_users_unit(model, standard)
+    if stage.keep == "average":
         return float(ranks.by_the_first(lambda: next(iter(_scored(network, training).values()))))
     network.eval()
     return float(progress.best or 0.0) if stage.keep == "best" else float(progress.history[-1]["dev"])
@@ -173,7 +182,8 @@ def _steps(
         dev: dict[str, float] = {}
         if progress.step % per_epoch == 0 or progress.step == steps:
             with rows.set_aside():
-                dev = ranks.by_the_first(training.score)
+                with in_users_unit(training.models, [source.standard for source in training.sources]):
+                    dev = ranks.by_the_first(training.score)
                 network.train()
                 if progress.note(next(iter(dev.values())), stage.patience) and ranks.is_first():
                     checkpoints.save(training.folder / "best", progress.step, {"weights": _weights(network)}, {})
@@ -243,7 +253,10 @@ def gradients(training: Training, bridges: Bridges, parts: list[Micro], step: in
         model, teacher = training.models[part.data], training.teachers[part.data]
         ours, theirs = training.method.wants(layer_count(model), teacher_layers(teacher, model))
         batch = part.batch.to(accelerator.device)
-        answers = teacher.signals(batch, theirs, live=training.sources[part.data].asked_live(theirs))
+        source = training.sources[part.data]
+        answers = teacher.signals(batch, theirs, live=source.asked_live(theirs))
+        if source.standard is not None and theirs.logits:
+            answers = replace(answers, logits=(answers.logits - source.standard.mean) / source.standard.sd)
         with accelerator.autocast():
             heard = listen(model, batch.student, ours, bridges)
             terms = {

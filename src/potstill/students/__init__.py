@@ -59,6 +59,7 @@ HEADS: dict[str, Any] = {
 class Student:
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
+    new_head: bool = False  # whether its head was drawn at random when it was loaded
 
 
 @dataclass(frozen=True)
@@ -122,13 +123,14 @@ def load_student(
         for parameter in model.parameters():
             parameter.data = parameter.data.clone()
     model.config.architectures = [type(model).__name__]
-    if labels and any(not name.startswith(f"{model.base_model_prefix}.") for name in _absent(info)):
+    new_head = any(not name.startswith(f"{model.base_model_prefix}.") for name in _absent(info))
+    if labels and new_head:
         model.config.id2label = dict(enumerate(labels))
         model.config.label2id = {label: index for index, label in enumerate(labels)}
         model.config.problem_type = problem
     if head == "SequenceClassification" and not config.model_type.startswith(PREFIX) and not is_spread(model):
         refuse_moved_by_padding(folder, model.eval(), tokenizer)
-    return Student(model.eval(), tokenizer)
+    return Student(model.eval(), tokenizer, new_head)
 
 
 def spread_over(devices: str | dict[str, str]) -> dict[str, Any]:
