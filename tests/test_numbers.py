@@ -11,19 +11,19 @@ import pytest
 import torch
 from accelerate import Accelerator
 from small import ARCHITECTURES, sentences, small_model, write_csv
-from world import World, make_world, stopped_and_resumed
 
-from potstill import measure
-from potstill.batches import Source
+from potstill import checkpoints, measure
+from potstill.building import build
 from potstill.console import constants
 from potstill.errors import InputError
 from potstill.prepare import DataSet, prepare
 from potstill.progress import Display
 from potstill.recipe import Recipe, resolve
-from potstill.stages import metric_of, train_student
+from potstill.stages import make_training, metric_of, train_student
 from potstill.standard import Standard, in_users_unit, last_layer, to_standard_unit, to_users_unit
 from potstill.students import Student, load_student, save_student
 from potstill.tasks import Task
+from potstill.training import Training, train
 
 QUIET = Display(quiet=True)
 UNITS = {"as it is": (0.0, 1.0), "shifted": (100.0, 1.0), "shifted and scaled": (100.0, 1000.0)}
@@ -120,8 +120,22 @@ def test_dev_is_not_chosen_by_an_error(tmp_path: Path) -> None:
 def test_a_stopped_run_goes_on_to_the_same_bits_in_its_own_unit(tmp_path: Path) -> None:
     """Checkpoints hold the weights of the standard unit: nothing is turned to and fro."""
 
-    def source(world: World) -> Source:
-        return replace(world.source(), standard=Standard(100.0, 7.0))
+    _saved(tmp_path)
+    recipe, data = made(tmp_path / "rows", 100.0, 7.0, f"start={tmp_path}/start", "method=hard_labels", "epochs=2")
 
-    difference, changed = stopped_and_resumed(make_world, tmp_path, "logit_regression", source=source)
-    assert difference == 0 and changed
+    def training(name: str) -> Training:
+        models, tokenizer = build(recipe, data)
+        folder = tmp_path / name
+        made, _ = make_training(recipe, recipe.stage[0], 0, models, tokenizer, data, folder, Accelerator(cpu=True))
+        return replace(made, save_every=1)
+
+    whole, first, second = (training(name) for name in ("whole", "stopped", "stopped"))
+    every = list(train(whole))
+    running = train(first)
+    for _ in range(6):
+        next(running)
+    running.close()
+    resume = checkpoints.newest(first.folder / "checkpoints")
+    assert resume is not None and resume.step == 5 and len(list(train(second, resume))) == len(every) - 5
+    theirs = second.models[0].state_dict()
+    assert all(torch.equal(weight, theirs[name]) for name, weight in whole.models[0].state_dict().items())

@@ -63,7 +63,7 @@ def test_the_resolved_values_are_shown_written_and_in_the_fingerprint() -> None:
 
 def test_each_student_of_a_grid_has_its_own() -> None:
     recipe = resolve(None, None, [*SETS, 'grid={student = ["bag", "keep_layers:3"]}']).recipe
-    assert [cell.stage[0].optimizer.rate for _, cell in cells(recipe)] == [FROM_RANDOM_WEIGHTS.rate, pytest.approx(2e-4)]
+    assert [cell.stage[0].optimizer.rate for _, cell in cells(recipe)] == [1e-3, pytest.approx(2e-4)]
     assert paced(recipe) == recipe
 
 
@@ -72,7 +72,7 @@ def test_a_recipe_made_in_python_is_completed_and_a_stage_that_builds_anew_has_t
         {"data": {"train": "a.csv"}, "student": "keep_layers:3", "stage": [{}, {"reshape": "fresh:2"}]}
     )
     rates = [stage.optimizer.rate for stage in paced(made).stage]
-    assert rates == [pytest.approx(2e-4), FROM_RANDOM_WEIGHTS.rate]
+    assert rates == [pytest.approx(2e-4), 5e-4]
 
 
 def test_a_model_that_is_fine_tuned_as_it_is_has_the_rate_of_fine_tuning(

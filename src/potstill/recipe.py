@@ -36,6 +36,7 @@ Makers = Annotated[list[dict[str, Any]], BeforeValidator(partial(short_forms.com
 Builders = Annotated[list[dict[str, Any]], BeforeValidator(partial(short_forms.complete, "students"))]
 Method = Annotated[dict[str, Any], BeforeValidator(short_forms.complete_method)]
 Tests = Annotated[dict[FileName, str], BeforeValidator(short_forms.tests)]
+ClassName = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
 LabelMap = Annotated[dict[str, str], BeforeValidator(short_forms.label_map)]
 
 
@@ -70,7 +71,7 @@ class Data(Values):
     )
     labels: list[str] | None = None  # names in the order of the classes
     label_map: LabelMap = {}  # label in the rows -> class of the teacher
-    positive: str | None = None  # of two classes, the one whose F1 is shown; None: the rarer one in train
+    positive: ClassName | None = None  # of two classes, the one whose F1 is shown; None: the rarer one in train
     language: str | None = None  # that is translated into: its token, >>de<<, is put before every source
     class_weights: Literal["balanced"] | list[Above] | None = None
     teacher: str | None = None  # None: the recipe's

@@ -27,7 +27,7 @@ class Bilstm:
     vectors: str = "fresh"
     dropout: Share = 0.1
 
-    pace: ClassVar[Pace] = FROM_RANDOM_WEIGHTS
+    pace: ClassVar[Pace] = Pace(2e-3, FROM_RANDOM_WEIGHTS.epochs)
 
     def build(self, current: Student, context: Context) -> Student:
         where = (self.words, self.most, self.vectors, self.width)

@@ -28,7 +28,7 @@ class Fresh:
     heads: int | None = None  # of a size near 64
     architecture: str | None = None
 
-    pace: ClassVar[Pace] = FROM_RANDOM_WEIGHTS
+    pace: ClassVar[Pace] = Pace(5e-4, FROM_RANDOM_WEIGHTS.epochs)  # at 1e-3 its attention was not stable
 
     def build(self, current: Student, context: Context) -> Student:
         architecture = self.architecture or context.start.model.config.model_type
