@@ -31,8 +31,14 @@ def print_table(found: dict[str, Any]) -> None:
     print_rows(header, rows)
     for signature in signatures(found):
         print(signature)
-    for told in constants(found):
+    for told in (*beginnings(found), *constants(found)):
         print(told)
+
+
+def beginnings(found: Mapping[str, Any]) -> list[str]:
+    """What the baseline was before its first step, which a reader must know to judge it."""
+    models = found["models"].items()
+    return [f"{name}: on labels alone, begun from {one['begun_from']}" for name, one in models if "begun_from" in one]
 
 
 def constants(found: Mapping[str, Any]) -> list[str]:

@@ -33,6 +33,12 @@ def pace_of(builders: Sequence[Mapping[str, Any]]) -> Pace:
     return next((one.pace for one in reversed(made) if getattr(one, "pace", None)), FINE_TUNING)
 
 
+def draws_weights(builders: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether one of the builders makes a network with random weights, which has one pace whatever its fields are."""
+    made = [short_forms.made("students", dict(fields)) for fields in builders]
+    return any(isinstance(getattr(type(one), "pace", None), Pace) for one in made)
+
+
 def paced(recipe: Recipe) -> Recipe:
     """The recipe with a rate and epochs for every stage. Where a grid tries several students, each cell chooses its own."""
     if any({"student", "reshape"} & set(path.split(".")) for path in recipe.grid):

@@ -100,6 +100,7 @@ class Stage(Values):
     method: Method = Field(default={}, validate_default=True)  # {name = NAME, …}
     optimizer: Optimizer = Optimizer()
     epochs: Above | None = None  # None, or "auto": chosen by what the student is made of
+    repeat: Above = 1.0  # how often the rows are read in an epoch
     batch: Count = 32
     tokens: Count = 4096  # padded tokens of a micro-batch at most
     stop_teaching: NotBelow | None = (

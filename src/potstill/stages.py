@@ -15,16 +15,17 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from potstill import checkpoints, measure, ranks, short_forms
 from potstill.anatomy import has_layers, kind, layer_count, width
-from potstill.batches import Source
+from potstill.batches import Source, mix
 from potstill.building import build, reshape
 from potstill.checkpoints import Checkpoint
 from potstill.data import Context
 from potstill.data.sample import Sample
 from potstill.errors import InputError
 from potstill.examples import Examples
+from potstill.learned import still_rising
 from potstill.methods import Method
 from potstill.prepare import DataSet, can_teach, teacher_answers
-from potstill.progress import Display
+from potstill.progress import Display, dev_scores
 from potstill.recipe import Recipe, Stage
 from potstill.signals import Wants
 from potstill.standard import standard_of
@@ -111,7 +112,12 @@ def train_stage(
         show.say(f"continuing at step {resume.step} from {resume.folder}")
     show.expect(training, resume.step if resume else 0)
     steps = train(training, resume)
-    return show.follow(steps, folder, resume, recipe.tracker) if ranks.is_first() else unseen(steps)
+    if not ranks.is_first():
+        return unseen(steps)
+    found = show.follow(steps, folder, resume, recipe.tracker)
+    if told := still_rising(dev_scores(folder), stage.optimizer.full_rate, stage.passes):
+        show.say(told)
+    return found
 
 
 def make_training(
@@ -311,11 +317,27 @@ def made(
         everything, examples = len(examples), examples.scored
         if show and stage.data and len(examples) < everything:
             show.say(f"{everything - len(examples)} of {everything} examples have no label and are left out")
+    if stage.repeat != 1:
+        examples = repeated(examples, stage.repeat)
     if not len(examples):
         raise InputError(
             f"{data.train.source}: no row is left to learn from; give labelled rows, or a teacher and a method that asks it, such as 'soft_targets'"
         )
     return examples
+
+
+def repeated(examples: Examples, times: float) -> Examples:
+    """Each so many times, one after the other; of what is left of a number that is not whole, a seeded sample."""
+    rows = round(times * len(examples))
+    whole, rest = divmod(rows, max(len(examples), 1))
+    more = np.random.default_rng(mix("repeated")).permutation(len(examples))[:rest]
+    return examples.take(np.concatenate([np.tile(np.arange(len(examples)), whole), np.sort(more)]))
+
+
+def rows_of(stage: Stage, data: list[DataSet], seed: int) -> int:
+    """How many rows an epoch of the stage reads, over all data sets."""
+    _, asked = short_forms.made("methods", stage.method).wants(99, 99)
+    return sum(len(made(stage, one, asked, seed)) for one in data)
 
 
 def sampled(examples: Examples) -> Examples:

@@ -220,13 +220,17 @@ class Progress:
     history: list[dict[str, float]] = field(default_factory=list)  # what dev showed after each epoch
 
     def note(self, score: float, patience: int | None) -> bool:
-        """Take an epoch's score; True where it is the best so far."""
-        better = self.best is None or score > self.best
+        """Take an epoch's score; True where it is the best so far.
+
+        Of equal scores the later epoch is kept: it has learned for longer, where an early one may have said the most
+        frequent class to all. Patience is for gains, and an equal score is none.
+        """
+        gained = self.best is None or score > self.best
+        better = gained or score == self.best
         if better:
-            self.best, self.best_step, self.epochs_without_gain = score, self.step, 0
-        else:
-            self.epochs_without_gain += 1
-            self.stopped = patience is not None and self.epochs_without_gain >= patience
+            self.best, self.best_step = score, self.step
+        self.epochs_without_gain = 0 if gained else self.epochs_without_gain + 1
+        self.stopped = patience is not None and self.epochs_without_gain >= patience
         return better
 
 
