@@ -28,7 +28,7 @@ from potstill.wording import (
     within,
 )
 
-USUAL = ("accuracy", "f1", "f1_micro", "f1_macro", "pearson", "spearman", "bleu_beam")  # metrics that papers quote
+USUAL = ("accuracy", "f1", "f1_micro", "f1_macro", "pearson", "rmse", "bleu_beam")  # metrics that papers quote
 
 
 def print_table(found: dict[str, Any]) -> None:
@@ -36,6 +36,25 @@ def print_table(found: dict[str, Any]) -> None:
     print_rows(header, rows)
     for signature in signatures(found):
         put(signature)
+    for told in (*beginnings(found), *constants(found)):
+        put(told)
+
+
+def beginnings(found: Mapping[str, Any]) -> list[str]:
+    """What the baseline was before its first step, which a reader must know to judge it."""
+    models = found["models"].items()
+    return [f"{name}: on labels alone, begun from {one['begun_from']}" for name, one in models if "begun_from" in one]
+
+
+def constants(found: Mapping[str, Any]) -> list[str]:
+    """Of numbers that are predicted, what always saying their mean would be worth."""
+    first: Mapping[str, Any] = next(iter(found["models"].values()), None) or {}
+    return [
+        f"{split}: always saying the mean has an RMSE of {short(scores['rmse_constant'])}"
+        for splits in first.get("quality", {}).values()
+        for split, scores in splits.items()
+        if "rmse_constant" in scores
+    ]
 
 
 def print_differences(found: dict[str, Any]) -> None:
@@ -108,7 +127,7 @@ def _shown(metrics: Sequence[str]) -> list[str]:
         return []
     if metrics[0] == "likelihood":
         return ["perplexity"]
-    return [metrics[0], *[metric for metric in metrics[1:] if metric in USUAL][:1]]
+    return [metrics[0], *[metric for metric in metrics[1:] if metric in USUAL or metric.startswith("f1 of ")][:1]]
 
 
 def print_grid(cells: list[dict[str, Any]]) -> None:

@@ -81,6 +81,12 @@ def pearson(labels: ArrayLike, predictions: ArrayLike) -> float:
     return float(np.clip(ours @ theirs, -1.0, 1.0))
 
 
+def rmse(labels: ArrayLike, predictions: ArrayLike) -> float:
+    """Root of the mean squared error, in the unit of the labels."""
+    labels, predictions = _pair(labels, predictions, dimensions=1)
+    return float(np.sqrt(np.square(labels.astype(np.float64) - predictions).mean()))
+
+
 def spearman(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Correlation of ranks, ties at their mean rank, -1..1; 0.0 where one side is constant."""
     ours, theirs = (_ranks(side) for side in _pair(labels, predictions, dimensions=1))

@@ -137,7 +137,7 @@ def begun_flags(model: str | None, student: str | None) -> dict[str, tuple[str, 
     """What is fine-tuned: a model as it is, or a student that begins from nothing."""
     if model is not None and student is not None:
         raise InputError("a model is fine-tuned as it is; leave --student away, or the model")
-    return {"student": ("--student", student)}
+    return {"student": ("--student", student if model is None else [])}
 
 
 def training_flags(

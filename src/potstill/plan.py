@@ -17,6 +17,7 @@ from potstill.calibration import matmul_peak
 from potstill.errors import InputError
 from potstill.imagined import Asking, askings
 from potstill.imagined_outputs import ImaginedOutputs
+from potstill.pace import paced
 from potstill.prepare import DataSet, asked_first, prepare
 from potstill.progress import Display
 from potstill.recipe import Recipe, cells
@@ -93,6 +94,7 @@ def plan(
     show = show or Display(quiet=True)
     refuse_impossible(peak, devices, memory)
     out = paths.to_write(out)
+    recipe = paced(recipe)
     refuse_unshared(recipe)
     accelerator = make_accelerator(recipe)
     device = accelerator.device
@@ -110,7 +112,7 @@ def plan(
         if one and not recipe.force:
             one.remember_rows(asked_first(one.data), "dev")
     with scratch_folder() as place:
-        for name, several in trainings(recipe, data):
+        for name, several in trainings(recipe, data, known):
             for cell in several:
                 if (key := cost_key(cell)) not in known:
                     show.say(f"timing a few batches: {name}")
@@ -168,14 +170,18 @@ def refuse_impossible(peak: float | None, devices: int, memory: float | None) ->
             raise InputError(f"--{name} {value:g}: must be above zero; write for example --{name} {example}")
 
 
-def trainings(recipe: Recipe, data: list[DataSet]) -> Iterator[tuple[str, list[Recipe]]]:
-    """What is trained for each seed: a name, and the cells of which one is kept. The baseline is that of the first cell."""
+def trainings(
+    recipe: Recipe, data: list[DataSet], known: dict[str, list[StageCost]]
+) -> Iterator[tuple[str, list[Recipe]]]:
+    """What is trained for each seed: a name, and the cells of which one is kept. The baseline is that of the first cell,
+    which is `known` when it is asked for."""
     taught = is_taught(recipe, data)
     one = recipe.model_copy(update={"seeds": 1})
     several = [cell for _, cell in cells(one)]
     yield STUDENT if taught else BASELINE, several
     if recipe.baseline and taught and all(len(each.train.scored) for each in data):
-        yield BASELINE, [cell for _, cell in cells(baseline_recipe(one, several[0]))]
+        rows = [cost.rows for cost in known[cost_key(several[0])]]
+        yield BASELINE, [cell for _, cell in cells(baseline_recipe(one, several[0], data, rows))]
 
 
 def seeds_of(recipe: Recipe, cell: Recipe) -> list[int]:
@@ -190,7 +196,7 @@ def cost_key(recipe: Recipe) -> str:
         {
             "method": {name: value for name, value in stage.method.items() if not isinstance(value, float)},
             "optimizer": [stage.optimizer.name, stage.optimizer.weight_decay > 0],
-            **stage.model_dump(include={"data", "reshape", "batch", "tokens"}),
+            **stage.model_dump(include={"data", "reshape", "reads", "batch", "tokens"}),
         }
         for stage in recipe.stage
     ]

@@ -32,6 +32,7 @@ from potstill.tasks import Task, make_task
 from potstill.tasks.chance import judge, near_chance
 from potstill.tasks.generating import Generating
 from potstill.tasks.matching import FORMS, MOST_LABELS, WHAT, kind_of
+from potstill.tasks.positive import with_positive
 from potstill.teacher import Teacher, fingerprint
 from potstill.tokens import fingerprint as tokenizer_fingerprint
 from potstill.tokens import tokenise
@@ -173,6 +174,7 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, show: Display) ->
         rows = ranks.the_first_before_others(add)
     for name, examples in {"train": rows, "dev": held, **tested}.items():
         _say_unlabelled(examples, name, say)
+    task = with_positive(task, data.positive, rows.scored)
     begun_from = _begun(recipe, task, partial(_texts, rows, held)) if recipe.start or not taught_by else None
     readers = [reader for reader in (taught_by, begun_from) if reader]
     length = min(recipe.length, *(longest_input(reader.model, reader.tokenizer) for reader in readers))

@@ -102,7 +102,9 @@ class Display:
         told = resume.step if resume else 0
         history = resume.state["progress"]["history"] if resume else []
         writer = _tensorboard(folder) if tracker == "tensorboard" else None
-        log = Log(folder / "steps.csv", _kept(folder / "steps.csv", told))
+        past = _kept(folder / "steps.csv", told)
+        log = Log(folder / "steps.csv", past)
+        losses = Losses(past)
         epochs = Log(folder / "epochs.csv", history)
         bar: Bar | None = None
         try:
@@ -112,9 +114,10 @@ class Display:
                 terms = {name: f"{value:.3f}" for name, value in step.terms.items()}
                 bar.advance(1, {**terms, "tok/s": f"{step.tokens / step.seconds:.0f}"})
                 log.write(row := _row(step))
+                losses.add(row)
                 if step.dev:
                     epochs.write({"epoch": step.epoch, "step": step.step, **step.dev})
-                    self.say(f"epoch {step.epoch}: loss {step.loss:.4f}, dev {100 * step.dev['dev']:.2f}")
+                    self.say(f"epoch {step.epoch}: loss {losses.mean:.4f}, dev {100 * step.dev['dev']:.2f}")
                 if writer:
                     for name, value in {**row, **step.dev}.items():
                         writer.add_scalar(name, value, step.step)
@@ -129,6 +132,12 @@ class Display:
                 writer.close()
 
 
+def dev_scores(folder: Path) -> list[float]:
+    """What dev showed after each epoch of a stage."""
+    with (folder / "epochs.csv").open(newline="") as file:
+        return [float(row["dev"]) for row in csv.DictReader(file)]
+
+
 def _row(step: Step) -> dict[str, float]:
     return {
         "step": step.step,
@@ -141,6 +150,25 @@ def _row(step: Step) -> dict[str, float]:
         "tokens": step.tokens,
         "seconds": round(step.seconds, 4),
     }
+
+
+class Losses:
+    """The mean loss of the epoch that is under way, over its examples; begun before a stop, it goes on after it."""
+
+    def __init__(self, past: list[Mapping[str, Any]]) -> None:
+        self.epoch, self.total, self.examples = 0, 0.0, 0
+        for row in past:
+            self.add(row)
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        if int(row["epoch"]) != self.epoch:
+            self.epoch, self.total, self.examples = int(row["epoch"]), 0.0, 0
+        self.total += float(row["loss"]) * int(row["examples"])
+        self.examples += int(row["examples"])
+
+    @property
+    def mean(self) -> float:
+        return self.total / max(self.examples, 1)
 
 
 class Log:

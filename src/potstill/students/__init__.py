@@ -44,6 +44,7 @@ from potstill.model_folders import (
     refuse_odd_labels,
     safe_folder,
 )
+from potstill.padding import refuse_moved_by_padding
 from potstill.paths import given
 from potstill.pixel_reader import PixelReader
 from potstill.registered import PREFIX
@@ -68,6 +69,7 @@ NAMED = ("SequenceClassification", "TokenClassification", "ImageClassification")
 class Student:
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
+    new_head: bool = False  # whether its head was drawn at random when it was loaded
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,8 @@ def load_student(
         for parameter in model.parameters():
             parameter.data = parameter.data.clone()
     model.config.architectures = [type(model).__name__]
-    if labels and any(not name.startswith(f"{model.base_model_prefix}.") for name in _absent(info)):
+    new_head = any(not name.startswith(f"{model.base_model_prefix}.") for name in _absent(info))
+    if labels and new_head:
         model.config.id2label = dict(enumerate(labels))
         model.config.label2id = {label: index for index, label in enumerate(labels)}
         model.config.problem_type = problem
@@ -144,7 +147,9 @@ def load_student(
     table = model.get_input_embeddings()
     if isinstance(table, torch.nn.Embedding) and not isinstance(tokenizer, PixelReader):
         refuse_other_vocabulary(tokenizer, table.num_embeddings, folder)
-    return Student(model.eval(), tokenizer)
+    if head == "SequenceClassification" and not config.model_type.startswith(PREFIX) and not is_spread(model):
+        refuse_moved_by_padding(folder, model.eval(), tokenizer)
+    return Student(model.eval(), tokenizer, new_head)
 
 
 def spread_over(devices: str | dict[str, str]) -> dict[str, Any]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from potstill.bounds import Rows, Share, Width
+from potstill.pace import FROM_RANDOM_WEIGHTS, Pace
 from potstill.students import Context, Student
 from potstill.words import Words, over_words
 
@@ -24,6 +26,8 @@ class Bilstm:
     most: Rows = 30000
     vectors: str = "fresh"
     dropout: Share = 0.1
+
+    pace: ClassVar[Pace] = Pace(2e-3, FROM_RANDOM_WEIGHTS.epochs)
 
     def build(self, current: Student, context: Context) -> Student:
         where = (self.words, self.most, self.vectors, self.width)

@@ -10,6 +10,7 @@ from transformers import GenerationConfig
 
 from potstill.bounds import Layers, Rows, Share, Width
 from potstill.joint_bpe import LONGEST
+from potstill.pace import FROM_RANDOM_WEIGHTS, Pace
 from potstill.recurrent_config import LstmTranslatorConfig
 from potstill.recurrent_translator import LstmTranslatorForSeq2SeqLM
 from potstill.students import Context, Student, new_network
@@ -32,6 +33,7 @@ class LstmTranslator:
     tokenizer: str | None = None  # a folder to take it from
 
     serves: ClassVar[tuple[str, ...]] = (HEAD,)
+    pace: ClassVar[Pace] = FROM_RANDOM_WEIGHTS
 
     @staticmethod
     def short_form(text: str) -> dict[str, int]:

@@ -13,6 +13,7 @@ from transformers import GenerationConfig, MarianConfig, MarianMTModel
 from potstill.bounds import Layers, Rows, Share, Width
 from potstill.errors import InputError
 from potstill.joint_bpe import LONGEST
+from potstill.pace import FROM_RANDOM_WEIGHTS, Pace
 from potstill.signals import NEVER
 from potstill.students import Context, Student, new_network
 from potstill.students.fresh import fitting_heads
@@ -37,6 +38,7 @@ class Marian:
     tokenizer: str | None = None  # a folder to take it from
 
     serves: ClassVar[tuple[str, ...]] = (HEAD,)
+    pace: ClassVar[Pace] = FROM_RANDOM_WEIGHTS
 
     @staticmethod
     def short_form(text: str) -> dict[str, int]:

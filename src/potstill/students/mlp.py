@@ -12,6 +12,7 @@ from potstill.bounds import Width
 from potstill.errors import InputError
 from potstill.mlp_config import MOST_LAYERS, MlpConfig
 from potstill.mlp_network import MlpForImageClassification
+from potstill.pace import FROM_RANDOM_WEIGHTS, Pace
 from potstill.pixel_reader import PixelReader
 from potstill.students import Context, Student, new_network
 from potstill.tasks import Task
@@ -31,6 +32,7 @@ class Mlp:
     input_dropout: Dropped = 0.0  # of pixels
 
     serves: ClassVar[tuple[str, ...]] = ("ImageClassification",)
+    pace: ClassVar[Pace] = FROM_RANDOM_WEIGHTS
 
     def begin(self, task: Task, seed: int, texts: Callable[[], Iterator[str]] | None = None) -> Student:
         """With random weights from `seed`, for images of the task's shape and its classes; `texts` are of no use to it."""

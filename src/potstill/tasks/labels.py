@@ -31,6 +31,7 @@ PROBLEMS: dict[Outcome, Problem] = {
     "value": "regression",
 }
 NAMES: dict[Outcome, TaskName] = {"class": "classify", "classes": "multilabel", "value": "regress"}
+F1_OF = "f1 of "  # before the name of a class, in the name of its metric
 LOOKS_LIKE_A_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
 
 
@@ -53,6 +54,8 @@ class Task:
     outcome: Outcome
     labels: tuple[str, ...]  # class names in the order of the logits; one name for a value
     numbers: dict[str, int] = field(default_factory=dict, compare=False)  # label as written -> class
+
+    positive: int = 1  # of two classes, the one whose F1 is shown
 
     form: ClassVar[Form] = "text"  # of the rows it reads
     head: ClassVar[str] = "SequenceClassification"  # of the model that answers, as transformers calls it
@@ -155,6 +158,10 @@ class Task:
         """(predictions,) or (predictions, classes); anything where there is no label."""
         return np.asarray(examples.targets[rows])
 
+    def never(self, tokens: Tokens) -> tuple[int, ...]:
+        """Classes that can never be chosen, whatever a network says."""
+        return ()
+
     # from logits to answers
 
     def read(self, logits: np.ndarray, tokens: Tokens, rows: np.ndarray, source: Rows) -> list[np.ndarray]:
@@ -222,24 +229,32 @@ class Task:
         said = self.decode(answers)
         if self.outcome == "value":
             both = {"pearson": metrics.pearson(targets, said), "spearman": metrics.spearman(targets, said)}
-            return {**both, "mean_of_both": (both["pearson"] + both["spearman"]) / 2}
+            errors = {"rmse": metrics.rmse(targets, said), "rmse_constant": float(np.std(targets, dtype=np.float64))}
+            return {**both, "mean_of_both": (both["pearson"] + both["spearman"]) / 2, **errors}
         if self.outcome == "classes":
             kinds = {f"f1_{average}": metrics.f1(targets.astype(int), said, average) for average in ("micro", "macro")}
             return {**kinds, "exact": metrics.accuracy(targets.astype(int), said)}
         targets = targets.astype(int)
         scores = {"accuracy": metrics.accuracy(targets, said)}
         if self.classes == 2:
-            scores["f1"] = metrics.f1(targets, said, "binary")
+            scores[f"{F1_OF}{self.labels[self.positive]}"] = self.f1_of(self.positive, targets, said)
         else:
             scores["f1_macro"] = metrics.f1(targets, said, "macro")
             scores["f1_micro"] = metrics.f1(targets, said, "micro")
         return {**scores, "matthews": metrics.matthews(targets, said)}
+
+    def f1_of(self, number: int, targets: np.ndarray, said: np.ndarray) -> float:
+        """Of one class against all others."""
+        return metrics.f1((targets == number).astype(int), (said == number).astype(int), "binary")
 
     def scorer(self, metric: str, targets: np.ndarray, answers: np.ndarray) -> Score:
         """One metric as a function of the rows it is taken over: what intervals and paired tests draw again and again."""
         if self.is_share(metric):
             right = self.right(targets, answers)
             return lambda rows: float(right[rows].mean())
+        if metric.startswith(F1_OF) and (label := metric.removeprefix(F1_OF)) in self.labels:
+            number, said = self.labels.index(label), self.decode(answers)
+            return lambda rows: self.f1_of(number, targets[rows], said[rows])
         return lambda rows: self.score(targets[rows], answers[rows])[metric]
 
     def is_share(self, metric: str) -> bool:
