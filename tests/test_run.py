@@ -242,6 +242,10 @@ def test_rows_that_carry_answers_replace_the_teacher(home: Path, tmp_path: Path)
     found = measurements(tmp_path / "run")["models"]
     assert found["distilled"]["quality"]["task"]["test"]["accuracy"] > 0.85
     assert potstill(*words, "--method", "patient", "--out", tmp_path / "other", *FAST) == 2  # a file has no layers
+    # where neither dev nor test has answers, the teacher's line is one of dashes
+    plain = ["--dev", home / "dev.csv", "--no-baseline", "--method", "logit_regression", "--epochs", "0.1", *FAST]
+    assert potstill(*words, *plain, "--out", tmp_path / "unanswered") == 0
+    assert measurements(tmp_path / "unanswered")["models"]["teacher"]["quality"] == {}
 
 
 def test_one_student_learns_two_data_sets(home: Path, tmp_path: Path) -> None:
