@@ -106,7 +106,9 @@ def test_rare_labels_that_are_never_said_do_not_refuse_a_teacher_of_label_sets()
     assert kinds(lambda random: label_sets(random, False), 20)["chance"] >= 0.9
 
 
-@pytest.mark.parametrize(("rows", "noise", "verdict"), [(200, 1.0, "knows"), (8, 0.5, "not refused"), (200, None, "chance")])
+@pytest.mark.parametrize(
+    ("rows", "noise", "verdict"), [(200, 1.0, "knows"), (8, 0.5, "not refused"), (200, None, "chance")]
+)
 def test_numbers_are_told_from_chance(rows: int, noise: float | None, verdict: str) -> None:
     def draw(random: np.random.Generator) -> Judgement:
         gold = random.normal(size=rows)

@@ -53,7 +53,7 @@ def tests(value: Any) -> Any:
     if isinstance(value, dict) and (taken := next((name for name in OTHER_SPLITS if name in value), None)):
         raise InputError(
             f"a test set cannot be called '{taken}', which is what the run learns from or chooses by; "
-            f"give it another name, as in --test other_{taken}=FILE or test = {{ other_{taken} = \"FILE\" }}"
+            f'give it another name, as in --test other_{taken}=FILE or test = {{ other_{taken} = "FILE" }}'
         )
     return {"test": value} if isinstance(value, str) else value
 

@@ -23,7 +23,9 @@ DRAWS = 999
 UNLIKELY = 0.025  # a share of the draws
 FAR_WORSE = 0.005  # the same, for being worse than a decent teacher: a good one must not be refused
 MOST_WORDS = 5000
-LEAST = 0.1  # of all that a teacher can be better than chance; of many rows less than that can be seen, but not learnt from
+LEAST = (
+    0.1  # of all that a teacher can be better than chance; of many rows less than that can be seen, but not learnt from
+)
 LEAST_RANKED = 0.3  # the same of its ranks: weights that nobody trained reach 0.1 and 0.2 there
 DECENT = 0.5  # share of the rows that a decent teacher knows; it guesses the others
 
@@ -210,5 +212,7 @@ def _by_share(task: Task, asked: Asked) -> Judgement:
     share = right / max(total, 1.0)
     trials = int(min(total, 1000))
     tail = sum(math.comb(trials, k) * DECENT**k * (1 - DECENT) ** (trials - k) for k in range(int(share * trials) + 1))
-    kind: Literal["knows", "chance", "unsure"] = "knows" if share >= LEAST else "chance" if tail <= FAR_WORSE else "unsure"
+    kind: Literal["knows", "chance", "unsure"] = (
+        "knows" if share >= LEAST else "chance" if tail <= FAR_WORSE else "unsure"
+    )
     return Judgement(kind, share, rows, called=task.chance)

@@ -101,7 +101,9 @@ def make_task(
         return kind("value", ("value",), **more), "numbers are predicted"
     if len(found) > MOST_LABELS:
         todo = "name the column of the labels with --label, or write --task regress if they are numbers to predict"
-        raise InputError(f"{source}: there are more than {MOST_LABELS:,} different labels, the most that can be; {todo}")
+        raise InputError(
+            f"{source}: there are more than {MOST_LABELS:,} different labels, the most that can be; {todo}"
+        )
     each = {str(one) for label in found for one in (label if isinstance(label, tuple) else (label,))}
     mapped = {_label_of(ours, each, source): theirs for ours, theirs in (label_map or {}).items()}
     seen = sorted(each - mapped.keys(), key=_numerically)
