@@ -86,6 +86,24 @@ def test_details_are_scikit_learns(tmp_path: Path) -> None:
     assert low < THREE.score(gold, logits)["f1_macro"] < high
 
 
+def test_thousands_of_classes_are_measured_in_little_room() -> None:
+    random = np.random.default_rng(0)
+    task = Task("class", tuple(f"class {number}" for number in range(5000)))
+    gold = np.minimum(random.zipf(1.3, 2000) - 1, 4999)
+    logits = random.normal(size=(2000, 5000)).astype(np.float32)
+    logits[np.arange(2000), gold] += 5
+    found = task.details(gold.astype(np.float32), logits)
+    kept = found["confusion"]["classes"]
+    counts = np.bincount(gold, minlength=5000)
+    assert len(kept) == 100 and counts[kept].min() >= np.delete(counts, kept).max()
+    whole = np.zeros((5000, 5000), int)
+    np.add.at(whole, (gold, logits.argmax(1)), 1)
+    assert found["confusion"]["rows"] == whole[np.ix_(kept, kept)].tolist()
+    assert np.shape(found["mean_probabilities"]["rows"]) == (100, 100)
+    assert found["per_class"]["class 0"]["rows"] == counts[0] and len(json.dumps(found)) < 2_000_000
+    task.score(gold.astype(np.float32), logits)
+
+
 def test_label_sets_are_counted_label_by_label(tmp_path: Path) -> None:
     random = np.random.default_rng(1)
     gold = random.integers(0, 2, (120, 3))

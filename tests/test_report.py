@@ -265,6 +265,19 @@ def test_matrices_of_many_classes_show_the_twenty_largest(tmp_path: Path) -> Non
     assert "class 24" in matrices and "class 22" not in matrices
 
 
+def test_matrices_of_the_largest_classes_alone_are_shown(tmp_path: Path) -> None:
+    found = measurements(labels=[f"class {place}" for place in range(300)])
+    for model in found["models"].values():
+        for kind in ("confusion", "mean_probabilities"):
+            model[kind]["task"]["test"] = {"classes": [7, 150, 299], "rows": [[9, 1, 0], [2.0, 8, 0], [0, 0, 5]]}
+    page = page_of(tmp_path, found).text
+    matrices = page[page.index("What is taken for what") : page.index("Quality per class")]
+    assert all(name in matrices for name in ("class 7", "class 150", "class 299")) and "class 8<" not in matrices
+    for model in found["models"].values():
+        model["confusion"]["task"]["test"] = {"classes": [7, "x", 900], "rows": "no"}
+    assert "What is taken for what" not in page_of(tmp_path / "second", found).text
+
+
 def test_the_nearest_classes_are_named(tmp_path: Path) -> None:
     found = measurements(labels=("bad", "fair", "good"))
     soft = [[0.8, 0.1, 0.1], [0.02, 0.68, 0.3], [0.01, 0.29, 0.7]]

@@ -42,13 +42,21 @@ def f1(labels: ArrayLike, predictions: ArrayLike, average: Average = "binary") -
     there, said = np.asarray(labels), np.asarray(predictions)
     if there.ndim == 1:
         there, said = _pair(there, said, dimensions=1)
-        classes = np.asarray([1]) if average == "binary" else np.union1d(there, said)
-        there, said = there[:, None] == classes, said[:, None] == classes  # (examples, classes)
+        if average == "binary":
+            correct, claimed, true = (
+                np.asarray([one.sum()]) for one in ((there == 1) & (said == 1), said == 1, there == 1)
+            )
+        else:  # by class; (examples, classes) would not fit where there are thousands
+            _, place = np.unique(np.concatenate([there, said]), return_inverse=True)
+            several = int(place.max(initial=0)) + 1
+            ours, theirs = np.split(place, 2)
+            sides = (ours[ours == theirs], theirs, ours)
+            correct, claimed, true = (np.bincount(side, minlength=several) for side in sides)
     else:
         if average == "binary":
             raise ValueError("several labels per example have no single positive class; write 'macro' or 'micro'")
         there, said = (side == 1 for side in _pair(there, said, dimensions=2))
-    correct, claimed, true = (there & said).sum(axis=0), said.sum(axis=0), there.sum(axis=0)  # (classes,)
+        correct, claimed, true = (there & said).sum(axis=0), said.sum(axis=0), there.sum(axis=0)  # (classes,)
     if average == "micro":
         return _ratio(2 * correct.sum(), claimed.sum() + true.sum())
     return float(np.mean([_ratio(2 * c, p + t) for c, p, t in zip(correct, claimed, true, strict=True)]))
