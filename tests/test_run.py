@@ -69,6 +69,8 @@ def patient(home: Path) -> list[str | Path]:
 
 def test_finetune_makes_a_teacher(home: Path) -> None:
     found = measurements(home / "teacher")
+    config = json.loads((home / "teacher/student/config.json").read_text())
+    assert config["potstill_length"] == 32, "so that predict reads no further than it was trained"
     assert list(found["models"]) == ["fine-tuned"]
     assert found["models"]["fine-tuned"]["quality"]["task"]["test"]["accuracy"] > 0.9
 

@@ -48,10 +48,10 @@ def beginnings(found: Mapping[str, Any]) -> list[str]:
 
 def constants(found: Mapping[str, Any]) -> list[str]:
     """Of numbers that are predicted, what always saying their mean would be worth."""
-    first: Mapping[str, Any] = next(iter(found["models"].values()), None) or {}
+    models: list[Mapping[str, Any]] = [*found["models"].values(), {}]
     return [
         f"{split}: always saying the mean has an RMSE of {short(scores['rmse_constant'])}"
-        for splits in first.get("quality", {}).values()
+        for splits in models[0].get("quality", {}).values()
         for split, scores in splits.items()
         if "rmse_constant" in scores
     ]

@@ -157,7 +157,7 @@ class _Unlabelled:
 
 
 def _said(network: Network, task: Task, rows: list[tuple[str, str | None]], length: int | None) -> list[np.ndarray]:
-    tokens = in_memory(task, rows, network.tokenizer, min(length or network.longest, network.longest))
+    tokens = in_memory(task, rows, network.tokenizer, min(length or network.usual, network.longest))
     found: dict[int, np.ndarray] = {}
     every = np.arange(len(rows))
     for piece in cut(every, tokens.lengths(every), PADDED):
