@@ -179,7 +179,7 @@ def test_enormous_texts_are_read_as_if_they_were_tokenised_whole(
     rows.append([(a, b) for a in texts[:3] for b in texts[:3]])  # of the others the longer one has fewer tokens
     task = Task("class", ("no", "yes"))
     plain = [task.split(one, tokenizer, 16) for one in rows]
-    monkeypatch.setattr("potstill.tasks.cutting.ENORMOUS", 50)
+    monkeypatch.setattr("potstill.long_texts.LONG", 50)
     assert [task.split(one, tokenizer, 16) for one in rows] == plain
 
 
