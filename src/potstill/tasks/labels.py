@@ -259,7 +259,8 @@ class Task:
         """A number that is 0 at chance, whatever the balance of the labels: Matthews, or Pearson for values."""
         said = self.decode(answers)
         if self.outcome == "value":
-            return metrics.pearson(targets, said)
+            found = metrics.pearson(targets, said)
+            return 0.0 if math.isnan(found) else found  # a constant knows nothing
         if self.outcome == "class":
             return metrics.matthews(targets.astype(int), said)
         columns = [
