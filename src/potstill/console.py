@@ -9,6 +9,7 @@ from potstill.errors import InputError
 from potstill.wording import (
     NOTHING,
     count,
+    how_corrected,
     in_its_unit,
     in_words,
     interval,
@@ -29,16 +30,25 @@ USUAL = ("accuracy", "f1", "f1_micro", "f1_macro", "pearson", "spearman", "bleu_
 def print_table(found: dict[str, Any]) -> None:
     header, rows = table(found)
     print_rows(header, rows)
+    if found.get("too_busy"):
+        print(f"speeds are not to be trusted: {found['too_busy']}")
+    engines = {model.get("engine") for model in found["models"].values()} - {None}
+    if len(engines) > 1:
+        told = ", ".join(f"{name} by {model['engine']}" for name, model in found["models"].items() if "engine" in model)
+        print(f"times are of different engines: {told}")
     for signature in signatures(found):
         print(signature)
 
 
 def print_differences(found: dict[str, Any]) -> None:
-    """One sentence for each comparison, on what is quoted: tests, or dev where there are none."""
-    for one in found.get("differences", []):
+    """One sentence for each comparison, on what is quoted: tests, or dev where there are none, which is not tested."""
+    compared = found.get("differences", [])
+    for one in compared:
         where = f"{one['split']} {titled(one['metric'])}"
         told = points(one["mean"], one["metric"])
         print(f"{one['model']} against {one['against']}, {where}: {told}, {one['words']}")
+    if note := how_corrected(compared):
+        print(note)
 
 
 def table(measurements: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
