@@ -31,7 +31,7 @@ from potstill.tasks.generating import Generating
 from potstill.tasks.matching import WHAT, kind_of
 from potstill.tasks.pixels import Pixels
 from potstill.tasks.translating import Translating
-from potstill.timing import speeds
+from potstill.timing import speeds, too_busy
 from potstill.tokens import in_memory, tokenise
 
 AT_ONCE = 256  # rows read ahead: few enough for a pipe to flow, enough to sort by length
@@ -200,11 +200,12 @@ def measure_models(
         first = said if first is None else first
         metrics = task.metrics
         found[path] = {kind: {"task": {"test": value}} for kind, value in told.items()}
-        found[path] |= {"parameters": network.parameters, "bytes": network.bytes}
+        found[path] |= {"parameters": network.parameters, "bytes": network.bytes, "engine": network.engine}
         timed[path] = (network.run, source)
         engines[path] = network.engine
     fast = speeds(timed)
     for path, speed in fast.items():
         found[path]["speed"] = {engines[path]: speed}
         found[path]["times_faster"] = speed["examples_per_second"] / fast[models[0]]["examples_per_second"]
-    return {"data": data, "metrics": {"task": metrics}, "models": found}
+    busy = {"too_busy": why} if (why := too_busy(fast, [])) else {}
+    return {"data": data, "metrics": {"task": metrics}, **busy, "models": found}
