@@ -19,7 +19,8 @@ ONE_SEED = "one seed says nothing about the methods"
 DEV = "dev"  # the split that epochs, cells and seeds are chosen by
 NOT_TESTED = "dev was chosen by; not tested: give --test for a verdict"
 # Runs that spread no more than rows explain have seeds that matter little, or it is luck: of two or three runs it often
-# is. These two and the power set how soon it is believed; levels are within two points of 5 % (docs/measuring.md).
+# is. These two and the power set how soon it is believed; they were chosen by
+# simulation, where levels are then 2.5 to 6.6 % (docs/measuring.md).
 BELIEVED, LESS_OF_FEW, POWER = 2.0, 1.5, 20
 
 Score = Callable[[np.ndarray], float]
