@@ -8,7 +8,7 @@ import pytest
 
 from potstill import plugins
 from potstill.pace import FINE_TUNING, FROM_RANDOM_WEIGHTS, paced
-from potstill.recipe import Recipe, cells, fingerprint, resolve, show, shipped, to_toml
+from potstill.recipe import Recipe, cells, fingerprint, resolve, shipped, show, to_toml
 from potstill.run import finetune
 
 SETS = ("teacher=t", "data.train=a.csv")

@@ -98,7 +98,10 @@ def test_a_recipe_may_be_flags_alone():
     flags = {"teacher": ("--teacher", Path("t")), "data.train": ("--train", "a.tsv"), "data.test": ("--test", "b.tsv")}
     recipe = resolve(None, {**flags, "student": ("--student", "slice:1")}).recipe
     assert recipe.teacher == "t" and recipe.data == [Data(train="a.tsv", test={"test": "b.tsv"})]
-    assert recipe.stage == paced(Recipe(data=recipe.data, stage=[Stage()])).stage and recipe.stage[0].method["name"] == "slow"
+    assert (
+        recipe.stage == paced(Recipe(data=recipe.data, stage=[Stage()])).stage
+        and recipe.stage[0].method["name"] == "slow"
+    )
 
 
 def test_stages_and_makers_are_reached_by_index(write):

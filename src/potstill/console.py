@@ -43,7 +43,8 @@ def beginnings(found: Mapping[str, Any]) -> list[str]:
 
 def constants(found: Mapping[str, Any]) -> list[str]:
     """Of numbers that are predicted, what always saying their mean would be worth."""
-    first: Mapping[str, Any] = next(iter(found["models"].values()), {}).get("quality", {})
+    lines: list[Mapping[str, Any]] = list(found["models"].values())
+    first: Mapping[str, Any] = lines[0].get("quality", {}) if lines else {}
     return [
         f"{split}: always saying the mean has an RMSE of {short(scores['rmse_constant'])}"
         for splits in first.values()

@@ -15,7 +15,10 @@ from torch import Tensor
 from potstill.errors import InputError
 from potstill.signals import Batch, Outcome, Term
 
-NEAR = 0.5  # differences of logits below which a series is exact: its next term is 1e-9 of its first
+NEAR, TERMS = (
+    0.5,
+    14,
+)  # differences of logits below which a series of so many terms is exact in float64: the next is 6e-15
 
 
 def soft_targets(student: Tensor, teacher: Tensor, temperature: float, never: Sequence[int] = ()) -> Tensor:
@@ -47,7 +50,7 @@ def _divergence(theirs: Tensor, apart: Tensor) -> Tensor:
     near = apart.detach().abs().amax(-1) < NEAR  # (predictions,)
     if near.any():
         few, series = apart[near], torch.ones_like(apart[near])
-        for power in range(9, 2, -1):
+        for power in range(TERMS, 2, -1):
             series = 1.0 + few / power * series  # exp(d) − 1 − d = d²/2·(1 + d/3·(1 + d/4·…))
         divergence = divergence.index_put((near,), torch.log1p((shares[near] * few.square() / 2.0 * series).sum(-1)))
     return divergence
@@ -63,8 +66,10 @@ def _impossible(never: Sequence[int], *logits: Tensor) -> Tensor:
 
 def soft_label_sets(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
     """The same for independent yes/no classes: Bernoulli KL times T², summed over classes -> (predictions,)."""
-    yes_no = [torch.stack([one, torch.zeros_like(one)], -1).flatten(0, 1) for one in (student, teacher.expand_as(student))]
-    return soft_targets(*yes_no, temperature).view(student.shape).sum(-1)
+    ours, theirs = (
+        torch.stack([one, torch.zeros_like(one)], -1).flatten(0, 1) for one in (student, teacher.expand_as(student))
+    )
+    return soft_targets(ours, theirs, temperature).view(student.shape).sum(-1)
 
 
 def squared_distance(student: Tensor, teacher: Tensor) -> Tensor:

@@ -13,7 +13,6 @@ from potstill.errors import InputError
 from potstill.pace import FINE_TUNING, Pace
 from potstill.students import Context, Student, stock_model
 
-
 NOT_OF_LAYERS = ("architectures", "token_id", "token_ids")  # ends of names whose lists may be as long by chance
 
 

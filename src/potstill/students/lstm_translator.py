@@ -10,9 +10,9 @@ from transformers import GenerationConfig
 
 from potstill.bounds import Count, Share
 from potstill.joint_bpe import LONGEST
+from potstill.pace import FROM_RANDOM_WEIGHTS, Pace
 from potstill.recurrent_config import LstmTranslatorConfig
 from potstill.recurrent_translator import LstmTranslatorForSeq2SeqLM
-from potstill.pace import FROM_RANDOM_WEIGHTS, Pace
 from potstill.students import Context, Student, seeded
 from potstill.tasks import Task
 from potstill.translators import HEAD, Vocabulary, new_vocabulary, sizes, taken_vocabulary

@@ -13,8 +13,8 @@ from transformers import GenerationConfig, MarianConfig, MarianMTModel
 from potstill.bounds import Count, Share
 from potstill.errors import InputError
 from potstill.joint_bpe import LONGEST
-from potstill.signals import NEVER
 from potstill.pace import FROM_RANDOM_WEIGHTS, Pace
+from potstill.signals import NEVER
 from potstill.students import Context, Student, seeded
 from potstill.students.fresh import fitting_heads
 from potstill.tasks import Task

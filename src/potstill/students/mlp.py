@@ -12,8 +12,8 @@ from potstill.bounds import Count
 from potstill.errors import InputError
 from potstill.mlp_config import MOST_LAYERS, MlpConfig
 from potstill.mlp_network import MlpForImageClassification
-from potstill.pixel_reader import PixelReader
 from potstill.pace import FROM_RANDOM_WEIGHTS, Pace
+from potstill.pixel_reader import PixelReader
 from potstill.students import Context, Student, seeded
 from potstill.tasks import Task
 from potstill.tasks.pixels import Pixels
