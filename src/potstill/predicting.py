@@ -30,6 +30,7 @@ from potstill.tasks import Task, make_task
 from potstill.tasks.generating import Generating
 from potstill.tasks.matching import WHAT, kind_of
 from potstill.tasks.pixels import Pixels
+from potstill.tasks.positive import with_positive
 from potstill.tasks.translating import Translating
 from potstill.timing import speeds, too_busy
 from potstill.tokens import in_memory, tokenise
@@ -192,6 +193,7 @@ def measure_models(
         network = load_network(path)
         task, _ = make_task(None, network.config, seen, labels, table.source, table.form, table.choices, table.shape)
         examples = store(table, task)
+        task = with_positive(task, None, examples.scored)
         tokens = tokenise(task, examples, network.tokenizer, min(length, network.longest))
         source = Source(task, examples, tokens, tokens)
         said = measure.answers(measure.network(network.run), source)
