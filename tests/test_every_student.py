@@ -29,6 +29,7 @@ from transformers import PreTrainedTokenizerFast
 from potstill import plugins, students
 from potstill.anatomy import encoder_layers, layer_count, layers_path, parameters, word_embeddings
 from potstill.errors import InputError
+from potstill.files import MODEL_FILE
 from potstill.students import Context, Student, load_student, save_student
 from potstill.students.fresh import Fresh
 from potstill.students.keep_layers import KeepLayers, chosen_layers
@@ -107,6 +108,12 @@ def test_saved_and_loaded_it_is_bit_equal(built, name, architecture):
     for file in folder.iterdir():
         assert (folder.with_name(f"{folder.name}-again") / file.name).read_bytes() == file.read_bytes(), file.name
     assert not [file for file in folder.iterdir() if file.suffix in (".bin", ".pt", ".py", ".pkl")]
+    # all that is written is known as potstill's, and what the user puts beside it outlives the next student
+    assert [file.name for file in folder.iterdir() if not MODEL_FILE.fullmatch(file.name)] == []
+    (folder.with_name(f"{folder.name}-again") / "notes.txt").write_text("mine")
+    save_student(again, folder.with_name(f"{folder.name}-again"))
+    kept = {file.name for file in folder.with_name(f"{folder.name}-again").iterdir()}
+    assert kept == {"notes.txt", *(file.name for file in folder.iterdir())}
 
 
 PLAIN = """

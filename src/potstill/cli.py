@@ -69,6 +69,7 @@ def distill(
     set_: options.Set = None,
     resume: options.Resume = "auto",
     overwrite: options.Overwrite = False,
+    accept_changes: options.AcceptChanges = False,
     no_baseline: options.NoBaseline = False,
     force: options.Force = False,
     tracker: options.Tracker = None,
@@ -83,7 +84,7 @@ def distill(
         **options.data_flags(train, dev, test, text, pair, label, labels, choices, task, unlabelled, label_map),
         **options.training_flags(epochs, batch, rate, length, seed, seeds, device, tracker),
     }
-    run_recipe(recipe, flags, set_, out, resume, overwrite, quiet)
+    run_recipe(recipe, flags, set_, out, resume, overwrite, accept_changes, quiet)
 
 
 @app.command()
@@ -116,6 +117,7 @@ def finetune(
     set_: options.Set = None,
     resume: options.Resume = "auto",
     overwrite: options.Overwrite = False,
+    accept_changes: options.AcceptChanges = False,
     tracker: options.Tracker = None,
     quiet: options.Quiet = False,
 ) -> None:
@@ -133,7 +135,7 @@ def finetune(
             epochs, batch, rates[0] if len(rates) == 1 else None, length, seed, seeds, device, tracker
         ),
     }
-    run_recipe(recipe, flags, set_, out, resume, overwrite, quiet, finetuned=True, encoder=model)
+    run_recipe(recipe, flags, set_, out, resume, overwrite, accept_changes, quiet, finetuned=True, encoder=model)
 
 
 app.command()(train)
@@ -248,6 +250,7 @@ def study(
     seeds: options.Seeds = None,
     set_: options.Set = None,
     overwrite: options.Overwrite = False,
+    accept_changes: options.AcceptChanges = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Answer a question by several runs: a table, a figure, and sentences that say what is shown and what is not.
@@ -268,7 +271,7 @@ def study(
     from potstill.study import run_study
 
     folder = Path(out or f"runs/{name}")
-    answer = run_study(asked, resolved, folder, overwrite, Display(quiet))
+    answer = run_study(asked, resolved, folder, overwrite, Display(quiet), accept_changes)
     print_rows(answer.header, answer.rows)
     print("\n".join(answer.sentences))
     if not quiet:

@@ -9,7 +9,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -19,6 +19,14 @@ import xxhash
 from potstill import interrupts
 
 TEMPORARY = ".tmp-"  # what starts so was left by a process that died while writing
+
+# a file that potstill may write into a model's folder; any other name there is the user's
+MODEL_FILE = re.compile(
+    r"(config|generation_config|tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab|processor_config)\.json"
+    r"|README\.md|[\w.-]*\.safetensors|[\w.-]*\.safetensors\.index\.json|vocab\.txt|merges\.txt|words\.txt"
+    r"|chat_template\.jinja|[\w.-]+\.(spm|model)|(model|int8)\.onnx(\.data)?",
+    re.ASCII,
+)
 
 
 def write_atomically(path: Path, data: bytes | memoryview) -> None:
@@ -75,6 +83,18 @@ def disk_errors(path: Path) -> Iterator[None]:
         if code is None:
             raise
         raise OSError(int(code[1]), os.strerror(int(code[1])), str(path)) from error
+
+
+def remove_files(folder: Path, ours: Callable[[str], bool]) -> None:
+    """Remove the files below a folder whose path, as seen from it, `ours` knows, and the folders that are empty then."""
+    for place, _, names in os.walk(folder, topdown=False):
+        for name in names:
+            path = Path(place, name)
+            if ours(path.relative_to(folder).as_posix()):
+                path.unlink()
+        if Path(place) != Path(folder):
+            with contextlib.suppress(OSError):  # not empty: something of the user's is left in it
+                os.rmdir(place)
 
 
 def _taken(handle: int) -> bool:

@@ -96,6 +96,10 @@ Resume = Annotated[
     ),
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run in OUT.")]
+AcceptChanges = Annotated[
+    bool,
+    typer.Option("--accept-changes", help="Go on though rows, a model or a version changed since the run was begun."),
+]
 Tracker = Annotated[str | None, typer.Option(help="none or tensorboard.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing but the result.")]
 

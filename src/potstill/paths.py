@@ -44,6 +44,7 @@ class RunFolder:
 
     def __init__(self, folder: str | Path) -> None:
         self.root = Path(folder)
+        self.mark = self.root / "run.json"  # written first: where it is, the folder is a run's
         self.recipe = self.root / "recipe.toml"
         self.student = self.root / "student"
         self.baseline = self.root / "baseline"

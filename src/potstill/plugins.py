@@ -90,12 +90,17 @@ def describe(kind: Kind, name: str) -> tuple[str, list[tuple[str, str, str]]]:
 
 def find(kind: Kind, name: str) -> type:
     """The dataclass of one name."""
+    return _dataclass(kind, name, file_of(kind, name))
+
+
+def file_of(kind: Kind, name: str) -> Path:
+    """Where a name is defined."""
     files = _files(kind)
     if name not in files:
         guess = did_you_mean(name, files)
         every = "" if "there are" in guess else f" There are: {', '.join(files)}"
         raise InputError(f"there is no {ONE_OF[kind]} '{name}'{guess}{every}")
-    return _dataclass(kind, name, files[name])
+    return files[name]
 
 
 def annotations_of(kind: Kind, name: str) -> dict[str, Any]:

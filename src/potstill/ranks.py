@@ -7,7 +7,8 @@ error at their next exchange, and the launcher ends the job.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -62,6 +63,14 @@ def by_the_first(work: Callable[[], Found]) -> Found:
         raise told[1]
     found: Found = told[0]
     return found
+
+
+@contextmanager
+def first_only(manager: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+    """A context of the first rank alone; an error on entering it is everybody's."""
+    with ExitStack() as stack:
+        by_the_first(lambda: stack.enter_context(manager()))
+        yield
 
 
 def the_first_before_others(work: Callable[[], Found]) -> Found:

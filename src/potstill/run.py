@@ -26,8 +26,10 @@ from potstill.finished import measurements_of, seed_folders
 from potstill.paths import RunFolder
 from potstill.prepare import DataSet, can_teach, prepare
 from potstill.progress import Display
-from potstill.recipe import Recipe, cells, fingerprint, to_toml
+from potstill.recipe import Recipe, cells, fingerprint
 from potstill.report import write_report
+from potstill.run_folder import alone_in, choose_folder, mark_of, open_folder, refuse_changed
+from potstill.run_inputs import Content, content_of, input_paths, refuse_changed_while_read
 from potstill.stages import Trained, train_student
 from potstill.students import Student, save_student
 from potstill.teacher import add_weights
@@ -38,29 +40,57 @@ PREPARED_ONCE = {"teacher", "data", "length", "device", "precision", "memory", "
 
 
 def distill(
-    recipe: Recipe, out: str | Path, resume: str = "auto", overwrite: bool = False, show: Display | None = None
+    recipe: Recipe,
+    out: str | Path,
+    resume: str = "auto",
+    overwrite: bool = False,
+    show: Display | None = None,
+    accept_changes: bool = False,
 ) -> dict[str, Any]:
-    """Make the recipe's student in `out`, measure it beside its teacher and baseline, report, and return the measurements."""
+    """Make the recipe's student in `out`, measure it beside its teacher and baseline, report, and return the measurements.
+
+    `accept_changes`: go on though rows, a model or a version is another than when the run was begun.
+    """
     make_accelerator(recipe)  # of several processes each has its rank from here on
     show = show if show and ranks.is_first() else Display(quiet=True)
-    folder, checkpoint = ranks.by_the_first(lambda: choose_folder(recipe, out, resume, overwrite))
-    if recipe.seeds > 1:
-        found = several_seeds(recipe, folder, resume, overwrite, show)
-    else:
-        found = one_seed(recipe, folder, checkpoint, overwrite, True, show)
-    ranks.by_the_first(lambda: tell(folder, found))
+    choose = partial(choose_folder, recipe, out, resume, overwrite, input_paths(recipe))
+    folder, checkpoint = ranks.by_the_first(choose)
+    with ranks.first_only(lambda: alone_in(folder)):
+        ranks.by_the_first(choose)  # once more: another process may have worked here until a moment ago
+        inputs = ranks.by_the_first(lambda: content_of(recipe))
+        changed = [] if overwrite else ranks.by_the_first(lambda: refuse_changed(folder, inputs, accept_changes))
+        for one in changed:
+            show.say(f"{one} is another than when the run was begun; accepted")
+        if recipe.seeds > 1:
+            found = several_seeds(recipe, folder, inputs, changed, resume, overwrite, show)
+        else:
+            found = one_seed(recipe, folder, inputs, changed, checkpoint, overwrite, True, show)
+        ranks.by_the_first(lambda: tell(folder, found))
     return found
 
 
 def one_seed(
-    recipe: Recipe, folder: RunFolder, checkpoint: Path | None, overwrite: bool, timed: bool, show: Display
+    recipe: Recipe,
+    folder: RunFolder,
+    inputs: Content,
+    changed: list[str],
+    checkpoint: Path | None,
+    overwrite: bool,
+    timed: bool,
+    show: Display,
 ) -> dict[str, Any]:
-    """Train, save, measure. `timed`: also speeds."""
+    """Train, save, measure. `inputs`, and what `changed` of them since the run was begun; `timed`: also speeds."""
     if ranks.by_the_first(folder.measurements.exists) and not overwrite:
         return complete(folder, show)
     accelerator = make_accelerator(recipe)
     data = prepare(recipe, accelerator.device, show)
-    ranks.by_the_first(lambda: open_folder(recipe, folder, overwrite))
+
+    def begin() -> None:
+        now = content_of(recipe)  # also of models that came from the hub since
+        refuse_changed_while_read(inputs, now)
+        open_folder(recipe, folder, overwrite, now, changed)
+
+    ranks.by_the_first(begin)
     with interrupts.watched():
         trained, chosen, tried = best_of_grid(recipe, data, folder, accelerator, checkpoint, show)
         places = [folder.student, *(folder.heads(one.name) for one in data[1:])]
@@ -73,6 +103,7 @@ def one_seed(
     def finish() -> dict[str, Any]:
         found = measured(chosen, data, students, folder, timed, show)
         found |= {"grid": tried} if tried else {}
+        found |= {"changed_inputs": known} if (known := (mark_of(folder) or {}).get("accepted")) else {}
         found["differences"] = results.own_differences(results.spoken(folder.root, found))
         write_atomically(folder.measurements, json.dumps(found, indent=1).encode())
         shutil.rmtree(folder.root / "finished", ignore_errors=True)  # the same weights lie in the student's folder now
@@ -87,7 +118,15 @@ def complete(folder: RunFolder, show: Display) -> dict[str, Any]:
     return measurements_of(folder.root)
 
 
-def several_seeds(recipe: Recipe, folder: RunFolder, resume: str, overwrite: bool, show: Display) -> dict[str, Any]:
+def several_seeds(
+    recipe: Recipe,
+    folder: RunFolder,
+    inputs: Content,
+    changed: list[str],
+    resume: str,
+    overwrite: bool,
+    show: Display,
+) -> dict[str, Any]:
     """A run in a folder of its own for each seed, then their mean. The student is that of the seed that is best on dev."""
     if resume not in ("auto", "never"):
         raise InputError("several seeds go on by themselves where they stopped; write --resume auto")
@@ -95,18 +134,20 @@ def several_seeds(recipe: Recipe, folder: RunFolder, resume: str, overwrite: boo
     wanted = [folder, *(RunFolder(folder.seed(seed)) for seed in seeds)]
     if not overwrite and ranks.by_the_first(lambda: all(one.measurements.exists() for one in wanted)):
         return complete(folder, show)
-    ranks.by_the_first(lambda: open_folder(recipe, folder, overwrite))
+    ranks.by_the_first(lambda: open_folder(recipe, folder, overwrite, inputs, changed))
     for place, seed in enumerate(seeds):
         show.say(f"seed {seed}, {place + 1} of {recipe.seeds}")
         one = recipe.model_copy(update={"seed": seed, "seeds": 1})
-        inside, _ = ranks.by_the_first(partial(choose_folder, one, folder.seed(seed), "auto", False))
-        one_seed(one, inside, None, False, place == 0, show)
+        inside, _ = ranks.by_the_first(partial(choose_folder, one, folder.seed(seed), "auto", False, ()))
+        one_seed(one, inside, inputs, changed, None, False, place == 0, show)
 
     def finish() -> dict[str, Any]:
         found = results.over_seeds(folder.root)
+        found |= {"changed_inputs": known} if (known := (mark_of(folder) or {}).get("accepted")) else {}
         best = max((place for _, place in seed_folders(folder.root)), key=results.dev_score)
-        for student in best.glob("student*"):
-            shutil.copytree(student, folder.root / student.name, dirs_exist_ok=True)
+        for place in (RunFolder(best).student, *(RunFolder(best).heads(data.name) for data in recipe.data[1:])):
+            if place.exists():  # data sets that share all of the network have one folder
+                shutil.copytree(place, folder.root / place.name, dirs_exist_ok=True)
         write_atomically(folder.measurements, json.dumps(found, indent=1).encode())
         return found
 
@@ -129,6 +170,7 @@ def finetune(
     resume: str = "auto",
     overwrite: bool = False,
     show: Display | None = None,
+    accept_changes: bool = False,
 ) -> dict[str, Any]:
     """A teacher: the encoder trained on the labels alone, by the data and settings of the recipe's last stage.
 
@@ -139,7 +181,7 @@ def finetune(
     stage = last.model_copy(update={"method": method, "stop_teaching": None, "reshape": []})
     begun = {"start": str(model), "student": []} if model is not None else {"start": None}
     plain = recipe.model_copy(update={**begun, "teacher": None, "stage": [stage]})
-    return distill(plain, out, resume, overwrite, show)
+    return distill(plain, out, resume, overwrite, show, accept_changes)
 
 
 def make_accelerator(recipe: Recipe) -> Accelerator:
@@ -157,46 +199,6 @@ def make_accelerator(recipe: Recipe) -> Accelerator:
     # while the first rank measures, the others wait; a rank that died is noticed at once, whatever the limit
     patient = InitProcessGroupKwargs(timeout=timedelta(hours=12))
     return Accelerator(cpu=kind == "cpu", mixed_precision=precision, kwargs_handlers=[patient])
-
-
-def choose_folder(recipe: Recipe, out: str | Path, resume: str, overwrite: bool) -> tuple[RunFolder, Path | None]:
-    """The run's folder, refused where it holds something else; and the checkpoint to begin at where one was named."""
-    folder = RunFolder(out)
-    if folder.root.exists() and not folder.root.is_dir():
-        raise InputError(f"{out} is a file; give another folder with --out")
-    if folder.root.exists() and any(folder.root.iterdir()):
-        if not folder.recipe.exists():
-            raise InputError(f"{out} is not empty and not a run of potstill; give another folder with --out")
-        same = folder.recipe.read_text().splitlines()[0] == _first_line(recipe)
-        same = same and (recipe.seeds > 1) == any(folder.root.glob("seed-*"))
-        if not overwrite and (resume == "never" or not same) and holds_work(folder):
-            why = "holds this run already" if same else "holds another run"
-            raise InputError(f"{out} {why}; write --overwrite to replace it, or give another folder with --out")
-    checkpoint = Path(resume) if resume not in ("auto", "never") else None
-    if checkpoint and recipe.grid:
-        raise InputError("a grid goes on by itself where it stopped; write --resume auto")
-    if checkpoint and not checkpoint.is_dir():
-        raise InputError(
-            f"there is no checkpoint {resume}; write --resume auto, never, or a folder such as {out}/stages/0/checkpoints/step-00000200"
-        )
-    return folder, checkpoint
-
-
-def holds_work(folder: RunFolder) -> bool:
-    """Whether anything was trained there: a run that was refused in its first second leaves nothing to lose."""
-    return any(folder.root.rglob("*.safetensors")) or any(folder.root.rglob("cell.json"))
-
-
-def open_folder(recipe: Recipe, folder: RunFolder, overwrite: bool) -> None:
-    """Only now, when everything that was named has been found, is an earlier run replaced."""
-    if folder.recipe.exists() and (overwrite or not holds_work(folder)):
-        shutil.rmtree(folder.root)
-    folder.root.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder.recipe, f"{_first_line(recipe)}\n{to_toml(recipe)}".encode())
-
-
-def _first_line(recipe: Recipe) -> str:
-    return f"# fingerprint {fingerprint(recipe)}"
 
 
 def best_of_grid(

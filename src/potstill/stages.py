@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
@@ -31,6 +32,8 @@ from potstill.students import Student
 from potstill.tasks.generating import BY_BEAM
 from potstill.training import Step, Training, teacher_layers, train
 from potstill.wording import PLAIN
+
+log = logging.getLogger(__name__)
 
 Make = Callable[[Any, Examples, Context], Examples]  # of a data maker that asks the teacher
 
@@ -104,7 +107,7 @@ def train_stage(
         if not source.changes:
             with show.bar(f"asking the teacher ({one.name})", len(source.examples)) as bar:
                 one.teacher.remember(source, asked, bar.advance)
-    resume = ranks.by_the_first(lambda: chosen_checkpoint(folder, number, start_at))
+    resume = ranks.by_the_first(lambda: chosen_checkpoint(folder, number, start_at, stage))
     if resume:
         show.say(f"continuing at step {resume.step} from {resume.folder}")
     show.expect(training, resume.step if resume else 0)
@@ -278,7 +281,7 @@ def refuse_unfit(name: str, method: Method, data: DataSet, source: Source, asked
         )
 
 
-def chosen_checkpoint(folder: Path, number: int, start_at: Path | None) -> Checkpoint | None:
+def chosen_checkpoint(folder: Path, number: int, start_at: Path | None, stage: Stage) -> Checkpoint | None:
     """The named checkpoint for the stage it lies in (one of another run: for the first), else the newest whole one."""
     mine = folder / "checkpoints"
     if start_at is not None and (
@@ -286,7 +289,31 @@ def chosen_checkpoint(folder: Path, number: int, start_at: Path | None) -> Check
         or (number == 0 and folder.parent.resolve() not in start_at.resolve().parents)
     ):
         return checkpoints.load(start_at)
-    return checkpoints.newest(mine)
+    newest = checkpoints.newest(mine)
+    if newest is not None and (lost := lost_epochs(folder, newest, stage)):
+        log.warning("%s; this stage is trained again from its beginning", lost)
+        for place in ("checkpoints", "best", "ends"):  # later steps than those to come would be taken for the newest
+            shutil.rmtree(folder / place, ignore_errors=True)
+        return None
+    return newest
+
+
+def lost_epochs(folder: Path, newest: Checkpoint, stage: Stage) -> str | None:
+    """Which weights of earlier epochs the end of the stage will need and cannot have; None where all are whole."""
+    progress = newest.state["progress"]
+    ends = [int(epoch["step"]) for epoch in progress["history"]]
+    needed = {
+        "best": ("best", [progress["best_step"]] if progress["best_step"] else []),
+        "average": ("ends", ends[-stage.averaged :]),
+        "last": ("", []),
+    }
+    place, steps = needed[stage.keep]
+    for step in steps:
+        try:
+            checkpoints.load(folder / place / f"step-{step:08d}")
+        except InputError as error:
+            return str(error).partition(";")[0]
+    return None
 
 
 def makers(stage: Stage) -> list[Any]:

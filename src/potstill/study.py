@@ -12,7 +12,14 @@ from potstill.run import distill
 from potstill.studies import Answer, Found, Part, Study
 
 
-def run_study(study: Study, recipe: Recipe, out: Path, overwrite: bool = False, show: Display | None = None) -> Answer:
+def run_study(
+    study: Study,
+    recipe: Recipe,
+    out: Path,
+    overwrite: bool = False,
+    show: Display | None = None,
+    accept_changes: bool = False,
+) -> Answer:
     """Runs that are complete are read, not run again. Writes OUT/study.md and its figures, OUT/study.svg …"""
     show = show or Display(quiet=True)
     if recipe.grid:
@@ -22,7 +29,7 @@ def run_study(study: Study, recipe: Recipe, out: Path, overwrite: bool = False, 
     for number, (name, one) in enumerate(wanted.items()):
         show.say(f"{name}, run {number + 1} of {len(wanted)}")
         try:
-            found[name] = Found(out / name, distill(one, out / name, overwrite=overwrite, show=show))
+            found[name] = Found(out / name, distill(one, out / name, "auto", overwrite, show, accept_changes))
         except TrainingError as error:
             if not may_diverge(study, name):
                 raise

@@ -37,6 +37,7 @@ def train(
     set_: options.Set = None,
     resume: options.Resume = "auto",
     overwrite: options.Overwrite = False,
+    accept_changes: options.AcceptChanges = False,
     tracker: options.Tracker = None,
     quiet: options.Quiet = False,
 ) -> None:
@@ -51,7 +52,7 @@ def train(
         **options.training_flags(epochs, batch, rate, length, seed, seeds, device, tracker),
     }
     out = out or (None if recipe else "runs/trained")
-    run_recipe(recipe, flags, set_, out, resume, overwrite, quiet, finetuned=True)
+    run_recipe(recipe, flags, set_, out, resume, overwrite, accept_changes, quiet, finetuned=True)
 
 
 def run_recipe(
@@ -61,6 +62,7 @@ def run_recipe(
     out: str | None,
     resume: str,
     overwrite: bool,
+    accept_changes: bool,
     quiet: bool,
     finetuned: bool = False,
     encoder: str | None = None,
@@ -75,7 +77,7 @@ def run_recipe(
     folder = out or f"runs/{resolved.name if recipe else ('distilled', 'fine-tuned')[finetuned]}"
     if resolved.name == Recipe.model_fields["name"].default:  # on the page a run without a name has its folder's
         resolved = resolved.model_copy(update={"name": Path(folder).name})
-    how = (folder, resume, overwrite, Display(quiet))
+    how = (folder, resume, overwrite, Display(quiet), accept_changes)
     found = run.finetune(encoder, resolved, *how) if finetuned else run.distill(resolved, *how)
     if ranks.is_first():
         print_grid(found.get("grid", []))

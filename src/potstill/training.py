@@ -22,7 +22,7 @@ from potstill import checkpoints, interrupts, ranks
 from potstill.anatomy import layer_count, width, without_effect
 from potstill.batches import Micro, Source, counted_through, epoch_order, mix, step_batches, step_counts
 from potstill.checkpoints import Checkpoint
-from potstill.errors import TrainingError
+from potstill.errors import InputError, TrainingError
 from potstill.listening import Bridges, listen
 from potstill.methods import Method
 from potstill.optimizers import UsedRows, make_optimizer, set_rate, used_rows
@@ -82,7 +82,10 @@ def train(training: Training, resume: Checkpoint | None = None) -> Generator[Ste
         progress = yield from _steps(training, network, bridges, rows, resume)
     ranks.wait()  # the first has written the best
     if stage.keep == "best" and progress.best_step:
-        best = checkpoints.load(training.folder / "best" / f"step-{progress.best_step:08d}")
+        try:
+            best = checkpoints.load(training.folder / "best" / f"step-{progress.best_step:08d}")
+        except InputError as error:  # the same command finds it lost, and trains the stage again
+            raise TrainingError(f"{str(error).partition(';')[0]}; write the same command once more") from error
         _fill(network, best.tensors("weights"))
     if stage.keep == "average":
         _fill(network, mean_weights([one.tensors("weights") for one in checkpoints.whole(training.folder / "ends")]))
@@ -125,12 +128,20 @@ def _steps(
     progress = Progress()
     if resume:
         progress = Progress(**resume.state["progress"])
-        moments = rows.gather(optimizer, resume.tensors("optimizer"))
-        checkpoints.restore_optimizer(optimizer, moments, resume.state["optimizer"])
+        # under no name: what is mapped from the checkpoint's file keeps its room on the disk while anything holds it
+        checkpoints.restore_optimizer(
+            optimizer, rows.gather(optimizer, resume.tensors("optimizer")), resume.state["optimizer"]
+        )
         if accelerator.scaler is not None:
             accelerator.scaler.load_state_dict(resume.state["scaler"])
 
+    saved = False
+
     def save() -> None:
+        nonlocal saved
+        if saved and not training.folder.is_dir():  # told now and not at the end, when all of it would be lost
+            raise TrainingError(f"{training.folder} was removed while the run went on; write the command once more")
+        saved = True
         tensors, meta = checkpoints.optimizer_tensors(optimizer)
         scaler = accelerator.scaler.state_dict() if accelerator.scaler is not None else None
         state = {"progress": vars(progress), "optimizer": meta, "scaler": scaler}

@@ -34,7 +34,7 @@ from transformers.utils import logging
 from potstill import paths, short_forms
 from potstill.anatomy import has_layers, in_head, layers_path
 from potstill.errors import InputError
-from potstill.files import TEMPORARY, disk_errors, fsync_path
+from potstill.files import MODEL_FILE, TEMPORARY, disk_errors, fsync_path
 from potstill.foreign import refuse_larger, refuse_unsafe_files, refuse_unsafe_settings, stored_numbers
 from potstill.heads import WHAT, head_named
 from potstill.pixel_reader import PixelReader
@@ -196,9 +196,19 @@ def save_student(student: Student, folder: Path) -> None:
     finally:
         shutil.rmtree(new, ignore_errors=True)
         if folder.exists():
-            shutil.rmtree(old, ignore_errors=True)
+            _keep_the_users(old, folder)
         elif old.exists():
             old.rename(folder)
+
+
+def _keep_the_users(old: Path, folder: Path) -> None:
+    """What is not a model's file goes from the folder that was replaced into the new one; the rest of it is removed."""
+    if not old.exists():
+        return
+    for path in old.iterdir():
+        if path.is_symlink() or not path.is_file() or not MODEL_FILE.fullmatch(path.name):
+            path.rename(folder / path.name)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def stock_model(
