@@ -64,7 +64,7 @@ class Ended:
         if not messages:
             return "Usage:" in self.err or "Error" in self.err
         rest = self.err[self.err.index(messages[-1]) :]
-        return ";" in rest or "did you mean" in rest or "there are" in rest.lower()
+        return any(sign in rest.lower() for sign in (";", "did you mean", "there are", "expected"))
 
 
 class Server:

@@ -181,7 +181,7 @@ def run(home: Home, server: Server, tmp_path_factory: pytest.TempPathFactory) ->
 def test_26_whatever_is_named_as_out_nothing_of_the_user_s_is_gone(
     pattern: Path, run: Path, tmp_path: Path, server: Server, figure: Callable[..., None]
 ) -> None:
-    cases, wrong = some(OUTS, 10, first=6), []
+    cases, wrong = some(OUTS, 9, first=5), []
     for case in cases:
         user = fresh(pattern, tmp_path / "a" / "user")
         if case.before:

@@ -200,7 +200,7 @@ def test_27_no_command_runs_what_a_model_s_folder_brings(
     home: Home, server: Server, tmp_path: Path, figure: Callable[..., None]
 ) -> None:
     pairs = sorted(product([*REFUSED, *LEFT_ALONE], COMMANDS), key=lambda pair: list(COMMANDS).index(pair[1]))
-    cases, wrong = some(pairs, 22, first=11), []
+    cases, wrong = some(pairs, 14, first=6), []
     for number, (hostile, command) in enumerate(cases):
         model = Path(shutil.copytree(home.teacher, tmp_path / f"{number}/model"))
         mark = tmp_path / f"{number}/it-ran"
@@ -281,7 +281,7 @@ def test_27_no_command_runs_what_a_recipe_names(home: Home, server: Server, tmp_
     (tmp_path / "strangers.py").write_text(f"import os\nos.mkdir({str(mark)!r})\n")
     written = recipes(home, mark)
     pairs = sorted(product(written, VERBS), key=lambda pair: (list(VERBS).index(pair[1]), list(written).index(pair[0])))
-    cases, wrong = some(pairs, 16, first=4), []
+    cases, wrong = some(pairs, 10, first=4), []
     for number, (name, verb) in enumerate(cases):
         place = tmp_path / str(number)
         place.mkdir()

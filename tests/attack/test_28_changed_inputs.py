@@ -16,7 +16,8 @@ from attacks import Server, some, summed
 from safetensors.torch import load_file, save_file
 from small_home import QUICK, Home
 
-STOPPED_AT = 20  # lines of the log
+EPOCHS = 10
+STOPPED_AT = 20  # lines of the log: in the second epoch
 
 
 class World(NamedTuple):
@@ -44,7 +45,7 @@ def world(home: Home, server: Server, tmp_path_factory: pytest.TempPathFactory) 
         shutil.copy(home.folder / f"{name}.csv", made.inputs)
     (made.inputs / "more.txt").write_text("".join(f"a quiet film about summer {n}\n" for n in range(8)))
     shutil.copytree(made.inputs, base / "as-they-were")
-    ended = server.run(*made.words(made.stopped, 30), stop_at=(made.stopped / "stages/0/steps.csv", STOPPED_AT))
+    ended = server.run(*made.words(made.stopped, EPOCHS), stop_at=(made.stopped / "stages/0/steps.csv", STOPPED_AT))
     assert ended.code == 143, (ended.code, ended.err)
     ended = server.run(*made.words(made.complete, 1))
     assert ended.code == 0, ended.err
@@ -161,7 +162,7 @@ FILES: dict[str, tuple[Change, str]] = {  # by what is changed: how, and what th
 WORDS: dict[str, tuple[list[str], str]] = {  # by setting: the words that change it, and what the message must name
     "rate": (["--set", "optimizer.rate=0.0100001"], "rate"),
     "seed": (["--seed", "1"], "seed"),
-    "epochs": (["--epochs", "31"], "epochs"),
+    "epochs": (["--epochs", "11"], "epochs"),
     "batch": (["--set", "batch=9"], "batch"),
     "length": (["--length", "17"], "length"),
     "method": (["--method", "hard_labels"], "method|hard_labels"),
@@ -176,7 +177,7 @@ WORDS: dict[str, tuple[list[str], str]] = {  # by setting: the words that change
 def named(told: str, pattern: str) -> bool:
     """In the message, not in a path of this test's own folder."""
     message = told[told.rfind("potstill: ") :]
-    return re.search(pattern, re.sub(r"/\S*/(inputs|changed|stopped|complete)\S*/", "", message)) is not None
+    return re.search(pattern, re.sub(r"/\S*?/(inputs|stopped|complete)(?=\W)", "", message)) is not None
 
 
 def what_went_wrong(server: Server, words: list[str | Path], pattern: str) -> str | None:
@@ -198,7 +199,7 @@ def test_28_what_changed_since_a_stop_is_named(world: World, server: Server, tmp
             if change:
                 change(world.inputs)
             more = WORDS[name][0] if name in WORDS else []
-            if fault := what_went_wrong(server, [*world.words(out, 30), *more], pattern):
+            if fault := what_went_wrong(server, [*world.words(out, EPOCHS), *more], pattern):
                 wrong.append(f"{name}: {fault}")
         shutil.rmtree(out, ignore_errors=True)
         kept.rename(out)
@@ -226,14 +227,14 @@ def test_28_what_changed_since_a_run_is_complete_is_named(
 def test_28_what_has_not_changed_goes_on_and_what_is_accepted_too(world: World, server: Server, tmp_path: Path) -> None:
     """Else all of the above could hold by refusing everything."""
     kept = Path(shutil.copytree(world.stopped, tmp_path / "kept"))
-    ended = server.run(*world.words(world.stopped, 30))
+    ended = server.run(*world.words(world.stopped, EPOCHS))
     assert ended.fault((0,)) is None and "continuing at step" in ended.err, ended.err
     shutil.rmtree(world.stopped)
     kept.rename(world.stopped)
     kept = Path(shutil.copytree(world.stopped, tmp_path / "kept"))
     with put_back(world.inputs):
         FILES["a label of train"][0](world.inputs)
-        ended = server.run(*world.words(world.stopped, 30), "--accept-changes")
+        ended = server.run(*world.words(world.stopped, EPOCHS), "--accept-changes")
         assert ended.fault((0,)) is None, ended.err
         assert "continuing at step" in ended.err
     shutil.rmtree(world.stopped)
