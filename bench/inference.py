@@ -29,7 +29,7 @@ from potstill.batches import cut
 from potstill.exports.int8 import quantize
 from potstill.exports.onnx import write
 from potstill.networks import Run, onnx_run, torch_run
-from potstill.predict import WORDS
+from potstill.predicting import WORDS
 from potstill.recurrent_onnx import write_graph
 from potstill.rows import Columns, open_table
 from potstill.students import Student, load_student

@@ -35,6 +35,14 @@ from potstill.tasks import Task, make_task
 from potstill.tokens import MASK, in_memory
 
 QUICK = {"tagger": "taggers:by_length"}
+
+
+@pytest.fixture(autouse=True)
+def trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The taggers of these tests are our own; who else may name one: tests/test_own_functions.py."""
+    monkeypatch.setenv("POTSTILL_COMMANDS", "allowed")
+
+
 TASK = Task("class", ("0", "1"), {"0": 0, "1": 1})
 
 word = st.sampled_from(
@@ -320,6 +328,8 @@ def test_what_the_command_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[
         (["tags.jsonl", "--out", "out.csv"], "only rows of one text or a pair"),
         (["rows.csv", "--out", "out.csv", "--ngram", "drop"], '"keep" or "mask"'),
         (["rows.csv", "--out", "out.csv", "--with", "p_msk=1"], "did you mean 'p_mask'"),
+        (["rows.csv", "--out", "out.csv", "--seed", "-1"], "--seed"),
+        (["rows.csv", "--out", "out.csv", "--seed", "9" * 23], "--seed"),
     ):
         given = [str(tmp_path / one) if "." in one or "/" in one else one for one in words]
         assert potstill("augment", *given) == 2

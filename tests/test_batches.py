@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,6 +35,19 @@ def test_micro_batches_keep_to_their_tokens(lengths: np.ndarray, tokens: int) ->
     pieces = cut(np.arange(len(lengths)), lengths, tokens)
     assert sorted(np.concatenate(pieces).tolist()) == list(range(len(lengths)))
     assert all(len(piece) == 1 or len(piece) * lengths[piece].max() <= tokens for piece in pieces)
+
+
+@pytest.mark.parametrize(("rows", "often"), [(300, 0.25), (1000, 0.2), (2000, 0.2), (7000, 0.12)])
+def test_rows_of_a_batch_part_in_the_next_epoch(rows: int, often: float) -> None:
+    """Sorted all together, two rows of one of 32 batches would meet again in more than half of the cases."""
+    lengths = np.clip(np.random.default_rng(0).gamma(4.0, 6.0, rows).astype(int), 3, 60)
+    batch_of_row = np.zeros((2, rows), int)
+    for epoch in range(2):
+        for number, step in enumerate(epoch_order(lengths, 32, 0, 0, epoch, "order")):
+            batch_of_row[epoch, step] = number
+    first, again = (one[:, None] == one[None] for one in batch_of_row)
+    together = np.triu(first, 1)
+    assert again[together].mean() < often
 
 
 def test_padding_is_near_zero() -> None:

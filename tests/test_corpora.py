@@ -70,8 +70,8 @@ WORDS: dict[str, Any] = {  # name, content: rows
     "tabs": ("a.iob2.gz", gzip.compress(b"New York\tB-LOC\r\n 5\tO\r\n\r\n#\tO"),
         [Row(1, f"New York{BETWEEN} 5", None, ("B-LOC", "O"), None), sentence(4, "#", "O")]),
     "spaces in a row and at the end": ("a.bio", "EU   I-ORG \nis  O\n", [sentence(1, "EU is", "I-ORG O")]),
-    "comments": ("a.iob", "# by its makers in Antwerp\n\n# id 7\tdomain=en\n# text = is it\nis _ _ O\nit _ _ O\n\n# _ _ X\n",
-        [sentence(5, "is it", "O O"), sentence(8, "#", "X")]),
+    "comments": ("a.iob", "# by its makers in Antwerp\n\n# id 7\tdomain=en\n# text = is it\nis _ _ O\nit _ _ O\n\n# _ _ O\n\n# license CC BY\n",
+        [sentence(5, "is it", "O O"), sentence(8, "#", "O")]),
     "no tags": ("a.iobes", "EU\nrejects\n\nit\n", [sentence(1, "EU rejects", None), sentence(4, "it", None)]),
     "some without tags": ("a.conll2003", "EU\n\nit O\n", [sentence(1, "EU", None), sentence(3, "it", "O")]),
     "lists": ("a.jsonl", [{"tokens": ["EU", "is"], "pos_tags": ["N", "V"], "ner": ["B", "O"]}, {"tokens": ["a"]},
@@ -109,6 +109,21 @@ NO_WORDS: dict[str, Any] = {  # name, content: line, words of the message
     "two spaces": ("a.csv", "tokens,tags\na  b,O O O\n", 2, "word 2 of 3 is empty; write one space"),
 }
 # fmt: on
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "tags"),
+    [
+        ("# sent_id = 1\nEU\tNNP\tB-NP\tB-ORG\nrejects\tVB\tB-VP\tO\n", "EU rejects", "B-ORG O"),
+        ("# id 7f3a domain=en\nthe _ _ O\nEU _ _ B-ORG\n", "the EU", "O B-ORG"),
+        ("# sent_id = 1\n# text = x\nthe _ _ O\n# _ _ O\n", "the #", "O O"),
+        ("# _ _ O\nthe _ _ O\n", "# the", "O O"),
+        ("# a b\nEU\tB-ORG\n#\tO\n", "EU #", "B-ORG O"),
+    ],
+)
+def test_comments_of_conll_are_no_words(content: str, words: str, tags: str, tmp_path: Path) -> None:
+    (row,) = open_table(written(tmp_path, "a.conll", content)).rows()
+    assert (row.text.split(BETWEEN), row.label) == (words.split(), tuple(tags.split()))
 
 
 @pytest.mark.parametrize("case", WORDS)
@@ -160,7 +175,8 @@ taggings = st.lists(st.lists(st.tuples(word | st.just("#"), word), min_size=1, m
 def test_what_is_written_in_columns_is_read_back(
     sentences: list[list[tuple[str, str]]], tab: bool, middle: bool, blank: int, tmp_path: Path
 ) -> None:
-    sentences = [[("the", "O")], *sentences]  # so that a sentence of # alone is known to be one
+    tags = sorted({tag for pairs in sentences for _, tag in pairs})
+    sentences = [[("the", tag) for tag in tags], *sentences]  # so that # with such a tag is known to be a word
     cells = [[(token, *(["_"] if middle else []), tag) for token, tag in pairs] for pairs in sentences]
     blocks = ["".join(("\t" if tab else " ").join(row) + "\n" for row in rows) for rows in cells]
     path = written(tmp_path, "a.conll", ("\n" * blank).join(blocks))

@@ -19,7 +19,7 @@ from potstill.decoding import decoder, decoder_of
 from potstill.errors import InputError, TrainingError
 from potstill.exports import sample_inputs
 from potstill.networks import load_network, torch_run
-from potstill.predict import measure_models, predict
+from potstill.predicting import measure_models, predict
 from potstill.students import Context, save_student
 
 WRITING = ("ctranslate2",)  # for models that write texts; others are for those that answer with logits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from world import (
 
 from potstill.anatomy import set_dropout
 from potstill.errors import InputError
+from potstill.methods.hard_labels import HardLabels
 from potstill.prepare import DataSet
 from potstill.stages import refuse_unfit, refuse_without_layers
 from potstill.training import train
@@ -143,6 +145,21 @@ def test_each_example_keeps_its_own_answers_however_shuffled(
     plain = loss_and_norm(world.training(method, teacher), np.arange(8))
     shuffled = loss_and_norm(world.training(method, teacher), np.array(order))
     assert shuffled == pytest.approx(plain, rel=1e-5)
+
+
+@each_case
+def test_where_the_teacher_is_silent_the_labels_weigh_whole(method: str, task: str, tmp_path: Path) -> None:
+    """Whatever α is: what is left is the loss of hard labels, with the smoothing that the method has."""
+    world = make_world(tmp_path, task=task)
+    set_dropout(world.student.model, 0.0)
+    silent = replace(world.source(), answered=np.zeros(world.examples.meta["rows"], np.bool_))
+    smoothing = getattr(method_of(method), "smoothing", 0.0)
+    labels = loss_and_norm(world.training(HardLabels(smoothing), world.live(), silent))
+    assert loss_and_norm(world.training(method, world.live(), silent)) == pytest.approx(labels, rel=1e-5)
+    alphas = [0.0, 0.3, 1.0] if hasattr(method_of(method), "alpha") else []
+    for alpha in alphas:
+        one = replace(method_of(method), alpha=alpha)  # type: ignore[type-var]
+        assert loss_and_norm(world.training(one, world.live(), silent)) == pytest.approx(labels, rel=1e-5)
 
 
 @each_case_later

@@ -38,7 +38,7 @@ from potstill.batches import view
 from potstill.errors import InputError
 from potstill.examples import store
 from potstill.networks import torch_run
-from potstill.predict import asked_in, predict
+from potstill.predicting import asked_in, predict
 from potstill.prepare import labels_of
 from potstill.rows import BETWEEN, open_table
 from potstill.students import HEADS, Context, load_student, save_student

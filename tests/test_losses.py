@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -42,6 +41,8 @@ def test_smoothing_is_torchs(
     more = 0 if impossible is None else 1
     if weights is not None:
         batch = replace(batch, class_weights=F.pad(weights, (0, more), value=5.0))
+    if impossible == NEVER:  # a number like any other, but for what the task says of its class
+        batch = replace(batch, never=(classes,))
     heard = Signals(logits=F.pad(logits, (0, more), value=impossible))
     ours = HardLabels(smoothing).losses(heard, Signals(), batch)["hard"].mean(batch.counts)
     theirs = F.cross_entropy(logits, targets, weights, label_smoothing=smoothing, reduction="none").mean()
@@ -73,6 +74,75 @@ def test_soft_targets_smooth_their_hard_term_alone() -> None:
     torch.testing.assert_close(smooth["hard"].total, expected)
 
 
+@pytest.mark.parametrize("temperature", [1.0, 5.0, 100.0, 1000.0])
+@pytest.mark.parametrize("sets", [False, True])
+def test_the_soft_term_in_float32_is_that_of_float64(temperature: float, sets: bool) -> None:
+    """Also where the two distributions are nearly flat: a difference of logarithms of size 1 would be mostly rounding."""
+    random = torch.Generator().manual_seed(0)
+    student, teacher = torch.randn(2, 64, 5, generator=random, dtype=torch.float64).mul(3).unbind()
+    loss = losses.soft_label_sets if sets else losses.soft_targets
+    if sets:
+        by_hand = sum(
+            F.kl_div(F.logsigmoid(sign * student / temperature), F.logsigmoid(sign * teacher / temperature), log_target=True, reduction="none")
+            for sign in (1, -1)
+        ).sum(-1)  # fmt: skip
+    else:
+        ours, theirs = (F.log_softmax(one / temperature, -1) for one in (student, teacher))
+        by_hand = F.kl_div(ours, theirs, log_target=True, reduction="none").sum(-1)
+    torch.testing.assert_close(loss(student, teacher, temperature), temperature**2 * by_hand, rtol=1e-6, atol=1e-9)
+    single = loss(student.float(), teacher.float(), temperature)
+    torch.testing.assert_close(single.double(), loss(student, teacher, temperature), rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [4999.0, 5001.0, 9000.0, 3e4])
+def test_a_student_that_went_astray_is_told_so(size: float) -> None:
+    """Whether a class can be is the task's to say; a very low number of the student is a very wrong answer."""
+    teacher = torch.tensor([[-3.0, 3.0]], dtype=torch.float64)
+    student = torch.tensor([[size, -size]], dtype=torch.float64, requires_grad=True)
+    for loss in (losses.soft_targets(student, teacher, 5.0), losses.logit_distance(student, teacher)):
+        (gradient,) = torch.autograd.grad(loss.sum(), student)
+        assert float(loss.detach()) > size and float(gradient.abs().min()) > 1
+    far = torch.tensor([[-6000.0, 1.0]], dtype=torch.float64)
+    assert float(losses.logit_distance(far, torch.tensor([[-9000.0, 1.0]]))) == 3000.0**2
+
+
+def test_a_class_that_can_never_be_takes_nothing_from_the_others() -> None:
+    """The teacher's mass is on the others; what a student gives to that class, it loses."""
+    random = torch.Generator().manual_seed(0)
+    student, teacher = torch.randn(2, 8, 6, generator=random, dtype=torch.float64).unbind()
+    alone = losses.soft_targets(student[:, 1:], teacher[:, 1:], 2.0)
+    shut = F.pad(student[:, 1:], (1, 0), value=NEVER)
+    torch.testing.assert_close(losses.soft_targets(shut, teacher, 2.0, never=(0,)), alone)
+    given_away = -4 * torch.log1p(-F.softmax(student / 2, -1)[:, 0])
+    torch.testing.assert_close(losses.soft_targets(student, teacher, 2.0, never=(0,)), alone + given_away)
+    torch.testing.assert_close(
+        losses.logit_distance(student, teacher, never=(0,)), losses.logit_distance(student[:, 1:], teacher[:, 1:])
+    )
+
+
+def test_a_label_weighs_the_same_beside_many_rows_without_one() -> None:
+    """One labelled row among 32: its gradient is a 32nd of what it is alone, as that of every row that is taught."""
+    logits = torch.randn(32, 3, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    batch = batch_of([1] * 32, 32)
+    few = replace(batch, labelled=torch.arange(32) == 5)
+    every, one = (losses.hard(logits, each).mean(each.counts) for each in (batch, few))
+    whole, alone = (torch.autograd.grad(each, logits)[0] for each in (every, one))
+    torch.testing.assert_close(alone[5], whole[5])
+    assert not alone[torch.arange(32) != 5].any()
+
+
+@pytest.mark.parametrize("top", [None, 4])
+@pytest.mark.parametrize("vocabulary", [False, True])
+def test_the_temperature_is_one_over_a_vocabulary_and_of_the_most_probable(top: int | None, vocabulary: bool) -> None:
+    student, teacher = torch.randn(2, 4, 30, generator=torch.Generator().manual_seed(0)).unbind()
+    batch = replace(batch_of([0, 2, 1, 1], 4), vocabulary=vocabulary)
+    found = SoftTargets(top=top).losses(Signals(student), Signals(teacher), batch)["soft"].total
+    expected = 0.5 * losses.soft_targets(student, teacher, 1.0 if top or vocabulary else 5.0).sum()
+    torch.testing.assert_close(found, expected)
+    with pytest.raises(InputError, match=r"write temperature = 1\.0, or leave top out"):
+        SoftTargets(temperature=2.0, top=4)
+
+
 @pytest.mark.parametrize("outcome", ["classes", "value"])
 def test_smoothing_is_refused_where_there_is_no_one_class(outcome: losses.Outcome) -> None:
     batch = replace(batch_of([0], 1), outcome=outcome)
@@ -80,8 +150,9 @@ def test_smoothing_is_refused_where_there_is_no_one_class(outcome: losses.Outcom
         losses.hard(torch.zeros(1, 1), batch, 0.1)
 
 
-def test_the_baseline_learns_the_same_smoothed_labels(tmp_path: Path) -> None:
+def test_the_baseline_learns_the_same_smoothed_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("potstill.run.rows_of", lambda *_: 10)
     for smoothing, told in ((0.1, {"smoothing": 0.1}), (0.0, {})):
         sets = ["teacher=t", "data.train=a.csv", "method=soft_targets", f"method.smoothing={smoothing}"]
         recipe = resolve(None, None, sets).recipe
-        assert baseline_recipe(recipe, recipe).stage[0].method == {"name": "hard_labels", **told}
+        assert baseline_recipe(recipe, recipe, [], [10]).stage[0].method == {"name": "hard_labels", **told}

@@ -20,7 +20,7 @@ from potstill.anatomy import layer_count, longest_input, parameters, word_embedd
 from potstill.errors import InputError
 from potstill.networks import onnx_run
 from potstill.plan import plan
-from potstill.predict import predict
+from potstill.predicting import predict
 from potstill.recipe import resolve
 from potstill.recurrent import separated
 from potstill.report import write_report

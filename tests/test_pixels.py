@@ -22,7 +22,7 @@ from potstill.data.jitter import Jitter, moved
 from potstill.data.without import Without
 from potstill.errors import InputError
 from potstill.examples import store
-from potstill.predict import predict
+from potstill.predicting import predict
 from potstill.prepare import labels_of
 from potstill.rows import Row, open_table
 from potstill.students import load_student, save_student

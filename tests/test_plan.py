@@ -31,9 +31,10 @@ from world import World, make_world
 from potstill import space
 from potstill.batches import Micro
 from potstill.calibration import fitted, time_training
+from potstill.errors import InputError
 from potstill.listening import listen
 from potstill.operations import forward, training_step
-from potstill.plan import Machine, cost_key, plan
+from potstill.plan import Machine, cost_key, ends_and_saves, plan
 from potstill.recipe import Recipe, resolve
 from potstill.run import distill
 from potstill.shapes import Shapes, epoch_pieces, shapes_of, spread_out
@@ -176,6 +177,25 @@ def view_of(architecture: str, head: str) -> tuple[Any, View, Shapes]:
         View(inputs, inputs["attention_mask"].bool(), places),
         Shapes(one + rows, one + length, one, one),
     )
+
+
+def test_ends_of_epochs_and_saves_are_counted_as_if_one_by_one() -> None:
+    for per_epoch in (1, 2, 3, 7, 12):
+        for steps in range(1, 60):
+            for save_every in (1, 4, 6, 12, 200):
+                ends = {*range(per_epoch, steps + 1, per_epoch), steps}
+                saves = ends | set(range(save_every, steps + 1, save_every))
+                assert ends_and_saves(per_epoch, steps, save_every) == (len(ends), len(saves))
+
+
+def test_huge_numbers_are_planned_without_counting_to_them(home: Path, tmp_path: Path) -> None:
+    """Neither steps nor devices are gone through one by one."""
+    huge = recipe_of(home, "epochs=1e9", "seeds=50")
+    told = lines_of(plan(huge, tmp_path / "run", devices=10**9, peak=1e9))["train distilled"]
+    assert told["runs"] == 50 and told["steps"] == 50 * 30 * 10**9 and told["rows"] == 50 * 240 * 10**9
+    for wrong, most in (("epochs=1e10", "1000000000"), ("seeds=1000000000", "1000")):
+        with pytest.raises(InputError, match=most):
+            recipe_of(home, wrong)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

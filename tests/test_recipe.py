@@ -9,7 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plugged import write_plugins
 
+from potstill import options
 from potstill.errors import InputError
+from potstill.pace import paced
 from potstill.recipe import Data, Optimizer, Recipe, Stage, cells, fingerprint, resolve, show, to_toml
 
 TEACHER_AND_DATA = 'teacher = "t"\n[data]\ntrain = "train.tsv"\n'
@@ -97,7 +99,7 @@ def test_a_recipe_may_be_flags_alone():
     flags = {"teacher": ("--teacher", Path("t")), "data.train": ("--train", "a.tsv"), "data.test": ("--test", "b.tsv")}
     recipe = resolve(None, {**flags, "student": ("--student", "slice:1")}).recipe
     assert recipe.teacher == "t" and recipe.data == [Data(train="a.tsv", test={"test": "b.tsv"})]
-    assert recipe.stage == [Stage()] and recipe.stage[0].method["name"] == "slow"
+    assert recipe.stage == paced(Recipe(data=recipe.data, stage=[Stage()])).stage and recipe.stage[0].method["name"] == "slow"
 
 
 def test_stages_and_makers_are_reached_by_index(write):
@@ -267,9 +269,19 @@ anything = st.fixed_dictionaries(
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tree=anything)
 def test_what_is_written_is_read_as_the_same_recipe(tree: dict, tmp_path: Path):
-    recipe = Recipe.model_validate({"name": "soup", **tree})
+    recipe = paced(Recipe.model_validate({"name": "soup", **tree}))
     path = tmp_path / "again.toml"
     path.write_text(to_toml(recipe), encoding="utf-8", newline="")
     again = resolve(path).recipe
     assert again == recipe
     assert fingerprint(again) == fingerprint(recipe)
+
+
+@pytest.mark.parametrize("name", ["dev", "train"])
+def test_a_test_set_is_not_called_as_what_the_run_learns_from_or_chooses_by(name: str) -> None:
+    given = options.tests_of([f"{name}=x.csv"])
+    with pytest.raises(InputError, match=f"other_{name}=FILE"):
+        resolve(None, flags={"data.0.train": ("--train", "t.csv"), "data.0.test": ("--test", given)})
+    named = options.tests_of([f"one/x/{name}.csv", "one/x/test.csv"])
+    assert named == {f"x-{name}": f"one/x/{name}.csv", "test": "one/x/test.csv"}
+    assert options.tests_of([f"x/{name}.csv"]) == {"test": f"x/{name}.csv"}

@@ -212,6 +212,34 @@ def test_what_csv_writes_is_read_back(rows: list[tuple[str, str]], tab: bool, ev
     assert starts == sorted(set(starts)) and starts[0] == 2 and starts[-1] <= whole.count("\n")
 
 
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=st.lists(st.text(st.sampled_from('"\n\r a'), max_size=5), min_size=1, max_size=5), tab=st.booleans())
+def test_one_column_of_csv_writer_is_read_back_without_being_told_how_it_is_quoted(
+    rows: list[str], tab: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / ("a.tsv" if tab else "a.csv")
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, delimiter="\t" if tab else ",").writerows([["text"], *([one] for one in rows)])
+    assert [row.text for row in open_table(path).rows()] == rows
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv"])
+def test_a_carriage_return_alone_ends_a_row_as_it_does_for_csv_and_pandas(ending: str, tmp_path: Path) -> None:
+    path = written(tmp_path, f"a.{ending}", 'text\r\none\rtwo\n"""a"" b\rc"\nthree\r\n')
+    with path.open(newline="") as file:
+        expected = [row[0] for row in csv.reader(file, delimiter="," if ending == "csv" else "\t")][1:]
+    assert [row.text for row in open_table(path).rows()] == expected == ["one", "two", '"a" b\rc', "three"]
+    other = "," if ending == "csv" else "\t"
+    with pytest.raises(InputError, match="1 cell where the header has 2"):
+        list(open_table(written(tmp_path, f"b.{ending}", f"text{other}label\na\rb{other}1\n")).rows())
+
+
+def test_an_empty_text_of_a_tsv_with_one_column_is_written_as_two_quotes(tmp_path: Path) -> None:
+    assert [row.text for row in open_table(written(tmp_path, "a.tsv", 'text\na\n""\nb\n')).rows()] == ["a", "", "b"]
+    with pytest.raises(InputError, match='a.tsv:3: the line is empty; delete it, or write ""'):
+        list(open_table(written(tmp_path, "a.tsv", "text\na\n\nb\n")).rows())
+
+
 def test_tsv_with_stray_quotes_and_tsv_with_quoting(tmp_path: Path) -> None:
     glue = 'sentence\tlabel\n"Yes" , he said\t1\n" quoted "\t0\n"never closed\t1\nit ends"\t0\n'
     assert texts_and_labels(written(tmp_path, "glue.tsv", glue)) == [

@@ -20,7 +20,7 @@ from rich.text import Text
 from small import sentences, small_model, write_csv
 
 from potstill import cli, students
-from potstill.predict import predict
+from potstill.predicting import predict
 
 FAST = ["--set", "optimizer.rate=0.003", "--set", "batch=8", "--set", "dropout=0", "--length", "32", "--quiet"]
 FAST += ["--set", "timing=none"]

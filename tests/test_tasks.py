@@ -5,13 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from faults import peak_memory
 from small import ARCHITECTURES, NEGATIVE, NEUTRAL, POSITIVE, small_tokenizer
 
 from potstill.errors import InputError
-from potstill.tasks import Task, make_task, near_chance
+from potstill.tasks import Task, make_task
 
 
 def head(*names: str, problem: str | None = "single_label_classification") -> Any:
@@ -20,7 +19,7 @@ def head(*names: str, problem: str | None = "single_label_classification") -> An
 
 def test_names_match_by_name_whatever_their_order_or_case() -> None:
     task, told = make_task(None, head("negative", "positive"), ["Positive", "negative"], None, "train.csv")
-    assert [task.encode(label, "") for label in ("positive", "Negative")] == [[1.0], [0.0]]
+    assert [task.encode(label, "") for label in ("Positive", "positive", "negative")] == [[1.0], [1.0], [0.0]]
     assert "by name" in told
 
 
@@ -72,17 +71,6 @@ def test_values_are_finite_numbers(label: str) -> None:
         Task("value", ("value",)).encode(label, "f:3")
 
 
-def test_chance_is_told_from_skill() -> None:
-    task = Task("class", ("a", "b"))
-    random = np.random.default_rng(0)
-    targets = (random.random(500) < 0.9).astype(np.float32)  # nine in ten: always saying b is right, and is no skill
-    always = np.tile([0.0, 1.0], (500, 1))
-    assert "near chance" in str(near_chance(task, targets, always))
-    skilled = np.stack([1 - targets, targets], 1)
-    assert near_chance(task, targets, skilled) is None
-    assert "wrong order" in str(near_chance(task, targets, 1 - skilled))
-
-
 @pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_texts_far_too_long_are_read_as_if_they_had_not_been_cut_before(
@@ -104,3 +92,74 @@ def test_two_texts_of_a_hundred_thousand_letters_need_little_memory() -> None:
     with peak_memory() as most:
         made = Task("class", ("no", "yes")).split([("good " * 20_000,) * 2] * 3, small_tokenizer("bert"), 16)
     assert made.shortened == 3 and most[0] < 200
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ("IT", "it"),
+        ("US", "us", "de"),
+        ("True", "true"),
+        ("K", "\u212a"),
+        ("007", "7", "8"),
+        ("1e1", "10"),
+        ("1", "1.0"),
+        ("+1", "1"),
+        ("0", "00"),
+        ("12345678901234567890", "12345678901234567891", "12345678901234567892"),
+        ("²", "2"),
+        ("①", "②"),
+    ],
+)
+def test_two_labels_that_differ_are_two_classes(labels: tuple[str, ...]) -> None:
+    for config, names in ((None, None), (None, labels), (head(*labels), None), (head(*labels), labels)):
+        task, _ = make_task(None, config, labels, names, "train.csv")
+        assert sorted(task.labels) == sorted(labels)
+        assert [task.labels[int(task.encode(label, "")[0])] for label in labels] == list(labels)
+
+
+def test_another_spelling_is_taken_where_nothing_else_is_meant() -> None:
+    task, _ = make_task(None, head("IT", "other"), ["IT", "it", "other"], None, "train.csv")
+    with pytest.raises(InputError, match="unknown label 'it'"):
+        task.encode("it", "train.csv:3")
+    task, _ = make_task(None, head("IT", "it"), ["It"], None, "train.csv")
+    with pytest.raises(InputError, match="unknown label 'It'"):
+        task.encode("It", "train.csv:3")
+    task, _ = make_task(None, None, ["pos", "neg"], None, "train.csv")
+    dev = task.knowing(["Pos", "Neg"])
+    assert [dev.encode(label, "")[0] for label in ("Pos", "pos", "Neg")] == [1, 1, 0]
+    with pytest.raises(InputError, match="unknown label 'Pos'"):
+        task.knowing(["Pos", "pos"]).encode("Pos", "dev.csv:3")
+
+
+def test_numbers_of_pandas_columns_with_gaps_match_by_index_where_no_two_are_one() -> None:
+    task, told = make_task(None, head("negative", "positive"), ["1.0", "0.0"], None, "train.csv")
+    assert task.encode("1.0", "") == task.encode("1", "") == [1.0] and "by number" in told
+    assert make_task(None, None, ["1.0", "2.0"], None, "train.csv")[0].knowing(["2"]).encode("2", "") == [1.0]
+    with pytest.raises(InputError, match="'1' and '1.0' are two labels"):
+        make_task(None, head("negative", "positive"), ["0", "1", "1.0"], None, "train.csv")
+
+
+def test_a_label_map_says_labels_and_classes_in_any_spelling_that_is_clear() -> None:
+    task, _ = make_task(None, None, ["a", "B", "c"], None, "train.csv", label_map={"A": "b"})
+    assert task.labels == ("B", "c") and task.encode("a", "") == task.encode("B", "") == [0.0]
+    task, _ = make_task(None, None, ["a", "b"], None, "train.csv", label_map={"a": "²"})
+    assert task.labels == ("b", "²")
+    with pytest.raises(InputError, match="there is no class '²'"):
+        make_task(None, head("x", "y"), ["a", "x"], None, "train.csv", label_map={"a": "²"})
+
+
+def test_codes_with_zeros_in_front_are_classes_however_many_there_are() -> None:
+    task, _ = make_task(None, None, [f"{number:03d}" for number in range(50)], None, "train.csv")
+    assert task.outcome == "class" and task.classes == 50
+
+
+def test_a_config_that_does_not_name_its_classes_from_0_on_is_refused() -> None:
+    config = SimpleNamespace(num_labels=2, id2label={5: "a", 7: "b"}, problem_type=None)
+    with pytest.raises(InputError, match="from 0 to 1"):
+        make_task(None, config, ["a", "b"], None, "train.csv")
+
+
+def test_too_many_labels_are_told_with_the_limit() -> None:
+    with pytest.raises(InputError, match="more than 10,000 different labels"):
+        make_task(None, None, [f"label {number}" for number in range(10_001)], None, "train.csv")

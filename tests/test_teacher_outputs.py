@@ -39,6 +39,12 @@ def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     black_box.asked.clear()
 
 
+@pytest.fixture(autouse=True)
+def trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The functions of these tests are our own; who else may name one: tests/test_own_functions.py."""
+    monkeypatch.setenv("POTSTILL_COMMANDS", "allowed")
+
+
 def pairs_of(folder: Path, rows: list[tuple[str, str]]) -> Examples:
     write_csv(folder / "rows.csv", [(*both, place % 2) for place, both in enumerate(rows)], ("text1", "text2", "label"))
     table = open_table(folder / "rows.csv")
@@ -200,6 +206,7 @@ def test_blocks_fill_the_holes_that_ranks_left(tmp_path: Path) -> None:
 
 
 def test_commands_are_started_without_a_shell_and_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("POTSTILL_COMMANDS")
     with pytest.raises(InputError, match="POTSTILL_COMMANDS=allowed"):
         by_command("cat")
     monkeypatch.setenv("POTSTILL_COMMANDS", "allowed")

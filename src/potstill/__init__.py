@@ -14,11 +14,12 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from potstill.errors import InputError, TrainingError
-    from potstill.predict import measure_models, predict
+    from potstill.predicting import measure_models, predict
     from potstill.recipe import Recipe, resolve
     from potstill.run import distill, finetune
     from potstill.students import Student, load_student, save_student
 
+# a public name must not be a module's: importing that module would put it in the name's place
 _WHERE = {
     "InputError": "errors",
     "Recipe": "recipe",
@@ -27,8 +28,8 @@ _WHERE = {
     "distill": "run",
     "finetune": "run",
     "load_student": "students",
-    "measure_models": "predict",
-    "predict": "predict",
+    "measure_models": "predicting",
+    "predict": "predicting",
     "resolve": "recipe",
     "save_student": "students",
 }

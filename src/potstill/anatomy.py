@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -130,15 +131,33 @@ def undecayed(model: nn.Module) -> set[str]:
 KEY_BIAS = re.compile(r"\.(key|k_lin|k|k_proj)\.bias$")
 
 
-def without_effect(model: nn.Module) -> list[nn.Parameter]:
+TURNED = ("rope_parameters", "rotary_value")  # fields of configs whose positions turn the keys: newer ones, RoFormer
+HASHED = "use_expectation"  # of YOSO, which has no softmax
+
+
+def without_effect(models: Iterable[PreTrainedModel]) -> list[nn.Parameter]:
     """Biases of attention's keys: they add the same to all scores of a query, which a softmax takes away again.
 
     Their gradient is zero but for rounding, which Adam would blow up to full steps in random directions. Where positions
-    turn the keys (rotary ones), the bias turns with them and has an effect.
+    turn the keys (rotary ones), the bias turns with them and has an effect. Each model is asked for itself.
     """
-    if getattr(getattr(model, "config", None), "rope_parameters", None):
-        return []
-    return [parameter for name, parameter in model.named_parameters() if KEY_BIAS.search(name)]
+    found: list[nn.Parameter] = []
+    for model in models:
+        config = model.config
+        turned = any(getattr(config, name, None) is not None for name in TURNED)
+        turned = turned or getattr(config, "position_embedding_type", None) == "rotary" or hasattr(config, HASHED)
+        if not turned:
+            found += [parameter for name, parameter in model.named_parameters() if KEY_BIAS.search(name)]
+    return found
+
+
+def is_causal(model: PreTrainedModel) -> bool:
+    """Whether a token sees only those before it, so that the last one alone has seen the whole text.
+
+    Attention says so of itself in most architectures; classifiers of the others call their head `score`, as all do that
+    read the last token.
+    """
+    return hasattr(model, "score") or any(getattr(part, "is_causal", False) for part in model.base_model.modules())
 
 
 def in_head(model: PreTrainedModel, name: str) -> bool:

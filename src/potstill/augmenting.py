@@ -20,6 +20,7 @@ from potstill.errors import InputError
 from potstill.examples import store
 from potstill.extended import origins
 from potstill.files import replaced
+from potstill.paths import given, to_write
 from potstill.progress import Display
 from potstill.rows import Columns, open_table
 from potstill.sources import open_source
@@ -33,7 +34,7 @@ def augment_file(
     file: str, out: str, maker: Augmented, columns: Columns, overwrite: bool, show: Display
 ) -> tuple[int, int]:
     """Write the rows of a file and then their copies, in the order of the rows; returns how many there are of each."""
-    place = refuse_place(file, Path(out), overwrite)
+    place = refuse_place(file, to_write(out), overwrite)
     table = open_table(file, columns)
     if table.form != "text":
         raise InputError(f"{file}: these are {table.form}; only rows of one text or a pair of texts can be augmented")
@@ -70,7 +71,7 @@ def refuse_place(file: str, place: Path, overwrite: bool) -> Path:
         )
     if not place.parent.is_dir():
         raise InputError(f"--out {place}: there is no folder {place.parent}; make it first")
-    if place.exists() and Path(file).exists() and place.samefile(file):
+    if place.exists() and given(file).exists() and place.samefile(given(file)):
         raise InputError(f"--out {place}: these are the rows to read; write to another file")
     if place.exists() and not overwrite:
         raise InputError(f"--out {place}: exists already; give another name, or --overwrite to replace it")

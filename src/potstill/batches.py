@@ -17,12 +17,12 @@ from torch import Tensor
 
 from potstill.examples import Examples
 from potstill.signals import Batch, Over, View, Wants, nothing
+from potstill.standard import Standard
 from potstill.tasks import Task
 from potstill.tokens import Tokens, ranges
 
-WINDOW = (
-    64  # batches whose rows are sorted by length together: long enough for little padding, short enough to stay mixed
-)
+WINDOW = 64  # batches at most whose rows are sorted by length together: enough for little padding
+WINDOWS = 4  # of an epoch at least: rows that are sorted together meet in the same batches, epoch after epoch
 
 
 Draw = Callable[[int], np.ndarray]
@@ -41,8 +41,9 @@ def epoch_order(lengths: np.ndarray, batch: int, *seed: int | str) -> list[np.nd
     random = np.random.default_rng(mix(*seed))
     shuffled = random.permutation(len(lengths))
     steps: list[np.ndarray] = []
-    for begin in range(0, len(shuffled), WINDOW * batch):
-        window = shuffled[begin : begin + WINDOW * batch]
+    size = batch * min(WINDOW, max(1, len(lengths) // (WINDOWS * batch)))
+    for begin in range(0, len(shuffled), size):
+        window = shuffled[begin : begin + size]
         window = window[np.argsort(lengths[window], kind="stable")]
         steps += [window[i : i + batch] for i in range(0, len(window), batch)]
     return [steps[i] for i in random.permutation(len(steps))]
@@ -125,6 +126,7 @@ class Source:
         None  # (rows of the folder,) bool where a teacher's file lacks some answers; None = all
     )
     class_weights: Tensor | None = None
+    standard: Standard | None = None  # the unit in which numbers are learned; None: that of the rows
     changes: tuple[Change, ...] = ()  # made in training, anew in every epoch
     seed: tuple[int, ...] = ()  # of the changes
 
@@ -155,18 +157,26 @@ class Source:
             keys=torch.from_numpy(window_keys(np.asarray(self.examples.keys[rows]), sequences)),
             student=reading,
             teacher=reading if theirs is ours else view(self.task, theirs, rows),
-            targets=torch.from_numpy(self.task.targets(self.examples, ours, rows)),
+            targets=torch.from_numpy(self.in_standard_unit(self.task.targets(self.examples, ours, rows))),
             labelled=torch.from_numpy(np.repeat(np.asarray(self.examples.labelled[rows]), predictions)),
             taught=torch.from_numpy(np.repeat(taught, sequences)),
             taught_predictions=torch.from_numpy(np.repeat(taught, predictions)),
             counts=counts,
             outcome=self.task.outcome,
             class_weights=nothing() if self.class_weights is None else self.class_weights,
+            never=self.task.never(ours),
+            vocabulary=self.task.generates,
         )
         if epoch is not None:
             for place, change in enumerate(self.changes):
                 made = change(made, partial(drawn, made.keys.numpy(), (*self.seed, epoch, place)))
         return made
+
+    def in_standard_unit(self, numbers: np.ndarray) -> np.ndarray:
+        """Labels as they are learned."""
+        if self.standard is None:
+            return numbers
+        return ((numbers.astype(np.float64) - self.standard.mean) / self.standard.sd).astype(numbers.dtype)
 
     def count(self, positions: np.ndarray) -> dict[Over, int]:
         rows = self.examples.index[positions]
@@ -175,7 +185,6 @@ class Source:
         return {
             "examples": len(sequences),
             "predictions": int(predictions.sum()),
-            "labelled": int(predictions[np.asarray(self.examples.labelled[rows])].sum()),
             "tokens": int(ours.sizes(sequences).sum()),
         }
 
@@ -253,7 +262,7 @@ def step_batches(
 
 def step_counts(sources: Sequence[Source], step: np.ndarray, starts: np.ndarray) -> dict[Over, int]:
     """What a whole optimiser step holds, over all its data sets and ranks."""
-    counts: dict[Over, int] = {"examples": 0, "predictions": 0, "labelled": 0, "tokens": 0}
+    counts: dict[Over, int] = {"examples": 0, "predictions": 0, "tokens": 0}
     for number, positions in enumerate(_by_data(step, starts)):
         for name, value in sources[number].count(positions - starts[number]).items():
             counts[name] += value

@@ -2,13 +2,12 @@
 
 A command is started once for every block of texts, without a shell. It reads one text per line on standard input, writes
 one per line on standard output, and ends with 0. A recipe may come from a stranger: commands are started only where
-POTSTILL_COMMANDS=allowed, and functions of the standard library, which would run what they are given, are refused.
+POTSTILL_COMMANDS=allowed, and functions that a recipe names need the user's consent too (`own_functions`).
 """
 
 from __future__ import annotations
 
 import math
-import os
 import shlex
 import shutil
 import subprocess
@@ -20,14 +19,14 @@ import xxhash
 
 from potstill.decoding import Decoder, Hypothesis
 from potstill.errors import InputError
-from potstill.own_functions import own_function
+from potstill.own_functions import code_is_allowed, own_function
 
 Function = Callable[[list[str]], Sequence[str]]
 
 
 def by_command(command: str) -> Decoder:
     """One hypothesis of unknown score for each text, whatever the beam."""
-    if os.environ.get("POTSTILL_COMMANDS") != "allowed":
+    if not code_is_allowed():
         raise InputError(
             f"the recipe wants to start {command!r}; set POTSTILL_COMMANDS=allowed in the environment if you trust it"
         )

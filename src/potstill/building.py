@@ -17,6 +17,7 @@ from potstill.errors import InputError
 from potstill.pixel_reader import PixelReader
 from potstill.prepare import DataSet
 from potstill.recipe import Recipe, Stage
+from potstill.standard import last_layer, standard_of, to_users_unit
 from potstill.students import Context, Student, begin_anew, begin_from, is_spread, load_student
 
 
@@ -37,7 +38,10 @@ def build(recipe: Recipe, data: list[DataSet]) -> tuple[list[PreTrainedModel], P
             whole = load_student(str(recipe.data[0].teacher or recipe.teacher))
         begin = Student(copy.deepcopy(whole.model).requires_grad_(True), whole.tokenizer)
     name_classes(begin.model, first)
+    begun_new = new is not None or begin.new_head
     student = shape(begin, builders, recipe.seed, begin, data)
+    if begun_new or not same_head(begin.model, student.model):
+        begin_at_the_mean(student.model, first)
     student.model.eval()
     if recipe.dropout is not None:
         set_dropout(student.model, recipe.dropout)
@@ -71,6 +75,8 @@ def reshape(
         raise InputError("a stage of a multi-task recipe cannot reshape the student; give its shape as student = …")
     now = Student(models[0], tokenizer)
     student = shape(now, stage.reshape, recipe.seed, now, data)
+    if not same_head(now.model, student.model):
+        begin_at_the_mean(student.model, data[0])
     return [student.model], student.tokenizer
 
 
@@ -88,7 +94,20 @@ def further_head(first: PreTrainedModel, data: DataSet, seed: int) -> PreTrained
         model: PreTrainedModel = type(first)(config)
     setattr(model, model.base_model_prefix, first.base_model)
     name_classes(model, data)
+    begin_at_the_mean(model, data)
     return model.eval()
+
+
+def same_head(before: PreTrainedModel, after: PreTrainedModel) -> bool:
+    """Whether the last layer was taken over."""
+    ours, theirs = last_layer(before), last_layer(after)
+    return ours is not None and theirs is not None and torch.equal(ours.weight, theirs.weight)
+
+
+def begin_at_the_mean(model: PreTrainedModel, data: DataSet) -> None:
+    """A new head's small random answers, around the mean of the numbers to be predicted and as wide as these are."""
+    if (standard := standard_of(data.task, model, data.train, data.dev)) is not None:
+        to_users_unit(model, standard)
 
 
 def has_pairs(data: DataSet) -> bool:

@@ -100,7 +100,7 @@ def time_training(training: Training, pieces: list[Piece], shapes: Shapes, turns
     bridges = make_bridges(training)
     device = training.accelerator.device
     all_weights = nn.ModuleList([*training.models, bridges]).to(device).train()
-    for parameter in without_effect(all_weights):
+    for parameter in without_effect(training.models):
         parameter.requires_grad_(False)
     with used_rows(training.stage.optimizer, all_weights, training.models[0], training.sources) as rows:
         optimizer = make_optimizer(training.stage.optimizer, training.models, bridges)

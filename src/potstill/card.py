@@ -51,6 +51,11 @@ TO_A_HUNDRED = ("bleu", "bleu_beam", "chrf")  # as its readers expect them
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
+def their_metric(metric: str) -> str:
+    """Of two classes F1 is that of the named one, "f1 of defect"."""
+    return "f1" if metric.startswith("f1 of ") else THEIR_METRIC.get(metric, metric)
+
+
 def model_card(measurements: dict[str, Any], recipe_toml: str, model: str = "distilled") -> str:
     """The card of one of a run's models: front matter, use, figures, how it was made, limits."""
     models = within(measurements, "models")
@@ -139,7 +144,7 @@ def front_matter(found: dict[str, Any], recipe: dict[str, Any], model: str) -> s
                 theirs
                 for data in data_sets(found)
                 for metric in metrics_of(found, data)
-                if (theirs := THEIR_METRIC.get(metric, metric)) in HUB_METRICS
+                if (theirs := their_metric(metric)) in HUB_METRICS
             )
         ),
     }
@@ -174,7 +179,7 @@ def model_index(found: dict[str, Any], model: str) -> list[dict[str, Any]]:
         for split in quoted_splits(found, data):
             scores = [
                 {
-                    "type": clean(THEIR_METRIC.get(metric, metric)),
+                    "type": clean(their_metric(metric)),
                     "name": titled(metric),
                     "value": 100 * value if metric in TO_A_HUNDRED else value,
                 }

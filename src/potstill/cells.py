@@ -228,7 +228,7 @@ def read_text(record: Record, column: str, where: str) -> str:
 
 
 def canonical(value: object, where: str) -> str:
-    """1, 1.0 and "1" are one label; the letters of a text stay as they are, without the space around them."""
+    """A text as it is, without the space around it; a number as it is written by hand, 1.0 as 1."""
     if isinstance(value, str):
         return speakable(value.strip())
     if isinstance(value, bool):

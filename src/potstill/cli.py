@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import errno
 import os
 import sys
 from pathlib import Path
@@ -14,7 +14,20 @@ from potstill import __version__, data_commands, model_commands, options
 from potstill.console import print_differences, print_list, print_plan, print_rows
 from potstill.errors import InputError, TrainingError
 from potstill.interrupts import Interrupted
+from potstill.terminal import prepare, put, put_json, say, tell_error
 from potstill.train_command import run_recipe, train
+
+# of an error of the system that is about a path which somebody wrote
+NO_SUCH_PATH = {
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+}
 
 app = typer.Typer(
     name="potstill",
@@ -28,7 +41,7 @@ app = typer.Typer(
 
 def _version(asked: bool) -> None:
     if asked:
-        print(f"potstill {__version__}")
+        put(f"potstill {__version__}")
         raise typer.Exit
 
 
@@ -197,7 +210,7 @@ def plan(
     folder = out or f"runs/{resolved.name if recipe else 'distilled'}"
     found = planned.plan(resolved, folder, peak, devices, memory, Display(quiet or as_json))
     if as_json:
-        print(json.dumps(found, indent=1))
+        put_json(found, indent=1)
     else:
         print_plan(found)
 
@@ -218,18 +231,21 @@ def report(
     out: Annotated[
         Path | None, typer.Option(help="The page. Default: RUN/report.html, or report.html for several.")
     ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is no page of potstill.")] = False,
 ) -> None:
     """Put runs side by side on one page: figures, curves, and which differences are shown.
 
     potstill report runs/kd runs/skip runs/last --out compared.html
     """
-    from potstill.report import write_report
+    from potstill.report import refuse_place, write_report
     from potstill.results import comparisons
 
+    page = out or (runs[0] if len(runs) == 1 else Path()) / "report.html"
+    refuse_place(page, overwrite)  # before what takes long
     told = comparisons(runs) if len(runs) > 1 else None
-    page = write_report(runs, out or (runs[0] if len(runs) == 1 else Path()) / "report.html", told)
+    page = write_report(runs, page, told, overwrite)
     print_differences({"differences": told or []})
-    print(page)
+    put(page)
 
 
 @app.command()
@@ -273,9 +289,10 @@ def study(
     folder = Path(out or f"runs/{name}")
     answer = run_study(asked, resolved, folder, overwrite, Display(quiet), accept_changes)
     print_rows(answer.header, answer.rows)
-    print("\n".join(answer.sentences))
+    for sentence in answer.sentences:
+        put(sentence)
     if not quiet:
-        print(f"page: {folder}/study.md   figure: {folder}/study.svg", file=sys.stderr)
+        say(f"page: {folder}/study.md   figure: {folder}/study.svg")
 
 
 @app.command(name="list")
@@ -297,32 +314,33 @@ def show(
     from potstill.recipe import resolve
     from potstill.recipe import show as shown
 
-    print(shown(resolve(recipe, {}, set_ or ())), end="")
+    for line in shown(resolve(recipe, {}, set_ or ())).removesuffix("\n").split("\n"):
+        put(line)
 
 
 def main() -> None:
     """Exit codes: 0 done, 1 the run failed, 2 the input is wrong, 130 and 143 stopped by a signal after saving."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    prepare()
     try:
         app()
     except InputError as error:
-        print(f"potstill: {error}", file=sys.stderr)
+        tell_error(error)
         sys.exit(2)
     except TrainingError as error:
-        print(f"potstill: {error}", file=sys.stderr)
+        tell_error(error)
         sys.exit(1)
     except BrokenPipeError:  # the reader of `potstill predict … | head` has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        print(
-            f"potstill: {error.strerror or error}: {error.filename or ''}; what was saved before stays usable",
-            file=sys.stderr,
-        )
-        sys.exit(1)
+        about_a_path = error.errno in NO_SUCH_PATH
+        mend = "check the path and its permissions" if about_a_path else "mend it and write the same command again"
+        tell_error(f"{error.strerror or error}: {error.filename or 'no file is known'}; {mend}")
+        sys.exit(2 if about_a_path else 1)
     except KeyboardInterrupt:
         sys.exit(130)
     except Interrupted as stopped:
-        print("potstill: stopped; the same command goes on from here", file=sys.stderr)
+        tell_error("stopped; the same command goes on from here")
         sys.exit(stopped.code)
     finally:
         if together := sys.modules.get("potstill.ranks"):

@@ -6,13 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from potstill.errors import InputError
+from potstill.terminal import fitting, put
 from potstill.wording import (
     NOTHING,
     count,
     in_its_unit,
     in_words,
+    inside,
     interval,
     megabytes,
+    metrics_of,
+    number,
     parameters,
     percent,
     points,
@@ -21,16 +25,36 @@ from potstill.wording import (
     signatures,
     sized,
     titled,
+    within,
 )
 
-USUAL = ("accuracy", "f1", "f1_micro", "f1_macro", "pearson", "spearman", "bleu_beam")  # metrics that papers quote
+USUAL = ("accuracy", "f1", "f1_micro", "f1_macro", "pearson", "rmse", "bleu_beam")  # metrics that papers quote
 
 
 def print_table(found: dict[str, Any]) -> None:
     header, rows = table(found)
     print_rows(header, rows)
     for signature in signatures(found):
-        print(signature)
+        put(signature)
+    for told in (*beginnings(found), *constants(found)):
+        put(told)
+
+
+def beginnings(found: Mapping[str, Any]) -> list[str]:
+    """What the baseline was before its first step, which a reader must know to judge it."""
+    models = found["models"].items()
+    return [f"{name}: on labels alone, begun from {one['begun_from']}" for name, one in models if "begun_from" in one]
+
+
+def constants(found: Mapping[str, Any]) -> list[str]:
+    """Of numbers that are predicted, what always saying their mean would be worth."""
+    first: Mapping[str, Any] = next(iter(found["models"].values()), None) or {}
+    return [
+        f"{split}: always saying the mean has an RMSE of {short(scores['rmse_constant'])}"
+        for splits in first.get("quality", {}).values()
+        for split, scores in splits.items()
+        if "rmse_constant" in scores
+    ]
 
 
 def print_differences(found: dict[str, Any]) -> None:
@@ -38,17 +62,22 @@ def print_differences(found: dict[str, Any]) -> None:
     for one in found.get("differences", []):
         where = f"{one['split']} {titled(one['metric'])}"
         told = points(one["mean"], one["metric"])
-        print(f"{one['model']} against {one['against']}, {where}: {told}, {one['words']}")
+        put(f"{one['model']} against {one['against']}, {where}: {told}, {one['words']}")
 
 
 def table(measurements: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of the one table that every run ends in."""
-    models: Mapping[str, Any] = measurements["models"]
+    """Header and rows of the one table that every run ends in. What was not measured of a model is a dash."""
+    models = within(measurements, "models")
     places = list(
-        dict.fromkeys((data, split) for one in models.values() for data, by in one["quality"].items() for split in by)
+        dict.fromkeys(
+            (data, split)
+            for one in models.values()
+            for data in within(one, "quality")
+            for split in within(one, "quality", data)
+        )
     )
     several = len({data for data, _ in places}) > 1
-    shown = {place: _shown(measurements["metrics"][place[0]]) for place in places}
+    shown = {place: _shown(metrics_of(measurements, place[0])) for place in places}
     names = [(place, metric) for place in places for metric in shown[place][: 1 if place[1] == "dev" else 2]]
     header = [
         "",
@@ -61,22 +90,26 @@ def table(measurements: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     ]
     rows = []
     for name, model in models.items():
-        last = list(model["quality"].values())[-1]
-        agreed = list(last.values())[-1].get("agreement") if last else None
-        latency = next((speed["latency_ms"] for speed in model.get("speed", {}).values()), None)
-        faster = model.get("times_faster")
+        latency = number(next((inside(speed, "latency_ms") for speed in within(model, "speed").values()), None))
+        faster = number(inside(model, "times_faster"))
         rows.append(
             [
                 name,
                 *(_score(model, place, metric) for place, metric in names),
-                percent(agreed),
-                parameters(model["parameters"]),
-                megabytes(model["bytes"]),
+                percent(last_agreement(model)),
+                parameters(inside(model, "parameters")),
+                megabytes(inside(model, "bytes")),
                 NOTHING if latency is None else f"{latency:.1f}",
                 f"{faster:.1f}×" if faster else NOTHING,
             ]
         )
     return header, rows
+
+
+def last_agreement(model: Mapping[str, Any]) -> Any:
+    """With the teacher, on the last split of the last data set; None of a model that was not scored, as a file of answers."""
+    scored = [by for data in within(model, "quality") for by in within(model, "quality", data).values()]
+    return inside(scored[-1], "agreement") if scored else None
 
 
 def _score(model: Mapping[str, Any], place: tuple[str, str], metric: str) -> str:
@@ -90,15 +123,17 @@ def _score(model: Mapping[str, Any], place: tuple[str, str], metric: str) -> str
 
 def _shown(metrics: Sequence[str]) -> list[str]:
     """What was chosen by, and one more that is usually quoted; for a likelihood the perplexity, its inverse."""
+    if not metrics:
+        return []
     if metrics[0] == "likelihood":
         return ["perplexity"]
-    return [metrics[0], *[metric for metric in metrics[1:] if metric in USUAL][:1]]
+    return [metrics[0], *[metric for metric in metrics[1:] if metric in USUAL or metric.startswith("f1 of ")][:1]]
 
 
 def print_grid(cells: list[dict[str, Any]]) -> None:
     if cells:
         print_rows(
-            list(cells[0]), [[f"{100 * v:.2f}" if k == "dev" else str(v) for k, v in cell.items()] for cell in cells]
+            list(cells[0]), [[percent(v, 2) if k == "dev" else str(v) for k, v in cell.items()] for cell in cells]
         )
 
 
@@ -119,28 +154,32 @@ def print_plan(found: dict[str, Any]) -> None:
     print_rows(header, [*rows, total])
     device, machine = found["device_memory"], found["machine"]
     parts = ", ".join(f"{name} {sized(device[name])}" for name in device if name not in ("peak", "limit"))
-    print(f"memory of a device: {sized(device['peak'])} of {sized(device['limit'])} ({parts})")
+    put(f"memory of a device: {sized(device['peak'])} of {sized(device['limit'])} ({parts})")
     for one in found["disks"]:
         passing = f", and {sized(one['passing'])} while training" if one["passing"] else ""
-        print(f"{one['what']}: {sized(one['kept'])}{passing}, in {one['folder']}, where {sized(one['free'])} are free")
+        put(f"{one['what']}: {sized(one['kept'])}{passing}, in {one['folder']}, where {sized(one['free'])} are free")
     many = f", {machine['devices']} devices" if machine["devices"] > 1 else ""
     told = f"{machine['peak_gflops']:,.0f} GFLOPS at best{many}, of which training reaches"
-    print(f"time is for {told} {percent(machine['share_of_peak'], 0)} %")
-    print(f"will not fit: {found['will_not_fit']}" if found["will_not_fit"] else "everything fits")
+    put(f"time is for {told} {percent(machine['share_of_peak'], 0)} %")
+    put(f"will not fit: {found['will_not_fit']}" if found["will_not_fit"] else "everything fits")
 
 
 def print_rows(header: list[str], rows: list[list[str]]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     drawn = Table(box=SIMPLE_HEAD)
-    for number, name in enumerate(header):
+    for place, name in enumerate(header):
         drawn.add_column(
-            name.replace(" ", "\n"), justify="right" if number else "left", vertical="bottom", no_wrap=True
+            Text(fitting(name).replace(" ", "\n")),
+            justify="right" if place else "left",
+            vertical="bottom",
+            no_wrap=True,
         )
     for row in rows:
-        drawn.add_row(*row)
+        drawn.add_row(*(Text(fitting(cell)) for cell in row))  # Text: a bracket in a name is no markup
     wide = Console()
     Console(width=max(wide.width, 112)).print(drawn)
 
@@ -155,18 +194,18 @@ def print_list(kind: str | None) -> None:
         raise InputError(f"there is no list of '{kind}'; write one of {', '.join(kinds)}")
     for one in [kind] if kind else kinds:
         if kind is None:
-            print(f"{one}:")
+            put(f"{one}:")
         indent = "  " if kind is None else ""
         if one == "recipes":
             wide = max(map(len, shipped()))
             for name in shipped():
                 first = (RECIPES / f"{name}.toml").read_text().splitlines()[0].lstrip("# ")
-                print(f"{indent}{name:<{wide}} {first}")
+                put(f"{indent}{name:<{wide}} {first}")
         else:
             if not plugins.names(one):  # type: ignore[arg-type]
-                print(f"{indent}(none yet)")
+                put(f"{indent}(none yet)")
             for name in plugins.names(one):  # type: ignore[arg-type]
                 words, fields = plugins.describe(one, name)  # type: ignore[arg-type]
-                print(f"{indent}{name:<18} {words}")
+                put(f"{indent}{name:<18} {words}")
                 for field, kind_of, default in fields:
-                    print(f"{indent}{'':<18}   {field} = {default}  ({kind_of})")
+                    put(f"{indent}{'':<18}   {field} = {default}  ({kind_of})")

@@ -10,6 +10,7 @@ import json
 import re
 import zlib
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 
 import xxhash
@@ -42,10 +43,16 @@ class Conll:
 
     def __init__(self, path: Path, source: str) -> None:
         self.path, self.source = path, source
-        widths = (len(cells) for block in self._blocks() for _, line, cells in block if not line.startswith("# "))
-        self.usual = next(widths, 0)
+        lines = ((cells, "\t" in line) for block in self._blocks() for _, line, cells in block if line[:2] != "# ")
+        first, self.tabs = next(lines, ([], False))
+        self.usual = len(first)
         tagged = any("tags" in record for _, record in self.records())
         self.names = ["tokens", "tags"] if tagged else ["tokens"]
+
+    @cached_property
+    def _tags(self) -> set[str]:
+        """Of the lines that are words beyond doubt."""
+        return {cells[-1] for block in self._blocks() for _, line, cells in block if line[:2] != "# "}
 
     def _blocks(self) -> Iterator[list[tuple[int, str, list[str]]]]:
         """Number, line and cells of the lines of a sentence, comments among them."""
@@ -69,14 +76,22 @@ class Conll:
 
     def records(self) -> Records:
         for block in self._blocks():
-            width = next((len(cells) for _, line, cells in block if not line.startswith("# ")), self.usual)
-            # CoNLL-U's comments; where # is a word, its line has as many columns as the others
-            rows = [(at, cells) for at, line, cells in block if len(cells) == width or not line.startswith("# ")]
+            width = next((len(cells) for _, line, cells in block if line[:2] != "# "), self.usual)
+            rows: list[tuple[int, list[str]]] = []
+            for at, line, cells in block:
+                if line[:2] != "# " or self._is_word(line, cells, width, first=not rows):
+                    rows.append((at, cells))
             for at, cells in rows:
                 self._check(cells, width, f"{self.source}:{at}")
             if rows:
                 record: dict[str, object] = {"tokens": [cells[0] for _, cells in rows]}
                 yield rows[0][0], record | ({"tags": [cells[-1] for _, cells in rows]} if width > 1 else {})
+
+    def _is_word(self, line: str, cells: list[str], width: int, first: bool) -> bool:
+        """Whether a line that begins with # is no comment: it has as many columns as the others, separated as theirs
+        are; before the first word of a sentence, where CoNLL-U has its comments, its tag must be that of a word too."""
+        alike = len(cells) == width and ("\t" in line) == self.tabs
+        return alike and (not first or width == 1 or cells[-1] in self._tags)
 
     def _check(self, cells: list[str], width: int, where: str) -> None:
         if len(cells) != width:

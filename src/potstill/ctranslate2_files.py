@@ -18,7 +18,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from potstill.anatomy import all_parameters
 from potstill.errors import InputError
-from potstill.students import Student, quiet_transformers
+from potstill.model_folders import is_there, quiet_transformers
+from potstill.paths import given
+from potstill.students import Student
 
 Weights = Literal["int8", "float32"]
 TRANSLATORS = {"marian": "BartLoader", "bart": "BartLoader", "t5": "T5Loader", "m2m_100": "M2M100Loader"}
@@ -67,8 +69,8 @@ def pieces(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Pieces
 
 def is_exported(folder: str | Path) -> bool:
     """Whether a folder holds what `potstill export --to ctranslate2` writes, and no student."""
-    place = Path(folder)
-    return (place / "model.bin").exists() and not any(place.glob("*.safetensors"))
+    place = given(folder)
+    return is_there(place / "model.bin", "file") and not any(place.glob("*.safetensors"))
 
 
 def library() -> Any:

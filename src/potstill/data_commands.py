@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
 from potstill import options
+from potstill.terminal import say
 
 
 def augment(
     file: Annotated[str, typer.Argument(help="Rows of one text or a pair: any format that --train takes.")],
     out: Annotated[str, typer.Option(help="The new file: .csv .tsv .jsonl (also .gz).")],
-    seed: Annotated[int, typer.Option(help="Decides what is drawn.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Decides what is drawn.")] = 0,
     copies: Annotated[int | None, typer.Option(help="Of each row at most. Default: 20, of a pair 10.")] = None,
     ngram: Annotated[
         str | None,
@@ -46,4 +46,4 @@ def augment(
         file, out, maker, Columns(text, pair, options.columns_of(label)), overwrite, Display(quiet)
     )
     if not quiet:
-        print(f"{out}: {rows} rows and {made} copies", file=sys.stderr)
+        say(f"{out}: {rows} rows and {made} copies")

@@ -12,7 +12,6 @@ What may still differ: two hypotheses whose scores differ less than the rounding
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -21,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
+from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 from potstill.ctranslate2_files import (
     ABOUT,
@@ -36,9 +35,13 @@ from potstill.ctranslate2_files import (
 )
 from potstill.ctranslate2_files import pieces as pieces_of
 from potstill.errors import InputError
-from potstill.foreign import refuse_unsafe_files, refuse_unsafe_settings
+from potstill.foreign_tokenizers import breakdowns_told
+from potstill.long_texts import beginnings
+from potstill.model_folders import load_tokenizer, quiet_transformers
 from potstill.networks import device_of, without_dropout
-from potstill.students import Student, is_spread, load_student, quiet_transformers
+from potstill.paths import given
+from potstill.scratch import scratch_folder
+from potstill.students import Student, is_spread, load_student
 
 Engine = Literal["auto", "ctranslate2", "transformers"]
 TOGETHER = 1024  # padded source tokens that are decoded at once: more, and the beams' states leave the cache
@@ -75,30 +78,27 @@ def decoder(
     if engine_for(student, engine) == "transformers":
         yield _decoder(by_transformers(student, known, longest), student.tokenizer, known, longest)
         return
-    with tempfile.TemporaryDirectory(prefix="potstill-") as place:
-        convert(student, Path(place), weights)
+    with scratch_folder() as place:
+        convert(student, place, weights)
         device = "cuda" if student.model.device.type == "cuda" else "cpu"
-        search = by_ctranslate2(Path(place), longest, device)
+        search = by_ctranslate2(place, longest, device)
         yield _decoder(search, student.tokenizer, known, longest)
 
 
 @contextmanager
 def decoder_of(folder: str | Path, longest: int = 256, engine: Engine = "auto") -> Iterator[Decoder]:
     """The decoder of a student's folder, or of one that `potstill export --to ctranslate2` wrote."""
-    place = Path(folder)
+    place = given(folder)
     if not is_exported(place):
         with decoder(load_student(folder), engine, longest) as decode:
             yield decode
         return
     library()
-    refuse_unsafe_files(place)
-    refuse_unsafe_settings(place)
+    tokenizer = load_tokenizer(place)
     try:
         about = json.loads((place / ABOUT).read_text(encoding="utf-8"))
         known = Pieces(**about["pieces"])
         longest = _room(int(about["longest"]), known, longest)
-        with quiet_transformers():
-            tokenizer = AutoTokenizer.from_pretrained(place, local_files_only=True, trust_remote_code=False)
         search = by_ctranslate2(place, longest, "cpu", known.forced)
     except Exception as error:  # files of many kinds, read by three libraries
         raise InputError(
@@ -139,9 +139,12 @@ def _decoder(search: Search, tokenizer: PreTrainedTokenizerBase, known: Pieces, 
             )
         if not texts:
             return []
-        sources = (
-            _prompts(tokenizer, known, texts, longest) if known.start is None else _sources(tokenizer, texts, longest)
-        )
+        with breakdowns_told(tokenizer):
+            sources = (
+                _prompts(tokenizer, known, texts, longest)
+                if known.start is None
+                else _sources(tokenizer, texts, longest)
+            )
         empty = {*known.ends, known.padding, tokenizer.bos_token_id, tokenizer.cls_token_id}
         found: list[list[Hypothesis]] = [[Hypothesis("", 0.0)] for _ in texts]
         asked = [place for place, ids in enumerate(sources) if known.start is None or not set(ids) <= empty]
@@ -157,14 +160,15 @@ def _decoder(search: Search, tokenizer: PreTrainedTokenizerBase, known: Pieces, 
 
 
 def _sources(tokenizer: Any, texts: Sequence[str], longest: int) -> list[list[int]]:
-    found: list[list[int]] = tokenizer(list(texts), truncation=True, max_length=longest)["input_ids"]
+    read = beginnings(tokenizer, list(texts), longest)
+    found: list[list[int]] = tokenizer(read, truncation=True, max_length=longest)["input_ids"]
     return found
 
 
 def _prompts(tokenizer: Any, known: Pieces, texts: Sequence[str], longest: int) -> list[list[int]]:
     """As they are trained on (`tasks.writing`): behind the token that begins texts, without an end, cut at their beginning."""
     begin = [] if tokenizer.bos_token_id is None else [int(tokenizer.bos_token_id)]
-    plain = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+    plain = tokenizer(beginnings(tokenizer, list(texts), longest, side="left"), add_special_tokens=False)["input_ids"]
     room = max(longest - len(begin), 1)
     return [[*begin, *ids[-room:]] or [known.ends[0]] for ids in plain]
 

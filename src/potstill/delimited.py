@@ -38,6 +38,7 @@ JSON_LINES = 'write JSON lines: one object per line, such as {"text": "a fine fi
 CLOSE_IT = 'close it, and write a quote inside quotes twice ("")'
 
 UNSPEAKABLE = re.compile("[\x00\ud800-\udfff]")
+TABLE_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 INSIDE = re.compile(r'[^"]*(?:""[^"]*)*')  # what may stand between an opening and its closing quote
 
 Lines = Iterator[tuple[int, str]]  # 1-based number, the line with its line break
@@ -133,6 +134,16 @@ def without_break(line: str) -> str:
     return line.removesuffix("\n").removesuffix("\r")
 
 
+def broken(lines: Lines) -> Lines:
+    """A carriage return alone ends a line of a table too, as for Python's csv module and pandas; of a quoted cell the
+    lines are put together again."""
+    for number, line in lines:
+        if "\r" in line.removesuffix("\n").removesuffix("\r"):
+            yield from ((number, part[0]) for part in TABLE_LINE.finditer(line))
+        else:
+            yield number, line
+
+
 def plain_records(lines: Lines, delimiter: str) -> Iterator[Record]:
     """Quotes are letters like any other; a line is a record."""
     for number, line in lines:
@@ -205,25 +216,29 @@ class Delimited:
         if header is None or not any(header.cells):
             what = "the first line is empty" if first else "the file is empty"
             raise InputError(f"{source}:1: {what}; the first line must name the columns, such as text,label")
-        if "\r" in "".join(header.cells):
+        if "\r" in without_break(first):
             raise InputError(f"{source}:1: lines end in a carriage return alone; save it with line feeds (Unix)")
         self.names = [name.strip() for name in header.cells]
         if len(self.names) == 1 and ";" in first and not knows(self.names):
             raise InputError(f"{source}:1: semicolons separate the columns; save it with commas (CSV) or tabs (TSV)")
 
+    @property
+    def kind(self) -> str:
+        return "tsv" if self.delimiter == "\t" else "csv"
+
     def _header(self, first: str, delimiter: str) -> list[str]:
         return [cell.strip().strip('"') for cell in first.split(delimiter)]
 
     def _all_records(self) -> Iterator[Record]:
-        lines = text_lines(self.path, self.source)
+        lines = broken(text_lines(self.path, self.source))
         if self.quoted:
             return quoted_records(lines, self.delimiter, self.source)
         return plain_records(lines, self.delimiter)
 
     def _tsv_is_quoted(self) -> bool:
-        """Quoted if the header is; else if no quote is misplaced and some cell needs its quotes: it has a doubled
-        quote, or a tab or line break without which the lines would have wrong numbers of cells."""
-        records = quoted_records(text_lines(self.path, self.source), self.delimiter, self.source)
+        """Quoted if the header is; else if no quote is misplaced and some cell needs its quotes: it is empty, has a
+        doubled quote or a carriage return, or a tab or line break without which lines would have wrong numbers of cells."""
+        records = quoted_records(broken(text_lines(self.path, self.source)), self.delimiter, self.source)
         sign = False
         try:
             header = next(records, None)
@@ -240,8 +255,7 @@ class Delimited:
                     if fits_plainly and not fits:
                         return False
                     sign = sign or (fits and not fits_plainly)
-                else:
-                    sign = sign or any('"' in cell for cell in record.quoted)
+                sign = sign or (fits and any('"' in cell or "\r" in cell or not cell for cell in record.quoted))
         except QuoteError:
             return False
         return sign
@@ -257,8 +271,9 @@ class Delimited:
                 blank = blank or (line if width == 1 else 0)
                 continue
             if blank:
+                way = "" if self.quoted else ", in a file whose other quotes are no letters"
                 raise InputError(
-                    f'{self.source}:{blank}: the line is empty; write "" for an empty text, or delete the line'
+                    f'{self.source}:{blank}: the line is empty; delete it, or write "" for an empty text{way}'
                 )
             if len(cells) != width:
                 raise InputError(f"{self.source}:{line}: {self._miscounted(len(cells), width)}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,15 +18,16 @@ import numpy as np
 import xxhash
 
 from potstill import paths
-from potstill.column_files import ColumnFiles, column
+from potstill.column_files import ColumnFiles, column, made_once
 from potstill.errors import InputError
+from potstill.label_names import order_of
 from potstill.rows import Row, Table
 
 if TYPE_CHECKING:
     from potstill.tasks import Task
 
 CHUNK = 1000  # rows read and tokenised at once
-FORMAT = 1  # of the folders below; a new number makes old ones be made again
+FORMAT = 2  # of the folders below; a new number makes old ones be made again
 
 
 def key_of(text: str, pair: str | None) -> int:
@@ -110,13 +111,11 @@ class Examples:
 
 def store(table: Table, task: Task) -> Examples:
     """The table's rows on disk, checked and with targets. A second call with the same bytes reads what the first wrote."""
-    what = [FORMAT, table.fingerprint, table.columns.__dict__, task.outcome, task.labels, sorted(task.numbers.items())]
-    folder = paths.examples() / xxhash.xxh3_128_hexdigest(json.dumps([*what, task.form], default=list).encode())
-    if not (folder / "meta.json").exists():
-        with ColumnFiles(folder) as columns:
-            _write(table, task, columns)
-    rows = json.loads((folder / "meta.json").read_text())["rows"]
-    return Examples(table.source, folder, np.arange(rows))
+    read = [table.kind, table.fingerprint, table.columns.__dict__, table.answers, table.choices, table.shape]
+    matched = [task.form, task.outcome, task.labels, sorted(task.numbers.items())]
+    folder = paths.examples() / xxhash.xxh3_128_hexdigest(json.dumps([FORMAT, *read, *matched], default=list).encode())
+    meta = made_once(folder, partial(_write, table, task))
+    return Examples(table.source, folder, np.arange(meta["rows"]))
 
 
 def _write(table: Table, task: Task, columns: ColumnFiles) -> None:
@@ -152,6 +151,8 @@ def _write(table: Table, task: Task, columns: ColumnFiles) -> None:
             )
         pairs = pairs or any(row.pair is not None for row in chunk)
         rows, end, labelled = rows + len(chunk), int(ends[-1]), labelled + sum(known)
+    if table.digest() != table.fingerprint:
+        raise InputError(f"{table.source} changed while it was read; run again when it is written to the end")
     about = {"rows": rows, "labelled": labelled, "target_width": width, "pairs": pairs}
     columns.finish({**about, "answers": table.has_answers})
 
@@ -160,13 +161,13 @@ def _answer_order(table: Table, task: Task) -> list[int] | None:
     """Where each class of the task stands among the columns of the file's answers."""
     if not table.has_answers or table.answer_labels is None:
         return None
-    theirs = [label.lower() for label in table.answer_labels]
-    if sorted(theirs) != sorted(label.lower() for label in task.labels):
+    order = order_of(table.answer_labels, task.labels)
+    if order is None:
         raise InputError(
             f"{table.source}: the answers are for {list(table.answer_labels)}, the classes are {list(task.labels)}; "
             "name the columns after the classes"
         )
-    return [theirs.index(label.lower()) for label in task.labels]
+    return order
 
 
 def _answer(row: Row, order: list[int] | None, task: Task, where: str) -> np.ndarray:

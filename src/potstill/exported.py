@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -13,14 +12,16 @@ from pathlib import Path
 from potstill import paths
 from potstill.errors import InputError
 from potstill.exports import Export
-from potstill.files import locked
-from potstill.predict import rows_for
+from potstill.files import fsync_path, locked, sealed, unsealed, write_atomically, xxh3_of
+from potstill.predicting import rows_for
 from potstill.progress import Display
 from potstill.rows import Columns
+from potstill.scratch import draft_of, scratch_folder
 from potstill.students import Student, load_student
-from potstill.teacher import weights_hash
+from potstill.teacher import fingerprint
 from potstill.translators import asked_for
 
+MANIFEST = "manifest.json"
 Files = dict[str, tuple[Path, Path]]
 """By model: the float32 file and the one of eight bits."""
 
@@ -35,13 +36,13 @@ def onnx_files(models: Mapping[str, Student], kept: str, show: Display) -> Itera
     if models and not all(map(find_spec, needed)):
         show.say("no figures of ONNX and int8; write pip install 'potstill[onnx]' for them")
         models = {}
-    with tempfile.TemporaryDirectory(prefix="potstill-") as place:
+    with scratch_folder() as place:
         found: Files = {}
         for name, student in models.items():
             try:
-                with show.bar(f"{name} as ONNX and int8", 2) as bar:
+                with show.bar(f"{name} as ONNX and int8", 2, "file") as bar:
                     found[name] = (
-                        _kept(student, bar.advance) if name == kept else _made(student, Path(place) / name, bar.advance)
+                        _kept(student, bar.advance) if name == kept else _made(student, place / name, bar.advance)
                     )
             except Exception as error:  # exporters fail in as many ways as there are architectures
                 show.say(f"no figures of ONNX for the {name} model: {str(error).splitlines()[0]}")
@@ -49,12 +50,28 @@ def onnx_files(models: Mapping[str, Student], kept: str, show: Display) -> Itera
 
 
 def _kept(student: Student, advance: Callable[[int], None]) -> tuple[Path, Path]:
-    folder = paths.exports() / weights_hash(student.model)
+    """In the cache, under a hash of weights and config; made again where a bit of them is another one."""
+    folder = paths.exports() / fingerprint(student.model, "onnx", 0)
     with locked(folder):
-        if not (folder / "whole").exists():
+        if not _is_whole(folder):
             _made(student, folder, advance)
-            (folder / "whole").touch()  # last: where it exists, both files are whole
+            sums = {path.name: xxh3_of(path) for path in _files(folder)}
+            for path in _files(folder):
+                fsync_path(path)
+            write_atomically(folder / MANIFEST, sealed({"files": sums}))  # last: where it is true, all files are whole
     return folder / "model.onnx", folder / "int8.onnx"
+
+
+def _files(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.iterdir()) if path.name != MANIFEST and not path.name.startswith(".")]
+
+
+def _is_whole(folder: Path) -> bool:
+    try:
+        sums = unsealed((folder / MANIFEST).read_bytes())["files"]
+        return {path.name: xxh3_of(path) for path in _files(folder)} == sums
+    except (OSError, ValueError, KeyError):
+        return False
 
 
 def _made(student: Student, folder: Path, advance: Callable[[int], None]) -> tuple[Path, Path]:
@@ -77,7 +94,9 @@ def export_student(
     model: str, form: Export, out: str, data: str | None, columns: Columns, language: str | None, overwrite: bool
 ) -> str:
     """Write a student's folder in another form to `out`; returns what was found when it was compared."""
-    folder = Path(out)
+    folder = paths.to_write(out)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file; give a folder with --out")
     earlier = (folder / "model.onnx").exists() or (folder / "model.bin").exists()
     if folder.exists() and any(folder.iterdir()) and not (overwrite and earlier):
         raise InputError(
@@ -87,9 +106,13 @@ def export_student(
     before = asked_for(language, student.tokenizer, model)
     found = rows_for(student.model.config, data, columns.text, columns.pair) if data else iter(())
     rows = [(before + row.text, row.pair) for row in islice(found, 2000)]
-    checked = form.export(student, folder, rows)
+    with draft_of(folder.resolve()) as draft:
+        checked = form.export(student, draft, rows)
+        data_before = folder / "model.onnx.data"
+        if data_before.exists() and not (draft / data_before.name).exists():  # of a larger model, and nobody's any more
+            data_before.unlink()
+        size = sum(path.stat().st_size for path in draft.glob(f"{checked.file.name}*")) / 1e6
     where = f"{checked.rows or len(rows)} rows of {data}" if rows else "random rows"
-    size = checked.file.stat().st_size / 1e6
     answers = f" of {checked.answers}" if checked.answers is not None else ""
     told = f"same answer {100 * checked.agreement:.1f} %{answers}, largest difference of {checked.of} {checked.difference:.1e}"
-    return f"{checked.file}: {size:.1f} MB; on {where}: {told}"
+    return f"{folder / checked.file.name}: {size:.1f} MB; on {where}: {told}"

@@ -10,7 +10,7 @@ import numpy as np
 import xxhash
 
 from potstill import interrupts, paths
-from potstill.column_files import ColumnFiles, column
+from potstill.column_files import ColumnFiles, column, made_once
 from potstill.examples import CHUNK, Examples, key_of
 
 FORMAT = 1  # of the folders below
@@ -38,9 +38,7 @@ def extended(
     index = xxhash.xxh3_128_hexdigest(examples.index.tobytes())
     decides = json.dumps([FORMAT, examples.folder.name, index, with_labels, repeated, *what])
     folder = paths.examples() / xxhash.xxh3_128_hexdigest(decides.encode())
-    if not (folder / "meta.json").exists():
-        with ColumnFiles(folder) as columns:
-            _write(examples, more(), with_labels, repeated, columns)
+    made_once(folder, lambda columns: _write(examples, more(), with_labels, repeated, columns))
     return Examples(examples.source, folder, np.array(column(folder, "kept", np.int64)))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -115,12 +116,9 @@ def fsync_path(path: Path) -> None:
 
 
 def xxh3_of(path: Path) -> str:
-    """xxh3_128 of a file as hex, read a megabyte at a time."""
-    digest = xxhash.xxh3_128()
-    with open(path, "rb", buffering=0) as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
+    """xxh3_128 of a file as hex, read bit by bit."""
+    with path.open("rb") as file:
+        return str(hashlib.file_digest(file, xxhash.xxh3_128).hexdigest())
 
 
 def sealed(content: dict[str, Any]) -> bytes:

@@ -22,6 +22,7 @@ from potstill.batches import Source
 from potstill.examples import Examples
 from potstill.exported import onnx_files
 from potstill.generated import search, writing_speeds
+from potstill.learned import left_chance, what_to_try
 from potstill.networks import Run, onnx_run, torch_run
 from potstill.paths import RunFolder
 from potstill.prepare import DataSet, can_teach, teacher_answers
@@ -109,8 +110,10 @@ def measured(
         "labels": {one.name: list(one.task.labels) for one in data},
         "tasks": {one.name: one.task.name for one in data},
         "forms": {one.name: one.task.form for one in data},
+        "leaks": {one.name: one.leaks for one in data if one.leaks},
         "models": {
             name: {**lines[name].size, **qualities(recipe, data, name, said), **speed_of(name, speed)}
+            | ({"learned": learned(recipe, data, name, said, show)} if name in made else {})
             for name in order
             if name in lines
         },
@@ -203,6 +206,14 @@ def qualities(recipe: Recipe, data: list[DataSet], name: str, said: Answers) -> 
             for kind, value in {"quality": scores, **more}.items():
                 found.setdefault(kind, {}).setdefault(one.name, {})[split] = value
     return found
+
+
+def learned(recipe: Recipe, data: list[DataSet], name: str, said: Answers, show: Display) -> bool:
+    """Whether a student left chance on dev, on every data set; what to try is said where it did not."""
+    lost = [one for one in data if not left_chance(one.task, one.dev, said[name, one.name, "dev"])]
+    for one in lost:
+        show.say(what_to_try(name, one.name, recipe.stage[-1]))
+    return not lost
 
 
 def speed_of(name: str, speed: Mapping[tuple[str, str], dict[str, float]]) -> dict[str, Any]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from potstill.errors import InputError
-from potstill.paths import RunFolder
+from potstill.paths import RunFolder, given
 from potstill.wording import clean, inside, named, number
 
 NO_TERMS = {"step", "epoch", "loss", "gradient_norm", "rate", "examples", "tokens", "seconds"}
@@ -28,7 +28,7 @@ def finished_runs(folders: Sequence[Path]) -> list[FinishedRun]:
     """The runs of some folders, in their order, each under a name of its own."""
     if not folders:
         raise InputError("no run was given; write the folder of one, such as potstill report runs/small")
-    folders = list(dict.fromkeys(Path(folder) for folder in folders))
+    folders = list(dict.fromkeys(given(folder) for folder in folders))
     found = [measurements_of(folder) for folder in folders]
     names = run_names(folders, found)
     return [
@@ -40,6 +40,7 @@ def finished_runs(folders: Sequence[Path]) -> list[FinishedRun]:
 def measurements_of(folder: Path) -> dict[str, Any]:
     """A finished run's measurements; an error where there is no run, or it is not finished."""
     files = RunFolder(folder)
+    folder = files.root
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder}; write the --out of a run, such as runs/small")
     if not files.recipe.is_file():
@@ -57,7 +58,45 @@ def measurements_of(folder: Path) -> dict[str, Any]:
         raise InputError(
             f"{files.measurements} holds no measurements; write the run's command once more with --overwrite to make them"
         )
+    if wrong := misshapen(found):
+        raise InputError(
+            f"{files.measurements} is damaged: '{wrong}' is not what a run writes there; "
+            "write the run's command once more with --overwrite to make it anew"
+        )
     return dict(found)
+
+
+def misshapen(found: Mapping[str, Any]) -> str | None:
+    """The first part that has another form than every reader of it relies upon. Numbers may be missing or wrong: they are
+    shown as a dash."""
+    for key, fits in FORMS.items():
+        if key in found and not fits(found[key]):
+            return key
+    return None
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+def _by_name(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, dict) and all(map(fits, value.values()))
+
+
+def _difference(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(value.get(key), str) for key in COMPARED)
+
+
+COMPARED = ("model", "against", "data", "split", "metric", "words")
+FORMS: dict[str, Callable[[Any], bool]] = {
+    "metrics": _by_name(lambda value: _texts(value) and len(value) > 0),
+    "labels": _by_name(_texts),
+    "tasks": _by_name(lambda value: isinstance(value, str)),
+    "seeds": lambda value: isinstance(value, list),
+    "differences": lambda value: isinstance(value, list) and all(map(_difference, value)),
+    "grid": lambda value: isinstance(value, list) and all(isinstance(one, dict) for one in value),
+    "models": _by_name(_by_name(lambda value: True)),
+}
 
 
 def run_names(folders: Sequence[Path], found: Sequence[dict[str, Any]]) -> list[str]:

@@ -11,6 +11,7 @@ import math
 import re
 import stat
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,21 @@ LARGEST_VOCABULARY = 64 * 2**20
 VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt")
 COUNTS = re.compile(r"label|layer|head|group|block|expert")  # numbers of a config that become lists when it is read
 MOST_COUNTED = 10_000
+OTHER_FILES = {"configuration_files", "fast_tokenizer_files", "vocab", "merges"}  # each would be read in place of ours
+PLAIN_WORD = re.compile(r"\w*", re.ASCII)
 ROOM = 4 * 2**20  # numbers that a network may have beyond twice those of its file: a new head
 WIDTHS = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2, "I32": 4}
+FLOATS = ("F16", "BF16", "F32", "F64")
 WIDTHS |= {"U32": 4, "F32": 4, "I64": 8, "U64": 8, "F64": 8, "C64": 8}
 
 
 def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     """Of a safetensors file, by name; ValueError unless its tensors fill the file side by side."""
+    return {name: shape for name, (_, shape) in _tensors(path).items()}
+
+
+def _tensors(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """The kind of number and the shape of each."""
     size = path.stat().st_size
     with path.open("rb") as file:
         begin = file.read(8)
@@ -43,13 +52,13 @@ def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     if not isinstance(header, dict):
         raise ValueError(f"{path.name} has a header that is not an object")
     header.pop("__metadata__", None)
-    places, shapes = [], {}
+    places, found = [], {}
     for name, entry in header.items():
         try:
             begin_at, end = entry["data_offsets"]
-            shapes[name] = tuple(entry["shape"])
-            whole = all(type(one) is int and one >= 0 for one in (*shapes[name], begin_at, end))
-            fits = whole and math.prod(shapes[name]) * WIDTHS[entry["dtype"]] == end - begin_at
+            kind, shape = found[name] = entry["dtype"], tuple(entry["shape"])
+            whole = all(type(one) is int and one >= 0 for one in (*shape, begin_at, end))
+            fits = whole and math.prod(shape) * WIDTHS[kind] == end - begin_at
         except (KeyError, TypeError, ValueError):
             fits = False
         if not fits:
@@ -62,11 +71,13 @@ def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
         reached = end
     if 8 + length + reached != size:
         raise ValueError(f"{path.name} has {size:,} bytes where its tensors need {8 + length + reached:,}")
-    return shapes
+    return found
 
 
 def refuse_unsafe_files(folder: Path) -> None:
     """Every file of a model's folder is a plain one that lies there, and none is larger than it can need to be."""
+    if (folder / "adapter_config.json").exists():
+        raise InputError(f"{folder} is an adapter to another model; give the folder of the model with it merged in")
     for path in sorted(folder.iterdir()):
         if path.is_symlink() and not _stays(path, folder):
             raise InputError(f"{path} is a link that leads out of the folder; put the file itself there")
@@ -82,24 +93,47 @@ def refuse_unsafe_files(folder: Path) -> None:
 
 
 def refuse_unsafe_settings(folder: Path, needed: str = "config.json") -> None:
-    """No code of the model's own, no kernels from elsewhere, no counts that would fill the memory."""
+    """No code of the model's own, no kernels from elsewhere, no counts that would fill the memory, also further inside."""
     for name in ("config.json", "tokenizer_config.json"):
         if not (folder / name).exists() and name != needed:
             continue
-        settings = _json_object(folder / name, f"give a folder with a {needed}")
-        if "auto_map" in settings:
-            raise InputError(
-                f"{folder} brings its own code (auto_map), which is never run; use a stock architecture, such as bert"
-            )
+        settings = json_object(folder / name, f"give a folder with a {needed}")
         if settings.get("transformers_weights", "model.safetensors") != "model.safetensors":
             raise InputError(
                 f"{folder / name} names other weights than model.safetensors; take transformers_weights out"
             )
-        for key, value in settings.items():
-            if "implementation" in key and isinstance(value, str) and "/" in value:
-                raise InputError(f"{folder} asks for code of {value!r}, which is never run; take {key} out of {name}")
+        for key in OTHER_FILES & settings.keys():
+            if isinstance(settings[key], str | list):
+                raise InputError(f"{folder / name} names other files ({key}), which are not read; take {key} out")
+        for key, value in _settings_inside(settings):
+            if key == "auto_map":
+                raise InputError(
+                    f"{folder} brings its own code (auto_map), which is never run; use a stock architecture, such as bert"
+                )
+            if "implementation" in key and (code := _from_elsewhere(value)):
+                raise InputError(f"{folder} asks for code of {code!r}, which is never run; take {key} out of {name}")
             if COUNTS.search(key) and isinstance(value, int | float) and value > MOST_COUNTED:
                 raise InputError(f"{folder / name} says {key} = {value}, which no model has; write the right number")
+
+
+def _settings_inside(settings: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Every key with its value, those of tables inside too; not the names of classes, which may be any word."""
+    waiting: list[Any] = [settings]
+    while waiting:
+        found = waiting.pop()
+        for key, value in found.items() if isinstance(found, dict) else ():
+            yield str(key), value
+            if key not in ("id2label", "label2id", "added_tokens_decoder"):
+                waiting.append(value)
+        waiting.extend(found if isinstance(found, list) else ())
+
+
+def _from_elsewhere(value: Any) -> str | None:
+    """The first text in a value, of whatever shape, that is no plain word such as sdpa."""
+    if isinstance(value, str):
+        return None if PLAIN_WORD.fullmatch(value) else value
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return next((code for one in inside if (code := _from_elsewhere(one))), None)
 
 
 def stored_numbers(folder: Path) -> int:
@@ -108,7 +142,7 @@ def stored_numbers(folder: Path) -> int:
     names = ["model.safetensors"]
     index = folder / "model.safetensors.index.json"
     if not (folder / names[0]).exists() and index.exists():
-        listed = _json_object(index, todo).get("weight_map")
+        listed = json_object(index, todo).get("weight_map")
         names = sorted(set(map(str, listed.values()))) if isinstance(listed, dict) else []
     total = 0
     for name in names:
@@ -117,9 +151,17 @@ def stored_numbers(folder: Path) -> int:
                 f"{folder}: the weights should lie in {name!r}, which is no safetensors file there; {todo}"
             )
         try:
-            total += sum(math.prod(shape) for shape in tensor_shapes(folder / name).values())
+            tensors = _tensors(folder / name)
         except ValueError as error:
             raise InputError(f"{folder}: {error}; {todo}") from None
+        for tensor, (kind, shape) in tensors.items():
+            # masks and positions are whole numbers by right; weights that are have a scale elsewhere, which nobody reads
+            if tensor.endswith(".weight") and kind not in FLOATS:
+                raise InputError(
+                    f"{folder}: {tensor} is kept as {kind}, which is no plain number; use weights in float32, float16 or "
+                    "bfloat16"
+                )
+            total += math.prod(shape)
     return total
 
 
@@ -139,7 +181,7 @@ def _stays(link: Path, folder: Path) -> bool:
     return here in target.parents
 
 
-def _json_object(path: Path, todo: str) -> dict[str, Any]:
+def json_object(path: Path, todo: str) -> dict[str, Any]:
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:

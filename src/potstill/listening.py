@@ -17,7 +17,7 @@ from transformers import (
     RobertaForSequenceClassification,
 )
 
-from potstill.anatomy import encoder_layers
+from potstill.anatomy import encoder_layers, is_causal
 from potstill.signals import Signals, View, Wants, nothing
 
 # the exact classes: one that inherits may read more
@@ -32,9 +32,11 @@ QUERIES = ("query", "q_lin", "q", "Wqkv")  # what the modules have that attend, 
 
 
 def listen(model: PreTrainedModel, view: View, wants: Wants, bridges: Bridges | None = None) -> Signals:
-    """The signals of one forward pass. [CLS] is the first token, as in all encoders that are served here."""
-    heard: dict[int, Tensor] = {}  # layer -> (batch, tokens, width), or (batch, 1, width) where only [CLS] is wanted
-    hooks = [_hear(model, layer, heard, whole=layer in wants.hidden) for layer in {*wants.cls, *wants.hidden}]
+    """The signals of one forward pass. [CLS] is the first token; of causal models, whose first token sees itself alone, the
+    last one that is no padding."""
+    heard: dict[int, Tensor] = {}  # layer -> (batch, tokens, width), or (batch, width) where only [CLS] is wanted
+    last = view.real.sum(1) - 1 if wants.cls and is_causal(model) else None  # (batch,)
+    hooks = [_hear(model, layer, heard, layer in wants.hidden, last) for layer in {*wants.cls, *wants.hidden}]
     if not wants.hidden and (end := end_of_attention(model)) is not None:
         hooks.append(end.register_forward_pre_hook(lambda _, states: tuple(one[:, :1] for one in states)))
     try:
@@ -46,7 +48,7 @@ def listen(model: PreTrainedModel, view: View, wants: Wants, bridges: Bridges | 
     across = bridges or (lambda name, layer, tensor: tensor)
     return Signals(
         logits=view.predictions(exact(heads)) if wants.logits else nothing(),
-        cls=torch.stack([across("cls", n, heard[n][:, 0]) for n in wants.cls], 1) if wants.cls else nothing(),
+        cls=torch.stack([across("cls", n, _cls(heard[n], last)) for n in wants.cls], 1) if wants.cls else nothing(),
         hidden=torch.stack([across("hidden", n, heard[n]) for n in wants.hidden], 1) if wants.hidden else nothing(),
         attention=torch.stack([attention[n - 1].mean(1) for n in wants.attention], 1) if wants.attention else nothing(),
     )
@@ -128,11 +130,18 @@ def end_of_attention(model: PreTrainedModel) -> nn.Module | None:
     return last.get_submodule("attention.output") if last not in others else None
 
 
+def _cls(states: Tensor, last: Tensor | None) -> Tensor:
+    """(batch, tokens, width) -> (batch, width) of the token that stands for the whole text."""
+    if states.dim() == 2:
+        return states
+    return states[:, 0] if last is None else states[torch.arange(len(states), device=states.device), last]
+
+
 def _hear(
-    model: PreTrainedModel, layer: int, heard: dict[int, Tensor], whole: bool
+    model: PreTrainedModel, layer: int, heard: dict[int, Tensor], whole: bool, last: Tensor | None
 ) -> torch.utils.hooks.RemovableHandle:
     def keep(states: Tensor) -> None:
-        heard[layer] = states if whole else states[:, :1]
+        heard[layer] = states if whole else _cls(states, last)
 
     stack = encoder_layers(model)
     if layer == 0:

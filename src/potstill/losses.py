@@ -6,39 +6,67 @@ second half read a `Batch` and return a `Term`; they are what makes one method s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from potstill.errors import InputError
-from potstill.signals import NEVER, Batch, Outcome, Term
+from potstill.signals import Batch, Outcome, Term
+
+NEAR = 0.5  # differences of logits below which a series is exact: its next term is 1e-9 of its first
 
 
-def soft_targets(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+def soft_targets(student: Tensor, teacher: Tensor, temperature: float, never: Sequence[int] = ()) -> Tensor:
     """KL(teacher ‖ student) at a temperature, times T², so that its gradient keeps its size (Hinton et al. 2015).
 
     (predictions, classes) twice -> (predictions,): summed over classes. Its gradient is that of the soft cross-entropy,
     which differs by the teacher's entropy. Impossible classes add nothing, and the teacher's mass is on the others.
     """
-    impossible = _impossible(student, teacher)
+    teacher = teacher.expand_as(student)
+    impossible = _impossible(never, student, teacher)
     theirs = F.log_softmax(teacher.masked_fill(impossible, -torch.inf) / temperature, dim=-1)
-    ours = F.log_softmax(student / temperature, dim=-1)
-    gap = (theirs - ours).masked_fill(impossible, 0.0)
-    return temperature**2 * (theirs.exp() * gap).sum(-1)
+    apart = (student - teacher).masked_fill(impossible, 0.0) / temperature
+    divergence = _divergence(theirs, apart)
+    if impossible.any():  # what the student gives away to them
+        ours = student / temperature
+        divergence = divergence + ours.logsumexp(-1) - ours.masked_fill(impossible, -torch.inf).logsumexp(-1)
+    return temperature**2 * divergence
 
 
-def _impossible(student: Tensor, teacher: Tensor) -> Tensor:
-    """Classes with a teacher's logit of -inf, and those the student can never choose, such as padding in a translator: of a
-    share that only rounding or `most_probable.spread` gives to them, the student could learn nothing."""
-    return (teacher == -torch.inf) | (student <= NEVER / 2)
+def _divergence(theirs: Tensor, apart: Tensor) -> Tensor:
+    """KL(p ‖ q) from log p and the differences d of the logits, (predictions, classes) twice -> (predictions,).
+
+    It is log Σ p·exp(d), with d less its mean under p. At high temperatures d is small, and so is the divergence: 1e-6 at
+    T = 1000. A sum of p·(log p − log q) would cancel there, as log p itself is of size 1; exp(d) − 1 − d does not.
+    """
+    shares = theirs.exp()
+    apart = apart - (shares * apart).sum(-1, keepdim=True)
+    divergence = (theirs + apart).logsumexp(-1)
+    near = apart.detach().abs().amax(-1) < NEAR  # (predictions,)
+    if near.any():
+        few, series = apart[near], torch.ones_like(apart[near])
+        for power in range(9, 2, -1):
+            series = 1.0 + few / power * series  # exp(d) − 1 − d = d²/2·(1 + d/3·(1 + d/4·…))
+        divergence = divergence.index_put((near,), torch.log1p((shares[near] * few.square() / 2.0 * series).sum(-1)))
+    return divergence
+
+
+def _impossible(never: Sequence[int], *logits: Tensor) -> Tensor:
+    """(predictions, classes) bool: classes that a row lacks, which a task's layout marks with -inf, and those that nobody can
+    choose, such as padding in a translator. However low a number is that a network gives, it has no say in it."""
+    impossible = torch.stack([one == -torch.inf for one in logits]).any(0)
+    impossible[:, list(never)] = True
+    return impossible
 
 
 def soft_label_sets(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
     """The same for independent yes/no classes: Bernoulli KL times T², summed over classes -> (predictions,)."""
-    target = torch.sigmoid(teacher / temperature)
-    entropy = F.binary_cross_entropy_with_logits(teacher / temperature, target, reduction="none")
-    crossed = F.binary_cross_entropy_with_logits(student / temperature, target, reduction="none")
-    return temperature**2 * (crossed - entropy).sum(-1)
+    yes_no = [
+        torch.stack([one, torch.zeros_like(one)], -1).flatten(0, 1) for one in (student, teacher.expand_as(student))
+    ]
+    return soft_targets(*yes_no, temperature).view(student.shape).sum(-1)
 
 
 def squared_distance(student: Tensor, teacher: Tensor) -> Tensor:
@@ -46,9 +74,10 @@ def squared_distance(student: Tensor, teacher: Tensor) -> Tensor:
     return (student - teacher).square().sum(-1)
 
 
-def logit_distance(student: Tensor, teacher: Tensor) -> Tensor:
+def logit_distance(student: Tensor, teacher: Tensor, never: Sequence[int] = ()) -> Tensor:
     """Squared distance of the logits, without impossible classes: (predictions, classes) twice -> (predictions,)."""
-    impossible = _impossible(student, teacher)
+    teacher = teacher.expand_as(student)
+    impossible = _impossible(never, student, teacher)
     return squared_distance(student.masked_fill(impossible, 0.0), teacher.masked_fill(impossible, 0.0))
 
 
@@ -88,15 +117,17 @@ def span_log_probability(logits: Tensor, spans: Tensor) -> Tensor:
     return each.masked_fill(spans < 0, 0.0).sum(1)
 
 
-def smoothed(logits: Tensor, targets: Tensor, weights: Tensor | None, smoothing: float) -> Tensor:
+def smoothed(
+    logits: Tensor, targets: Tensor, weights: Tensor | None, smoothing: float, never: Sequence[int] = ()
+) -> Tensor:
     """Cross-entropy whose target gives away a share, spread evenly over all classes (Szegedy et al. 2016).
 
     (predictions, classes) and (predictions,) -> (predictions,): (1−ε)·CE + ε·mean of −log p, as torch's `label_smoothing`;
-    each class counts as it weighs. Impossible classes, with a logit of -inf or `NEVER`, get none of it.
+    each class counts as it weighs. Impossible classes, with a logit of -inf or named in `never`, get none of it.
     """
     if not smoothing:
         return F.cross_entropy(logits, targets, weight=weights, reduction="none")
-    impossible = logits <= NEVER / 2
+    impossible = _impossible(never, logits)
     sure = F.log_softmax(logits, dim=-1)
     each = F.nll_loss(sure, targets, weight=weights, reduction="none")
     possible = sure.masked_fill(impossible, 0.0)
@@ -105,29 +136,37 @@ def smoothed(logits: Tensor, targets: Tensor, weights: Tensor | None, smoothing:
 
 
 def hard(logits: Tensor, batch: Batch, smoothing: float = 0.0, beside_teacher: float = 1.0) -> Term:
-    """Loss against the labels, averaged over labelled predictions: cross-entropy, its yes/no form summed over classes, or squared error.
+    """Loss against the labels: cross-entropy, its yes/no form summed over classes, or squared error.
 
+    One meaning for every method: where the teacher teaches as well, a label weighs `beside_teacher`; where it has no answer,
+    or fell silent, the label is all there is and weighs 1. The sum over labelled predictions is divided by all predictions of
+    the step, as the teacher's terms are: a label weighs the same beside many rows without one as beside few.
     With class weights each prediction counts as its class weighs; weights average to one over the training rows, so
     that the loss keeps its size. `smoothing` is for one class of several.
-    Where the teacher teaches as well, a prediction counts `beside_teacher`; where it has no answer, whole.
     """
     if smoothing and batch.outcome in ("classes", "value"):
         raise InputError("smoothing is for tasks of one class of several; leave it out, or write smoothing = 0.0")
     weights = batch.class_weights if batch.class_weights.numel() else None
     if batch.outcome in ("class", "span"):
-        each = smoothed(logits, batch.targets.long(), weights, smoothing)
+        each = smoothed(logits, batch.targets.long(), weights, smoothing, batch.never)
     elif batch.outcome == "classes":
         each = F.binary_cross_entropy_with_logits(logits, batch.targets, weight=weights, reduction="none").sum(-1)
     else:
         each = (logits.squeeze(-1) - batch.targets).square()
     each = torch.where(batch.taught_predictions, beside_teacher * each, each)
-    return Term(each[batch.labelled].sum(), "labelled")
+    return Term(each[batch.labelled].sum(), "predictions")
 
 
-def soft(student: Tensor, teacher: Tensor, batch: Batch, temperature: float) -> Term:
-    """Loss against the teacher's answer, averaged over predictions: `soft_targets`, its yes/no form, or squared error to the teacher's value."""
+def soft(student: Tensor, teacher: Tensor, batch: Batch, temperature: float | None) -> Term:
+    """Loss against the teacher's answer, averaged over predictions: `soft_targets`, its yes/no form, or squared error to the teacher's value.
+
+    Without a temperature it is 5, and 1 where the classes are a vocabulary: its many small probabilities would be most of
+    the mass at a higher one.
+    """
+    if temperature is None:
+        temperature = 1.0 if batch.vocabulary else 5.0
     if batch.outcome in ("class", "span"):
-        each = soft_targets(student, teacher, temperature)
+        each = soft_targets(student, teacher, temperature, batch.never)
     elif batch.outcome == "classes":
         each = soft_label_sets(student, teacher, temperature)
     else:

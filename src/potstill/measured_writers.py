@@ -17,8 +17,10 @@ from potstill.ctranslate2_files import ABOUT, is_exported
 from potstill.errors import InputError
 from potstill.examples import store
 from potstill.generated import Writer, search, with_texts, writing_speeds
+from potstill.model_folders import load_tokenizer
+from potstill.paths import given
 from potstill.rows import Columns, open_table
-from potstill.students import Student, load_student, load_tokenizer
+from potstill.students import Student, load_student
 from potstill.tasks.generating import Answer, Generating
 from potstill.tokens import tokenise
 from potstill.translation_metrics import signatures
@@ -38,7 +40,7 @@ def measure_writers(
     read: dict[str, tuple[Writer, Source]] = {}
     first: np.ndarray | None = None
     for path in models:
-        writer: Writer = Path(path) if is_exported(path) else load_student(path)
+        writer: Writer = given(path) if is_exported(path) else load_student(path)
         tokenizer = load_tokenizer(path) if isinstance(writer, Path) else writer.tokenizer
         table = open_table(data, replace(columns, before=asked_for(language, tokenizer, path)), True, kind.form)
         examples = store(table, task)

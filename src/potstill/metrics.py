@@ -57,11 +57,11 @@ def f1(labels: ArrayLike, predictions: ArrayLike, average: Average = "binary") -
 def matthews(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Matthews correlation, -1..1, for any number of classes (Gorodkin, 2004); 0.0 where one side is constant."""
     labels, predictions = _pair(labels, predictions, dimensions=1)
-    classes = np.union1d(labels, predictions)
-    there, said = labels[:, None] == classes, predictions[:, None] == classes
-    true, claimed = there.sum(axis=0).astype(float), said.sum(axis=0).astype(float)
     total = float(len(labels))
-    covariance = float((there & said).sum()) * total - float(true @ claimed)
+    _, classes = np.unique(np.concatenate([labels, predictions]), return_inverse=True)
+    several = int(classes.max(initial=0)) + 1
+    true, claimed = (np.bincount(part, minlength=several).astype(float) for part in np.split(classes, 2))
+    covariance = float((labels == predictions).sum()) * total - float(true @ claimed)
     spread = (total**2 - float(true @ true)) * (total**2 - float(claimed @ claimed))
     return covariance / float(np.sqrt(spread)) if spread > 0 else 0.0
 
@@ -79,6 +79,12 @@ def pearson(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Linear correlation, -1..1; 0.0 where one side is constant, which says nothing about the other."""
     ours, theirs = (_centred(side) for side in _pair(labels, predictions, dimensions=1))
     return float(np.clip(ours @ theirs, -1.0, 1.0))
+
+
+def rmse(labels: ArrayLike, predictions: ArrayLike) -> float:
+    """Root of the mean squared error, in the unit of the labels."""
+    labels, predictions = _pair(labels, predictions, dimensions=1)
+    return float(np.sqrt(np.square(labels.astype(np.float64) - predictions).mean()))
 
 
 def spearman(labels: ArrayLike, predictions: ArrayLike) -> float:

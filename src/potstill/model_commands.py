@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from potstill import options
 from potstill.console import print_table
+from potstill.terminal import put, put_json, put_written
 
 
 def predict(
@@ -26,12 +26,12 @@ def predict(
 
     echo "a stirring , funny film" | potstill predict runs/x/student
     """
-    from potstill.predict import asked_in
-    from potstill.predict import predict as answers
+    from potstill.predicting import asked_in
+    from potstill.predicting import predict as answers
 
     lines = (line.decode("utf-8", "replace").rstrip("\r\n") for line in sys.stdin.buffer)
     for one in answers(model, asked_in(model, file, text, pair) if file else lines, length):
-        print(json.dumps(one, ensure_ascii=False), flush=file is None)
+        put_json(one, flush=file is None)
 
 
 def measure(
@@ -53,13 +53,13 @@ def measure(
 
     potstill measure runs/x/student ../teacher --data test.csv
     """
-    from potstill.predict import measure_models
+    from potstill.predicting import measure_models
     from potstill.rows import Columns
 
     columns = Columns(text, pair, options.columns_of(label), choices=options.columns_of(choices))
     found = measure_models(models, data, columns, labels.split(",") if labels else None, length or 128, language)
     if as_json:
-        print(json.dumps(found, indent=1, ensure_ascii=False))
+        put_json(found, indent=1)
     else:
         print_table(found)
 
@@ -81,7 +81,7 @@ def translate(
     from potstill.translating import lines_of, translated
 
     for line in translated(model, lines_of(files or []), beam, batch, length, language):
-        print(line, flush=not files)
+        put_written(line, flush=not files)
 
 
 def export(
@@ -112,6 +112,4 @@ def export(
     from potstill.rows import Columns
 
     form = plugins.make("exports", to, options.fields_of(with_ or []))
-    print(
-        export_student(model, form, out or f"{model.rstrip('/')}-{to}", data, Columns(text, pair), language, overwrite)
-    )
+    put(export_student(model, form, out or f"{model.rstrip('/')}-{to}", data, Columns(text, pair), language, overwrite))

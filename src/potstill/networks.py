@@ -13,13 +13,17 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 from torch import Tensor
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from potstill.anatomy import all_parameters, longest_input
 from potstill.errors import InputError
+from potstill.foreign_tokenizers import refuse_other_vocabulary
 from potstill.listening import ask
+from potstill.model_folders import load_config, onnx_file, reader_of, refuse_odd_labels
+from potstill.paths import given
+from potstill.pixel_reader import PixelReader
 from potstill.recurrent_config import BilstmConfig
-from potstill.students import is_spread, load_student, reader_of, safe_folder
+from potstill.students import NAMED, head_of, is_spread, load_student
 
 Run = Callable[[dict[str, Tensor]], np.ndarray]
 """(batch, tokens) inputs by name -> float32 (batch, outputs), or (batch, tokens, outputs) where every token is read."""
@@ -120,21 +124,35 @@ def _session(file: Path, threads: int) -> Any:
         ) from None
 
 
+def finite(run: Run, name: str | Path) -> Run:
+    """The same, with an error where what is answered is no number."""
+
+    def checked(inputs: dict[str, Tensor]) -> np.ndarray:
+        said = run(inputs)
+        if not np.isfinite(said).all():
+            raise InputError(
+                f"{name} answers with logits that are not finite; use weights of a training that went well"
+            )
+        return said
+
+    return checked
+
+
 def bytes_of(folder: str | Path, parameters: int) -> int:
     """Of the weights' files; of a hub's model, as many as a float32 file would have."""
-    return sum(one.stat().st_size for one in Path(folder).glob("*.safetensors")) or 4 * parameters
+    return sum(one.stat().st_size for one in given(folder).glob("*.safetensors")) or 4 * parameters
 
 
 def load_network(path: str | Path) -> Network:
     """A folder with safetensors or with model.onnx, an .onnx file with config and tokenizer beside it, or a hub name."""
-    file = Path(path) / "model.onnx" if Path(path).is_dir() else Path(path)
-    if file.suffix != ".onnx" or not file.is_file():
+    file = onnx_file(path)
+    if file is None:
         student = load_student(path)
         model = student.model.to(Accelerator().device)
         parameters = all_parameters(model)
         longest = longest_input(model, student.tokenizer)
         return Network(
-            torch_run(model),
+            finite(torch_run(model), path),
             "pytorch",
             model.config,
             student.tokenizer,
@@ -143,13 +161,16 @@ def load_network(path: str | Path) -> Network:
             bytes_of(path, parameters),
         )
     try:
-        source: dict[str, Any] = {"pretrained_model_name_or_path": safe_folder(file.parent), "local_files_only": True}
-        config = AutoConfig.from_pretrained(**source, trust_remote_code=False)
+        config = load_config(file)
         tokenizer = reader_of(config, file.parent)
         longest, parameters = int(config.potstill_longest), int(config.potstill_parameters)
+        if head_of(config) in NAMED:
+            refuse_odd_labels(config, file.parent)
+        if (rows := getattr(config, "vocab_size", None)) and not isinstance(tokenizer, PixelReader):
+            refuse_other_vocabulary(tokenizer, int(rows), file.parent)
     except Exception as error:
         raise InputError(
             f"{file}: its config.json and tokenizer.json cannot be used ({error}); make it anew with potstill export"
         ) from None
     on_disk = file.stat().st_size + sum(one.stat().st_size for one in file.parent.glob(f"{file.name}.data"))
-    return Network(onnx_run(file), "onnx", config, tokenizer, longest, parameters, on_disk)
+    return Network(finite(onnx_run(file), file), "onnx", config, tokenizer, longest, parameters, on_disk)

@@ -29,18 +29,19 @@ def make_optimizer(settings: Optimizer, models: list[PreTrainedModel], bridges: 
             if parameter.requires_grad and id(parameter) not in seen:
                 seen.add(id(parameter))
                 (plain if name in exempt else decayed).append(parameter)
-    bridge_rate = settings.rate if settings.bridge_rate is None else settings.bridge_rate
+    rate = settings.full_rate
+    bridge_rate = rate if settings.bridge_rate is None else settings.bridge_rate
     groups: list[dict[str, Any]] = [
-        {"params": decayed, "weight_decay": settings.weight_decay, "full_rate": settings.rate},
-        {"params": plain, "weight_decay": 0.0, "full_rate": settings.rate},
+        {"params": decayed, "weight_decay": settings.weight_decay, "full_rate": rate},
+        {"params": plain, "weight_decay": 0.0, "full_rate": rate},
         {"params": list(bridges.parameters()), "weight_decay": 0.0, "full_rate": bridge_rate},
     ]
     groups = [group for group in groups if group["params"]]
     if settings.name == "adamw":
-        return torch.optim.AdamW(groups, lr=settings.rate, fused=True)
+        return torch.optim.AdamW(groups, lr=rate, fused=True)
     if settings.name == "adadelta":
-        return torch.optim.Adadelta(groups, lr=settings.rate, rho=0.95)
-    return torch.optim.SGD(groups, lr=settings.rate, momentum=0.9)
+        return torch.optim.Adadelta(groups, lr=rate, rho=0.95)
+    return torch.optim.SGD(groups, lr=rate, momentum=0.9)
 
 
 def set_rate(optimizer: torch.optim.Optimizer, settings: Optimizer, step: int, steps: int) -> float:
@@ -51,7 +52,7 @@ def set_rate(optimizer: torch.optim.Optimizer, settings: Optimizer, step: int, s
         share = (steps - step) / max(steps - warm, 1.0)
     for group in optimizer.param_groups:
         group["lr"] = group["full_rate"] * min(share, 1.0)
-    return settings.rate * min(share, 1.0)
+    return settings.full_rate * min(share, 1.0)
 
 
 class UsedRows:

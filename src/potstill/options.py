@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -136,7 +137,7 @@ def begun_flags(model: str | None, student: str | None) -> dict[str, tuple[str, 
     """What is fine-tuned: a model as it is, or a student that begins from nothing."""
     if model is not None and student is not None:
         raise InputError("a model is fine-tuned as it is; leave --student away, or the model")
-    return {"student": ("--student", student)}
+    return {"student": ("--student", student if model is None else [])}
 
 
 def training_flags(
@@ -187,8 +188,10 @@ def tests_of(given: list[str]) -> dict[str, str]:
     named: dict[str, str] = {}
     for one in given:
         name, equals, path = one.partition("=")
-        if not equals or Path(one).exists():
+        if not equals or os.path.exists(os.path.expanduser(one)):
             name, path = "test" if len(given) == 1 else Path(one).stem, one
+            if name in ("train", "dev"):  # names of other splits: the folder tells whose they are
+                name = f"{Path(one).absolute().parent.name or 'test'}-{name}"
         if name in named:
             raise InputError(f"two test sets are named '{name}'; write --test NAME=FILE with a name for each")
         named[name] = path
@@ -213,6 +216,7 @@ def number(text: str, flag: str) -> float:
 
 def fields_of(given: list[str]) -> dict[str, Any]:
     """--with layers=[1,2] --with rate=0.001"""
+    from potstill.own_functions import note_written
     from potstill.short_forms import parse_value
 
     fields = {}
@@ -221,4 +225,5 @@ def fields_of(given: list[str]) -> dict[str, Any]:
         if not equals:
             raise InputError(f"--with {one}: has no value; write --with {one}=VALUE")
         fields[field.strip()] = parse_value(value.strip())
+    note_written(fields)
     return fields

@@ -2,22 +2,60 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
+
+from potstill.errors import InputError
+
+
+def given(path: str | Path) -> Path:
+    """A path as somebody wrote it: ~ is their home also where no shell has seen it; an unknown ~user stays as it is."""
+    return Path(os.path.expanduser(path))
+
+
+def to_write(path: str | Path, what: str = "--out") -> Path:
+    """The place of what will be written, refused at once where nothing can be: after hours of work it would be too late."""
+    place = given(path)
+    if reason := _why_not(place):
+        raise InputError(f"{what} {path}: {reason}; give another path, in a folder where you may write")
+    return place
+
+
+def _why_not(place: Path) -> str | None:
+    """Why a file or folder cannot be made or replaced there; None where it can."""
+    if "\0" in str(place):
+        return "a path has no NUL characters"
+    there = place.absolute()
+    for one in (there, *there.parents):
+        try:
+            one.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            return error.strerror or str(error)
+        if one == there:
+            continue  # what lies there is looked at by who wants to replace it
+        if not one.is_dir():
+            return f"{one} is not a folder"
+        if os.statvfs(one).f_flag & os.ST_RDONLY:
+            return f"{one} is on a {os.strerror(errno.EROFS).lower()}"
+        return None if os.access(one, os.W_OK | os.X_OK) else f"there is no right to write in {one}"
+    return None
 
 
 def cache() -> Path:
     """Tokenised rows, the teacher's memory, texts and exports, and baselines: all can be made again. POTSTILL_CACHE moves it."""
-    given = os.environ.get("POTSTILL_CACHE")
-    return Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "potstill"
+    own = os.environ.get("POTSTILL_CACHE")
+    return given(own) if own else given(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "potstill"
 
 
 def examples() -> Path:
     return cache() / "examples"
 
 
-def memory(given: str | None) -> Path:
-    return Path(given) if given else cache() / "memory"
+def memory(own: str | None) -> Path:
+    return given(own) if own else cache() / "memory"
 
 
 def outputs() -> Path:
@@ -43,7 +81,7 @@ class RunFolder:
     """A run's files: plain ones only, so that everything shown later is a function of this folder."""
 
     def __init__(self, folder: str | Path) -> None:
-        self.root = Path(folder)
+        self.root = given(folder)
         self.mark = self.root / "run.json"  # written first: where it is, the folder is a run's
         self.recipe = self.root / "recipe.toml"
         self.student = self.root / "student"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,11 +17,13 @@ from potstill.calibration import matmul_peak
 from potstill.errors import InputError
 from potstill.imagined import Asking, askings
 from potstill.imagined_outputs import ImaginedOutputs
+from potstill.pace import paced
 from potstill.prepare import DataSet, asked_first, prepare
 from potstill.progress import Display
 from potstill.recipe import Recipe, cells
 from potstill.results import BASELINE, STUDENT
 from potstill.run import baseline_recipe, is_taught, make_accelerator, refuse_unshared
+from potstill.scratch import scratch_folder
 from potstill.shapes import spread_out
 from potstill.space import Disk, device_memory, existing, overfull, private_bytes, seconds_of_saving
 from potstill.stage_costs import FLOAT, StageCost, Work, costs_of, teachers_work
@@ -92,6 +93,8 @@ def plan(
     """
     show = show or Display(quiet=True)
     refuse_impossible(peak, devices, memory)
+    out = paths.to_write(out)
+    recipe = paced(recipe)
     refuse_unshared(recipe)
     accelerator = make_accelerator(recipe)
     device = accelerator.device
@@ -108,22 +111,23 @@ def plan(
     for one in asked:
         if one and not recipe.force:
             one.remember_rows(asked_first(one.data), "dev")
-    with tempfile.TemporaryDirectory(prefix="potstill-") as place:
-        for name, several in trainings(recipe, data):
+    with scratch_folder() as place:
+        for name, several in trainings(recipe, data, known):
             for cell in several:
                 if (key := cost_key(cell)) not in known:
                     show.say(f"timing a few batches: {name}")
-                    known[key] = costs_of(cell, data, accelerator, Path(place) / str(len(known)), show, outputs.make)
+                    known[key] = costs_of(cell, data, accelerator, place / str(len(known)), show, outputs.make)
                     remember_rows(asked, known[key])
                 for number, cost in enumerate(known[key]):
                     title = name if len(cell.stage) == 1 else f"{name}, stage {number}"
                     line = training.setdefault((name, number), Line(f"train {title}"))
-                    scorings, saves = add_stage(line, cell, number, cost, machine)
-                    scoring.add(cost.scoring, machine.seconds(cost.scoring), scorings)
+                    scorings, saves = add_stage(line, cell, seeds_of(recipe, cell), number, cost, machine)
+                    scoring.add(cost.scoring, machine.seconds(cost.scoring), scorings * recipe.seeds)
                     best = scorings + 1  # weights alone, and those of the finished stage
                     written = saves * (cost.weights + cost.saved_moments) + best * cost.weights
-                    saving.add(Work(), (per_save * (saves + best) + per_byte * written) / saves, saves)
-            measuring.add(known[key][-1].testing, machine.seconds(known[key][-1].testing))
+                    each = (per_save * (saves + best) + per_byte * written) / saves
+                    saving.add(Work(), each, saves * recipe.seeds)
+            measuring.add(known[key][-1].testing, machine.seconds(known[key][-1].testing), recipe.seeds)
     for one_set in data:
         work = teachers_work(one_set)
         if work.rows:
@@ -166,15 +170,24 @@ def refuse_impossible(peak: float | None, devices: int, memory: float | None) ->
             raise InputError(f"--{name} {value:g}: must be above zero; write for example --{name} {example}")
 
 
-def trainings(recipe: Recipe, data: list[DataSet]) -> Iterator[tuple[str, list[Recipe]]]:
-    """What is trained, seed by seed: a name, and the cells of which one is kept. The baseline is that of the first cell."""
+def trainings(
+    recipe: Recipe, data: list[DataSet], known: dict[str, list[StageCost]]
+) -> Iterator[tuple[str, list[Recipe]]]:
+    """What is trained for each seed: a name, and the cells of which one is kept. The baseline is that of the first cell,
+    which is `known` when it is asked for."""
     taught = is_taught(recipe, data)
-    for seed in range(recipe.seed, recipe.seed + recipe.seeds):
-        one = recipe.model_copy(update={"seed": seed, "seeds": 1})
-        several = [cell for _, cell in cells(one)]
-        yield STUDENT if taught else BASELINE, several
-        if recipe.baseline and taught and all(len(each.train.scored) for each in data):
-            yield BASELINE, [cell for _, cell in cells(baseline_recipe(one, several[0]))]
+    one = recipe.model_copy(update={"seeds": 1})
+    several = [cell for _, cell in cells(one)]
+    yield STUDENT if taught else BASELINE, several
+    if recipe.baseline and taught and all(len(each.train.scored) for each in data):
+        rows = [cost.rows for cost in known[cost_key(several[0])]]
+        yield BASELINE, [cell for _, cell in cells(baseline_recipe(one, several[0], data, rows))]
+
+
+def seeds_of(recipe: Recipe, cell: Recipe) -> list[int]:
+    """Of the runs of a cell, one for each seed of the recipe; a grid may give the cell a seed of its own."""
+    fixed = "seed" in recipe.grid
+    return [cell.seed + (0 if fixed else more) for more in range(recipe.seeds)]
 
 
 def cost_key(recipe: Recipe) -> str:
@@ -183,7 +196,7 @@ def cost_key(recipe: Recipe) -> str:
         {
             "method": {name: value for name, value in stage.method.items() if not isinstance(value, float)},
             "optimizer": [stage.optimizer.name, stage.optimizer.weight_decay > 0],
-            **stage.model_dump(include={"data", "reshape", "batch", "tokens"}),
+            **stage.model_dump(include={"data", "reshape", "reads", "batch", "tokens"}),
         }
         for stage in recipe.stage
     ]
@@ -197,21 +210,32 @@ def remember_rows(asked: list[Asking | None], costs: list[StageCost]) -> None:
                 one.remember(source, wants)
 
 
-def add_stage(line: Line, recipe: Recipe, number: int, cost: StageCost, machine: Machine) -> tuple[int, int]:
-    """One more run of a stage. How often dev is scored in it, and how often a checkpoint is saved."""
+def add_stage(
+    line: Line, recipe: Recipe, seeds: list[int], number: int, cost: StageCost, machine: Machine
+) -> tuple[int, int]:
+    """A run of a stage for each seed. How often dev is scored in one, and how often a checkpoint is saved."""
     per_epoch, steps = steps_of(recipe.stage[number], cost.rows)
     epochs, rest = divmod(steps, per_epoch)
-    rows, tokens = cost.rows_and_tokens(recipe, number, epochs, rest)
-    done = steps / per_epoch
-    line.runs += 1
-    line.rows_per_epoch, line.tokens_per_epoch = cost.rows, cost.tokens
-    line.steps += steps
-    line.rows += epochs * cost.rows + rows
-    line.tokens += epochs * cost.tokens + tokens
-    line.operations += done * float(cost.operations.sum())
-    line.seconds += done * machine.epoch_seconds(cost, per_epoch)
-    ends = {*range(per_epoch, steps + 1, per_epoch), steps}
-    return len(ends), len(ends | set(range(recipe.save_every, steps + 1, recipe.save_every)))
+    for seed in seeds if rest else ():  # which rows the first steps of an epoch meet is drawn
+        rows, tokens = cost.rows_and_tokens(recipe, seed, number, epochs, rest)
+        line.rows += rows
+        line.tokens += tokens
+    runs, done, each = len(seeds), steps / per_epoch, cost.tokens
+    line.runs += runs
+    line.rows_per_epoch, line.tokens_per_epoch = cost.rows, each
+    line.steps += runs * steps
+    line.rows += runs * epochs * cost.rows
+    line.tokens += runs * epochs * each
+    line.operations += runs * done * float(cost.operations.sum())
+    line.seconds += runs * done * machine.epoch_seconds(cost, per_epoch)
+    return ends_and_saves(per_epoch, steps, recipe.save_every)
+
+
+def ends_and_saves(per_epoch: int, steps: int, save_every: int) -> tuple[int, int]:
+    """How many of the steps end an epoch, the last one among them; and how many end one or are a multiple of `save_every`."""
+    ends = -(-steps // per_epoch)
+    both = steps // math.lcm(per_epoch, save_every) + (steps % per_epoch > 0 and steps % save_every == 0)
+    return ends, ends + steps // save_every - both
 
 
 def device_bytes(recipe: Recipe, data: list[DataSet], costs: list[StageCost], empty: int) -> dict[str, int]:

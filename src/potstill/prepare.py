@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,10 +26,13 @@ from potstill.progress import Display
 from potstill.recipe import Data, Recipe
 from potstill.rows import BETWEEN, Columns, Label, Table, open_table
 from potstill.signals import Wants
+from potstill.splits import held_out, leaks
 from potstill.students import Student, begin_anew, begin_from, load_student
-from potstill.tasks import Task, make_task, near_chance
+from potstill.tasks import Task, make_task
+from potstill.tasks.chance import judge, near_chance
 from potstill.tasks.generating import Generating
-from potstill.tasks.matching import FORMS, WHAT, kind_of
+from potstill.tasks.matching import FORMS, MOST_LABELS, WHAT, kind_of
+from potstill.tasks.positive import with_positive
 from potstill.teacher import Teacher, fingerprint
 from potstill.tokens import fingerprint as tokenizer_fingerprint
 from potstill.tokens import tokenise
@@ -36,7 +40,6 @@ from potstill.translators import knows_language
 from potstill.unlabelled import with_unlabelled
 
 Say = Callable[[str], None]
-MOST_LABELS = 10_000
 CHANCE_ROWS = 1000  # on which a teacher must be better than chance
 
 
@@ -56,6 +59,7 @@ class DataSet:
     answered: dict[str, np.ndarray] = field(
         default_factory=dict
     )  # split -> (rows of its folder,) bool, for a file of answers
+    leaks: list[dict[str, Any]] = field(default_factory=list)  # rows that stand in two splits
 
     def source(self, examples: Examples, tokenizer: PreTrainedTokenizerBase, split: str) -> Source:
         """The examples as a student with this tokenizer reads them."""
@@ -146,13 +150,21 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, show: Display) ->
     if found or taught_by:
         say(f"{data.name}: {matched}" if len(recipe.data) > 1 else matched)
     rows, *others = ranks.the_first_before_others(
-        lambda: [store(table, task) for table in (train, *((dev,) if dev else ()), *tests.values())]
+        lambda: (
+            [store(train, task)]
+            + [store(table, task.knowing(labels_of(table))) for table in (*((dev,) if dev else ()), *tests.values())]
+        )
     )
     held = others.pop(0) if dev else None
     if held is None:
-        rows, held = _split(rows)
-        say(f"no dev file: a tenth of {train.source} is held out as dev ({len(held)} rows); give your own with --dev")
+        rows, held = held_out(rows, task)
+        told = f"{len(held)} rows, drawn from each class, no text of them is left in train"
+        say(f"no dev file: a tenth of {train.source} is held out as dev ({told}); give your own with --dev")
     tested = dict(zip(tests, others, strict=True))
+    leaked = leaks(rows, {"dev": held, **tested}, task)
+    for one in leaked:
+        told = f"{one['rows']} of {one['of']} rows of {one['split']} stand in {one['also_in']} too"
+        say(f"warning: {told} (the same text); scores on them say little about new texts")
     if data.unlabelled:
         if taught_by is None:
             raise InputError(
@@ -162,12 +174,14 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, show: Display) ->
         rows = ranks.the_first_before_others(add)
     for name, examples in {"train": rows, "dev": held, **tested}.items():
         _say_unlabelled(examples, name, say)
+    task = with_positive(task, data.positive, rows.scored)
     begun_from = _begun(recipe, task, partial(_texts, rows, held)) if recipe.start or not taught_by else None
     readers = [reader for reader in (taught_by, begun_from) if reader]
     length = min(recipe.length, *(longest_input(reader.model, reader.tokenizer) for reader in readers))
     made = DataSet(
         data.name, task, rows, held, tested, Teacher(None, None, device), taught_by, _weights(data, task, rows), length
     )
+    made.leaks = leaked
     made.teacher = _teacher(recipe, made, device)
     cut = {}
     for name, examples in {"train": rows, "dev": held, **tested}.items():
@@ -178,7 +192,7 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, show: Display) ->
         told = ", ".join(f"{count} of {name}" for name, count in cut.items() if count)
         say(f"texts longer than {length} tokens were cut: {told}; --set length=N reads more of them")
     if taught_by and not recipe.force:
-        _refuse_chance(made)
+        _refuse_chance(made, say)
     return made
 
 
@@ -209,22 +223,14 @@ def labels_of(table: Table) -> list[Label]:
     if table.columns.label is None or table.form in ("answers", "choices", "translation", "writing"):
         return []
     for row in table.rows():
-        if row.label is not None:
-            found |= set(row.label) if table.form == "words" else {row.label}  # type: ignore[arg-type]
+        label: Any = row.label
+        if isinstance(label, tuple):  # of sets of labels each by itself: there may be many sets of few labels
+            found |= set(label if table.form == "words" else ((one,) for one in label) if label else [()])
+        elif label is not None:
+            found.add(label)
         if len(found) > MOST_LABELS:
             break
     return list(found)
-
-
-def _split(rows: Examples) -> tuple[Examples, Examples]:
-    """The same rows whatever the seed, so that seeds are compared on the same ones."""
-    if len(rows) < 2:
-        raise InputError(
-            f"{rows.source} has {len(rows)} row(s); at least two are needed to hold one out as dev, or give a file with --dev"
-        )
-    order = np.random.default_rng(mix("dev")).permutation(len(rows))
-    held = max(1, len(rows) // 10)
-    return rows.take(np.sort(order[held:])), rows.take(np.sort(order[:held]))
 
 
 def _say_unlabelled(examples: Examples, name: str, say: Say) -> None:
@@ -284,26 +290,42 @@ def _teacher(recipe: Recipe, data: DataSet, device: torch.device) -> Teacher:
 
 
 def asked_first(data: DataSet) -> Examples:
-    """Labelled rows that show whether the teacher knows the task."""
-    examples = data.dev.scored if len(data.dev.scored) else data.train.scored
+    """Labelled rows that show whether the teacher knows the task: of a large file a sample, since files may be sorted."""
+    return _sampled(data, data.dev.scored if len(data.dev.scored) else data.train.scored, 0)
+
+
+def _sampled(data: DataSet, examples: Examples, known: int) -> Examples:
     most = CHANCE_ROWS // 10 if data.task.generates else CHANCE_ROWS  # of texts each token is asked for
-    return examples.take(np.arange(min(len(examples), most)))
+    drawn = np.random.default_rng(mix("chance")).permutation(len(examples))[: max(0, most - known)]
+    return examples.take(np.sort(drawn))
 
 
-def _refuse_chance(data: DataSet) -> None:
-    assert data.taught_by is not None
+def _refuse_chance(data: DataSet, say: Say) -> None:
+    """Rows of train are asked too where those of dev are too few to tell."""
     examples = asked_first(data)
     if not len(examples):
         return
-    source = data.source(examples, data.taught_by.tokenizer, "dev")
+    asked = [_asked(data, examples, "dev")]
+    told = judge(data.task, asked)
+    if told.kind == "unsure" and len(more := _sampled(data, data.train.scored, len(examples))):
+        asked.append(_asked(data, more, "train"))
+        told = judge(data.task, asked)
+    if (reason := near_chance(told)) is not None:
+        raise InputError(f"{examples.source}: {reason}")
+    if told.kind == "unsure":
+        say(f"{examples.source}: too few rows to tell whether the teacher knows the task ({told}); it is used")
+
+
+def _asked(data: DataSet, examples: Examples, split: str) -> tuple[np.ndarray, np.ndarray]:
+    """Targets, and what the teacher says."""
+    assert data.taught_by is not None
+    source = data.source(examples, data.taught_by.tokenizer, split)
     said = (
         answers(network(torch_run(data.taught_by.model)), source)
         if data.task.generates
         else teacher_answers(data, source)
     )
-    told = near_chance(data.task, data.task.golds(examples), said)
-    if told:
-        raise InputError(f"{examples.source}: {told}")
+    return data.task.golds(examples), said
 
 
 def teacher_answers(data: DataSet, source: Source) -> np.ndarray:

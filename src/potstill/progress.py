@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import sys
+import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,37 +17,75 @@ from potstill.calibration import estimate
 from potstill.checkpoints import Checkpoint
 from potstill.errors import InputError
 from potstill.files import disk_errors, write_atomically
+from potstill.terminal import is_terminal, say, visible
 from potstill.training import Step, Training
 from potstill.wording import in_words
 
+# where there is no terminal, a line of progress is written after so many seconds and so large a part of the work …
+SOONEST, PART = 10.0, 0.05
+LATEST = 300.0  # … or after so many seconds
+
 
 class Bar:
-    """A progress bar that only knows how to go on."""
+    """Progress on standard error that only knows how to go on: a bar on a terminal, else a line now and then."""
 
-    def __init__(self, bar: Any) -> None:
-        self.bar = bar
+    def __init__(self, label: str, total: int, unit: str, done: int = 0, quiet: bool = False) -> None:
+        self.label, self.total, self.unit, self.quiet = visible(label), total, unit, quiet
+        self.done = self.first = self.last = done
+        self.began = self.told = time.monotonic()
+        self.note: Mapping[str, str] = {}
+        self.bar: Any = None
+        if is_terminal() and not quiet:  # shown with its first numbers: where all is known already, nothing flickers
+            self.bar = tqdm(
+                total=total, desc=self.label, unit=unit, initial=done, leave=False, delay=0.5, file=sys.stderr
+            )
 
-    def advance(self, count: int) -> None:
-        self.bar.update(count)
+    def advance(self, count: int, note: Mapping[str, str] | None = None) -> None:
+        self.done += count
+        self.note = note or {}
+        if self.bar is not None:
+            self.bar.set_postfix(self.note, refresh=False)
+            self.bar.update(count)
+        elif not self.quiet and self.is_due(time.monotonic()):
+            self.told, self.last = time.monotonic(), self.done
+            say(self.line())
+
+    def is_due(self, now: float) -> bool:
+        enough = self.done - self.last >= PART * self.total
+        return now - self.told >= (SOONEST if enough else LATEST)
+
+    def line(self) -> str:
+        """label: 1200 of 5000 rows, 24 %, about 40 s left; soft 0.312"""
+        passed = max(self.told - self.began, 1e-9)
+        left = in_words(max(self.total - self.done, 0) * passed / max(self.done - self.first, 1))
+        share = f", {100 * self.done // self.total} %" if self.total else ""
+        told = f"{self.done} of {self.total} {self.unit}s{share}, about {left} left"
+        note = "; " + ", ".join(f"{name} {value}" for name, value in self.note.items()) if self.note else ""
+        return f"{f'{self.label}: ' if self.label else ''}{told}{note}"
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.close()
 
 
 class Display:
-    """Words and bars on standard error, so that standard output stays for results."""
+    """Words and progress on standard error, so that standard output stays for results."""
 
     def __init__(self, quiet: bool = False) -> None:
         self.quiet = quiet
 
     def say(self, text: str) -> None:
         if not self.quiet:
-            tqdm.write(text, file=sys.stderr)
+            with tqdm.external_write_mode(file=sys.stderr):  # bars make room
+                say(text)
 
     @contextmanager
-    def bar(self, label: str, total: int) -> Iterator[Bar]:
-        """Shown at its first advance only: where all is known already, nothing flickers."""
-        with tqdm(
-            total=total, desc=label, unit="row", disable=self.quiet, leave=False, delay=0.5, file=sys.stderr
-        ) as bar:
-            yield Bar(bar)
+    def bar(self, label: str, total: int, unit: str = "row") -> Iterator[Bar]:
+        bar = Bar(label, total, unit, quiet=self.quiet)
+        try:
+            yield bar
+        finally:
+            bar.close()
 
     def expect(self, training: Training, done: int) -> None:
         """Say how long it will take, before it begins."""
@@ -63,27 +102,22 @@ class Display:
         told = resume.step if resume else 0
         history = resume.state["progress"]["history"] if resume else []
         writer = _tensorboard(folder) if tracker == "tensorboard" else None
-        log = Log(folder / "steps.csv", _kept(folder / "steps.csv", told))
+        past = _kept(folder / "steps.csv", told)
+        log = Log(folder / "steps.csv", past)
+        losses = Losses(past)
         epochs = Log(folder / "epochs.csv", history)
-        bar: Any = None
+        bar: Bar | None = None
         try:
             while True:
                 step = next(steps)
-                bar = bar or tqdm(
-                    total=step.steps, initial=told, unit="step", disable=self.quiet, leave=False, file=sys.stderr
-                )
-                bar.set_postfix(
-                    {
-                        **{name: f"{value:.3f}" for name, value in step.terms.items()},
-                        "tok/s": f"{step.tokens / step.seconds:.0f}",
-                    },
-                    refresh=False,
-                )
-                bar.update()
+                bar = bar or Bar("", step.steps, "step", told, self.quiet)
+                terms = {name: f"{value:.3f}" for name, value in step.terms.items()}
+                bar.advance(1, {**terms, "tok/s": f"{step.tokens / step.seconds:.0f}"})
                 log.write(row := _row(step))
+                losses.add(row)
                 if step.dev:
                     epochs.write({"epoch": step.epoch, "step": step.step, **step.dev})
-                    self.say(f"epoch {step.epoch}: loss {step.loss:.4f}, dev {100 * step.dev['dev']:.2f}")
+                    self.say(f"epoch {step.epoch}: loss {losses.mean:.4f}, dev {100 * step.dev['dev']:.2f}")
                 if writer:
                     for name, value in {**row, **step.dev}.items():
                         writer.add_scalar(name, value, step.step)
@@ -98,6 +132,12 @@ class Display:
                 writer.close()
 
 
+def dev_scores(folder: Path) -> list[float]:
+    """What dev showed after each epoch of a stage."""
+    with (folder / "epochs.csv").open(newline="") as file:
+        return [float(row["dev"]) for row in csv.DictReader(file)]
+
+
 def _row(step: Step) -> dict[str, float]:
     return {
         "step": step.step,
@@ -110,6 +150,25 @@ def _row(step: Step) -> dict[str, float]:
         "tokens": step.tokens,
         "seconds": round(step.seconds, 4),
     }
+
+
+class Losses:
+    """The mean loss of the epoch that is under way, over its examples; begun before a stop, it goes on after it."""
+
+    def __init__(self, past: list[Mapping[str, Any]]) -> None:
+        self.epoch, self.total, self.examples = 0, 0.0, 0
+        for row in past:
+            self.add(row)
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        if int(row["epoch"]) != self.epoch:
+            self.epoch, self.total, self.examples = int(row["epoch"]), 0.0, 0
+        self.total += float(row["loss"]) * int(row["examples"])
+        self.examples += int(row["examples"])
+
+    @property
+    def mean(self) -> float:
+        return self.total / max(self.examples, 1)
 
 
 class Log:

@@ -24,25 +24,21 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from potstill import plugins, short_forms
 from potstill.bounds import Above, Count, NotBelow, Share
 from potstill.errors import InputError
+from potstill.own_functions import note_written
+from potstill.pace import AUTO, FINE_TUNING, OTHER_OPTIMIZERS, paced
+from potstill.paths import given
 from potstill.wrong_recipes import explained
 
 RECIPES = Path(__file__).parent / "recipes"
-FREE = {
-    "name",
-    "tracker",
-    "save_every",
-    "memory",
-    "force",
-    "seeds",
-    "timing",
-    "teacher_devices",
-}  # change no weights: a run may go on under others
+# change no weights: a run may go on under others
+FREE = {"name", "tracker", "save_every", "memory", "force", "seeds", "timing", "teacher_devices"}
 
 FileName = Annotated[str, Field(pattern=r"^\w[\w.+=,@ -]*$")]
 Makers = Annotated[list[dict[str, Any]], BeforeValidator(partial(short_forms.complete, "data"))]
 Builders = Annotated[list[dict[str, Any]], BeforeValidator(partial(short_forms.complete, "students"))]
 Method = Annotated[dict[str, Any], BeforeValidator(short_forms.complete_method)]
 Tests = Annotated[dict[FileName, str], BeforeValidator(short_forms.tests)]
+ClassName = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
 LabelMap = Annotated[dict[str, str], BeforeValidator(short_forms.label_map)]
 
 
@@ -54,7 +50,9 @@ class Values(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def none_by_its_word(cls, value: Any, info: Any) -> Any:
-        return None if value == "none" and plugins.may_be_none(cls.model_fields[info.field_name].annotation) else value
+        auto = value == "auto" and info.field_name in AUTO
+        none = value == "none" and plugins.may_be_none(cls.model_fields[info.field_name].annotation)
+        return None if auto or none else value
 
 
 class Data(Values):
@@ -75,6 +73,7 @@ class Data(Values):
     )
     labels: list[str] | None = None  # names in the order of the classes
     label_map: LabelMap = {}  # label in the rows -> class of the teacher
+    positive: ClassName | None = None  # of two classes, the one whose F1 is shown; None: the rarer one in train
     language: str | None = None  # that is translated into: its token, >>de<<, is put before every source
     class_weights: Literal["balanced"] | list[Above] | None = None
     teacher: str | None = None  # None: the recipe's
@@ -82,12 +81,17 @@ class Data(Values):
 
 class Optimizer(Values):
     name: Literal["adamw", "adadelta", "sgd"] = "adamw"
-    rate: Above = 5e-5
+    rate: Above | None = None  # None, or "auto": chosen by what the student is made of
     weight_decay: NotBelow = 0.01
     warmup: Share = 0.1  # share of all steps
     decay: Literal["linear", "constant"] = "linear"
     clip: Above | None = 1.0  # largest norm of the gradient
     bridge_rate: Above | None = None  # of the learned projections between widths; None: rate
+
+    @property
+    def full_rate(self) -> float:
+        """The rate after the warm-up; that of fine-tuning where no recipe says of what student it is."""
+        return self.rate or OTHER_OPTIMIZERS.get(self.name, FINE_TUNING.rate)
 
 
 class Stage(Values):
@@ -97,7 +101,10 @@ class Stage(Values):
     reshape: Builders = []  # each {build = NAME, …}
     method: Method = Field(default={}, validate_default=True)  # {name = NAME, …}
     optimizer: Optimizer = Optimizer()
-    epochs: Above = 4.0
+    epochs: Annotated[float, Field(gt=0, le=1e9)] | None = (
+        None  # None, or "auto": chosen by what the student is made of
+    )
+    reads: Above = 1.0  # how often the rows are read in an epoch
     batch: Count = 32
     tokens: Count = 4096  # padded tokens of a micro-batch at most
     stop_teaching: NotBelow | None = (
@@ -108,6 +115,11 @@ class Stage(Values):
         "best"  # which epoch's weights are the result, by dev; or a mean of epochs
     )
     averaged: Count = 5  # of how many last epochs the average is
+
+    @property
+    def passes(self) -> float:
+        """The epochs; those of fine-tuning where no recipe says of what student it is."""
+        return self.epochs or FINE_TUNING.epochs
 
 
 class Recipe(Values):
@@ -121,7 +133,9 @@ class Recipe(Values):
     data: list[Data] = Field(min_length=1)
     stage: list[Stage] = Field(default=[{}], min_length=1, validate_default=True)
     seed: Annotated[int, Field(ge=0)] = 0
-    seeds: Count = 1  # runs with seed, seed + 1, …; their mean and deviation are reported
+    seeds: Annotated[int, Field(ge=1, le=1000)] = (
+        1  # runs with seed, seed + 1, …; their mean and deviation are reported
+    )
     dropout: Annotated[float, Field(ge=0, lt=1)] | None = None  # None: as the start's config says
     length: Annotated[int, Field(ge=3)] = 128  # tokens per example at most
     device: str = "auto"
@@ -171,13 +185,19 @@ def resolve(path: str | Path | None, flags: Flags | None = None, sets: Sequence[
     sources = {leaf: source for leaf, _ in _leaves(tree)}
     for key, (flag, value) in (flags or {}).items():
         if value is not None:
+            note_written(value)
             tree = _assign(tree, key, value, flag, sources)
     for text in sets:
         key, equals, value = text.partition("=")
         if not equals:
             raise InputError(f"--set {text}: has no value; write --set {text}=VALUE")
-        tree = _assign(tree, key.strip(), short_forms.parse_value(value.strip()), "--set", sources)
-    recipe = _with_task(_validated(tree), sources)
+        value_given = short_forms.parse_value(value.strip())
+        note_written(value_given)
+        tree = _assign(tree, key.strip(), value_given, "--set", sources)
+    written = _with_task(_validated(tree), sources)
+    recipe = paced(written)
+    left = {leaf for leaf, value in _leaves(written.model_dump()) if value is None}
+    sources |= {leaf: "student" for leaf, value in _leaves(recipe.model_dump()) if leaf in left and value is not None}
     cells(recipe)  # a wrong value in the grid is told now, not after a night of runs
     return Resolved(recipe, {leaf: sources.get(leaf, "default") for leaf, _ in _leaves(recipe.model_dump())})
 
@@ -203,7 +223,7 @@ def cells(recipe: Recipe) -> list[tuple[dict[str, Any], Recipe]]:
         try:
             for path, value in chosen.items():
                 tree = _assign(tree, path, value, "grid", {})
-            found.append((chosen, _validated(tree)))
+            found.append((chosen, paced(_validated(tree))))
         except InputError as error:
             raise InputError(f"grid, at {plugins.as_toml(chosen)}: {error}") from None
     return found
@@ -235,7 +255,7 @@ def shipped() -> list[str]:
 
 
 def _read(path: str | Path) -> tuple[str, dict[str, Any]]:
-    file = Path(path)
+    file = given(path)
     if not file.is_file():
         if file.suffix == ".toml" or len(file.parts) != 1:
             raise InputError(f"there is no file {path}; write a TOML file or one of: {', '.join(shipped())}")

@@ -17,6 +17,7 @@ from potstill import plots
 from potstill.errors import InputError
 from potstill.files import write_atomically
 from potstill.finished import NO_TERMS, FinishedRun, columns_of, finished_runs, shared_or_first, stage_folders
+from potstill.paths import to_write
 from potstill.significance import SHOWN
 from potstill.tables import (
     FIRST,
@@ -59,17 +60,32 @@ MOST_EXAMPLES = 30  # rows that student and teacher disagree about, per data set
 MOST_TEXT = 500  # characters of each
 MOST_LAYERS = 200
 PICTURE = re.compile(r"data:image/png;base64,[A-Za-z0-9+/]{1,200000}={0,2}")
+MARK = b'<meta name="generator" content="potstill">'  # of every page: what has it may be replaced by another
 MOST_LINES = 24  # of the figure of differences
 
 
-def write_report(runs: Sequence[Path], out: Path, comparisons: list[dict[str, Any]] | None = None) -> Path:
-    """The page about `runs`, in the file `out`. `comparisons` has the form of a run's differences, between runs."""
+def write_report(
+    runs: Sequence[Path], out: Path, comparisons: list[dict[str, Any]] | None = None, overwrite: bool = False
+) -> Path:
+    """The page about `runs`, in the file `out`. `comparisons` has the form of a run's differences, between runs.
+
+    An earlier page is replaced; any other file only with `overwrite`.
+    """
     read = finished_runs(runs)
-    if out.is_dir():
-        raise InputError(f"{out} is a folder; write a file, such as --out {out / 'report.html'}")
+    out = refuse_place(out, overwrite)
     page = rendered(read, comparisons)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(out, page.encode("utf-8", "replace"))
+    return out
+
+
+def refuse_place(out: Path, overwrite: bool) -> Path:
+    """Where the page will lie: not in the place of what potstill did not write."""
+    out = to_write(out)
+    if out.is_dir():
+        raise InputError(f"{out} is a folder; write a file, such as --out {out / 'report.html'}")
+    if out.exists() and not overwrite and (not out.is_file() or MARK not in out.read_bytes()[:1000]):
+        raise InputError(f"{out} is no page of potstill; give another name with --out, or --overwrite to replace it")
     return out
 
 

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from potstill.errors import InputError
 from potstill.files import write_atomically
 from potstill.finished import measurements_of, run_names, seed_folders
 from potstill.paths import RunFolder
@@ -53,7 +55,16 @@ def write_answers(file: Path, answers: Mapping[tuple[str, str, str], np.ndarray]
 def spoken(run: Path, told: Mapping[str, Any]) -> Spoken:
     """Everything that was said in a run of one or several seeds, on the splits that are quoted. `told`: its measurements."""
     kept = [RunFolder(folder).answers for _, folder in seed_folders(run)]
-    files = [load(file.read_bytes()) for file in kept if file.exists()]
+    try:
+        return _spoken([load(file.read_bytes()) for file in kept if file.exists()], told)
+    except (SafetensorError, KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(
+            f"what {run} measured does not fit the answers beside it ({type(error).__name__}: {error}): "
+            "measurements.json or answers.safetensors is damaged; write the run's command once more with --overwrite"
+        ) from error
+
+
+def _spoken(files: Sequence[Mapping[str, np.ndarray]], told: Mapping[str, Any]) -> Spoken:
     found: Spoken = {}
     for key in files[0] if files else ():
         model, data, split = key.split("/")
@@ -65,7 +76,9 @@ def spoken(run: Path, told: Mapping[str, Any]) -> Spoken:
         same = [file for file in files if key in file and np.array_equal(file[f"{GOLD}/{data}/{split}"], gold, True)]
         if there.any():
             logits = [file[key][there] for file in same]
-            found[model, data, split] = Said(task, told["metrics"][data][0], gold[there], logits)
+            said = Said(task, told["metrics"][data][0], gold[there], logits)
+            said.scores()[0](np.arange(len(said.targets)))  # what is damaged fails here, where its files are known
+            found[model, data, split] = said
     return found
 
 

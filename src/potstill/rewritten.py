@@ -11,7 +11,7 @@ import numpy as np
 import xxhash
 
 from potstill import interrupts, paths
-from potstill.column_files import ColumnFiles
+from potstill.column_files import ColumnFiles, made_once
 from potstill.examples import CHUNK, Examples, key_of
 
 FORMAT = 1  # of the folders below
@@ -27,11 +27,8 @@ def rewritten(
     index = xxhash.xxh3_128_hexdigest(examples.index.tobytes())
     decides = json.dumps([FORMAT, "rewritten", examples.folder.name, index, target, *what])
     folder = paths.examples() / xxhash.xxh3_128_hexdigest(decides.encode())
-    if not (folder / "meta.json").exists():
-        with ColumnFiles(folder) as columns:
-            _write(examples, rows(), target, columns)
-    count = json.loads((folder / "meta.json").read_text())["rows"]
-    return Examples(examples.source, folder, np.arange(count))
+    meta = made_once(folder, lambda columns: _write(examples, rows(), target, columns))
+    return Examples(examples.source, folder, np.arange(meta["rows"]))
 
 
 def _write(examples: Examples, rows: Iterator[tuple[str, str, int]], target: list[float], columns: ColumnFiles) -> None:

@@ -81,7 +81,9 @@ class Table:
     source: str  # as the user gave it
     columns: Columns  # what was guessed is filled in; pair and label are None where there are none
     answers: Answers | None = field(repr=False)
-    fingerprint: str  # xxh3-128 of the file's bytes; data sets: their own
+    kind: str  # of the file: the same bytes are other rows as CSV and as lines of text
+    fingerprint: str  # xxh3-128 of the file's bytes before they were read; data sets: their own
+    digest: Callable[[], str] = field(repr=False)  # the same, of the bytes as they are now
     records: Callable[[], Records] = field(repr=False)
     form: Form = "text"
     choices: int = 0  # candidates of every row; 0 where there are none
@@ -188,7 +190,8 @@ def open_table(
         return paragraphs(found, str(resolved.pair)) if form == "writing" and resolved.text is None else found
 
     left = first_of(usual_names(opened.names), LABELS, (resolved.text, resolved.pair)) if form in GENERATED else None
-    table = Table(source, resolved, answers, opened.fingerprint, records, form, shape=shape, unread_label=left)
+    told = (source, resolved, answers, opened.kind, opened.fingerprint, opened.digest)
+    table = Table(*told, records, form, shape=shape, unread_label=left)
     line, record = first_record(table.records(), source)
     if form != "choices":
         return table

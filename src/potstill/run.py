@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -19,20 +20,21 @@ from accelerate.utils import InitProcessGroupKwargs
 from potstill import interrupts, paths, ranks, results, short_forms
 from potstill.building import build
 from potstill.card import model_card
-from potstill.errors import InputError
+from potstill.errors import InputError, TrainingError
 from potstill.files import locked, write_atomically
 from potstill.findings import measured
 from potstill.finished import measurements_of, seed_folders
+from potstill.pace import draws_weights, paced
 from potstill.paths import RunFolder
 from potstill.prepare import DataSet, can_teach, prepare
 from potstill.progress import Display
 from potstill.recipe import Recipe, cells, fingerprint
 from potstill.report import write_report
-from potstill.run_folder import alone_in, choose_folder, mark_of, open_folder, refuse_changed
+from potstill.run_folder import alone_in, choose_folder, holds_work, mark_of, open_folder, refuse_changed
 from potstill.run_inputs import Content, content_of, input_paths, refuse_changed_while_read
-from potstill.stages import Trained, train_student
+from potstill.stages import Trained, rows_of, train_student
 from potstill.students import Student, save_student
-from potstill.teacher import add_weights
+from potstill.teacher import fingerprint as network_fingerprint
 from potstill.tokens import fingerprint as tokenizer_fingerprint
 from potstill.wording import main_student
 
@@ -51,11 +53,12 @@ def distill(
 
     `accept_changes`: go on though rows, a model or a version is another than when the run was begun.
     """
+    recipe = paced(recipe)  # also one that was made in Python, or whose student is another now
     make_accelerator(recipe)  # of several processes each has its rank from here on
     show = show if show and ranks.is_first() else Display(quiet=True)
     choose = partial(choose_folder, recipe, out, resume, overwrite, input_paths(recipe))
     folder, checkpoint = ranks.by_the_first(choose)
-    with ranks.first_only(lambda: alone_in(folder)):
+    with disk_told(folder), ranks.first_only(lambda: alone_in(folder)):
         ranks.by_the_first(choose)  # once more: another process may have worked here until a moment ago
         inputs = ranks.by_the_first(lambda: content_of(recipe))
         changed = [] if overwrite else ranks.by_the_first(lambda: refuse_changed(folder, inputs, accept_changes))
@@ -67,6 +70,20 @@ def distill(
             found = one_seed(recipe, folder, inputs, changed, checkpoint, overwrite, True, show)
         ranks.by_the_first(lambda: tell(folder, found))
     return found
+
+
+@contextmanager
+def disk_told(folder: RunFolder) -> Iterator[None]:
+    """An error of the disk says whether anything was saved before it."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if not holds_work(folder):
+            raise
+        told = f"{error.strerror or error}: {error.filename or folder.root}"
+        raise TrainingError(f"{told}; what was saved before stays usable") from error
 
 
 def one_seed(
@@ -104,6 +121,8 @@ def one_seed(
         found = measured(chosen, data, students, folder, timed, show)
         found |= {"grid": tried} if tried else {}
         found |= {"changed_inputs": known} if (known := (mark_of(folder) or {}).get("accepted")) else {}
+        if baseline is not None:
+            found["models"][results.BASELINE]["begun_from"] = begun_from(chosen)
         found["differences"] = results.own_differences(results.spoken(folder.root, found))
         write_atomically(folder.measurements, json.dumps(found, indent=1).encode())
         shutil.rmtree(folder.root / "finished", ignore_errors=True)  # the same weights lie in the student's folder now
@@ -160,7 +179,7 @@ def tell(folder: RunFolder, found: dict[str, Any]) -> None:
     if made < folder.measurements.stat().st_mtime_ns:
         card = model_card(found, folder.recipe.read_text(), main_student(found))
         write_atomically(folder.student / "README.md", card.encode())
-        write_report([folder.root], folder.report)
+        write_report([folder.root], folder.report, overwrite=True)
 
 
 def finetune(
@@ -269,18 +288,22 @@ def asks_teacher(maker: dict[str, Any]) -> bool:
     return bool(getattr(short_forms.made("data", maker), "asks_teacher", False))
 
 
-def baseline_recipe(recipe: Recipe, chosen: Recipe) -> Recipe:
-    """The chosen student's shape, steps and seed on hard labels alone.
+def baseline_recipe(recipe: Recipe, chosen: Recipe, data: list[DataSet], rows: Sequence[int]) -> Recipe:
+    """The chosen student's shape, seed, epochs and steps on hard labels alone. `rows`: those of an epoch of each stage.
 
-    What a grid varies beside the method (the rate, the batch) is searched for the baseline as well.
+    Where the student read more rows than have labels (unlabelled ones, copies), the labelled ones are repeated, so that
+    every epoch has as many steps. What a grid varies beside the method (the rate, the batch) is searched as well.
     """
     last = chosen.stage[-1]
-    epochs = sum(one.epochs for one in chosen.stage)
+    epochs = sum(one.passes for one in chosen.stage)
     smoothing = last.method.get("smoothing")  # of the labels, which both learn
     method = {"name": "hard_labels", **({"smoothing": smoothing} if smoothing else {})}
-    data = [maker for maker in last.data if not asks_teacher(maker)]
-    alone = {"method": method, "stop_teaching": None, "epochs": epochs, "reshape": [], "data": data}
+    makers = [maker for maker in last.data if not asks_teacher(maker)]
+    alone = {"method": method, "stop_teaching": None, "epochs": epochs, "reshape": [], "data": makers, "reads": 1.0}
     stage = last.model_copy(update=alone)
+    read = sum(one.passes * count for one, count in zip(chosen.stage, rows, strict=True))
+    reads = read / (epochs * rows_of(stage, data, chosen.seed))
+    stage = stage.model_copy(update={"reads": reads if abs(reads - 1) > 1e-6 else 1.0})
     student = [*chosen.student, *(fields for one in chosen.stage for fields in one.reshape)]
     fixed = {"method", "student", "seed", "start", "dropout"}
     grid = {path: values for path, values in recipe.grid.items() if not fixed & set(path.split("."))}
@@ -296,12 +319,11 @@ def make_baseline(
     if not all(len(one.train.scored) for one in data):
         show.say("no baseline: no training row has a label")
         return None
-    plain = baseline_recipe(recipe, chosen)
+    plain = baseline_recipe(recipe, chosen, data, [rows_of(stage, data, chosen.seed) for stage in chosen.stage])
     models, tokenizer = build(plain, data)
-    # random weights fit any vocabulary of their size
-    digest = xxhash.xxh3_128(tokenizer_fingerprint(tokenizer).encode())
-    for model in models:
-        add_weights(digest, model)
+    digest = xxhash.xxh3_128()
+    for model in models:  # random weights fit any vocabulary of their size, and weights any activation or dropout
+        digest.update(network_fingerprint(model, tokenizer_fingerprint(tokenizer), recipe.length).encode())
     for one in data:
         for examples in (one.train, one.dev):
             digest.update(examples.keys[examples.index].tobytes())
@@ -320,12 +342,19 @@ def make_baseline(
     digest.update(f"{fingerprint(same)} {sorted(plain.grid.items())} {torch.__version__}".encode())
     del models  # another student of this size would lie in memory all along
     place = RunFolder(paths.baselines() / digest.hexdigest())
-    show.say("baseline: the same student on hard labels alone")
+    show.say(f"baseline: the same student on labels alone, begun from {begun_from(plain)}")
     with locked(place.root) if ranks.is_first() else nullcontext():  # another run may be making the same one
         trained, _, _ = best_of_grid(plain, data, place, accelerator, None, show)
     places = [folder.baseline, *(folder.root / f"baseline-{one.name}" for one in data[1:])]
     ranks.by_the_first(lambda: save_models(trained, places))
     return trained
+
+
+def begun_from(recipe: Recipe) -> str:
+    """What a student's weights were before its first step: what a baseline has of the teacher hangs on it."""
+    if draws_weights(recipe.student):
+        return "random weights"
+    return f"the weights of {recipe.start}" if recipe.start is not None else "the weights of its teacher"
 
 
 def save_models(trained: Trained, places: list[Path]) -> None:

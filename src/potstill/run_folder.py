@@ -17,7 +17,7 @@ from typing import Any
 
 from potstill.errors import InputError
 from potstill.files import MODEL_FILE, TEMPORARY, remove_files, sealed, unsealed, write_atomically
-from potstill.paths import RunFolder
+from potstill.paths import RunFolder, given, to_write
 from potstill.recipe import Recipe, fingerprint, to_toml
 from potstill.run_inputs import VERSIONS, Content, changes
 
@@ -29,10 +29,10 @@ def choose_folder(
     recipe: Recipe, out: str | Path, resume: str, overwrite: bool, inputs: Iterable[Path]
 ) -> tuple[RunFolder, Path | None]:
     """The run's folder, refused where it is not a run's; and the checkpoint to begin at where one was named."""
-    folder = RunFolder(out)
+    folder = RunFolder(to_write(out))
     refuse_around_inputs(folder.root, inputs)
     refuse_others(recipe, folder, resume, overwrite)
-    checkpoint = Path(resume) if resume not in ("auto", "never") else None
+    checkpoint = given(resume) if resume not in ("auto", "never") else None
     if checkpoint and recipe.grid:
         raise InputError("a grid goes on by itself where it stopped; write --resume auto")
     if checkpoint and not checkpoint.is_dir():

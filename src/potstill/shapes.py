@@ -79,7 +79,8 @@ def spread_out(seconds: np.ndarray, shapes: Shapes, devices: int) -> float:
     """
     if not len(shapes):
         return 0.0
-    _, first, step = np.unique(shapes.steps, return_index=True, return_inverse=True)
+    _, first, step, sizes = np.unique(shapes.steps, return_index=True, return_inverse=True, return_counts=True)
+    devices = min(devices, int(sizes.max()))  # the others of a large number have nothing to do
     device = (np.arange(len(shapes)) - first[step]) % devices
     shares = np.bincount(step * devices + device, weights=seconds, minlength=len(first) * devices)
     return float(shares.reshape(-1, devices).max(1).sum())

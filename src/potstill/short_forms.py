@@ -10,6 +10,7 @@ from potstill import plugins
 from potstill.errors import InputError
 
 PLAIN_METHOD = "soft_targets"
+OTHER_SPLITS = ("train", "dev")
 KEY: dict[plugins.Kind, str] = {"methods": "name", "students": "build", "data": "make"}  # what names a thing in a table
 
 
@@ -49,6 +50,11 @@ def thing(kind: plugins.Kind, text: str) -> dict[str, Any]:
 
 
 def tests(value: Any) -> Any:
+    if isinstance(value, dict) and (taken := next((name for name in OTHER_SPLITS if name in value), None)):
+        raise InputError(
+            f"a test set cannot be called '{taken}', which is what the run learns from or chooses by; "
+            f'give it another name, as in --test other_{taken}=FILE or test = {{ other_{taken} = "FILE" }}'
+        )
     return {"test": value} if isinstance(value, str) else value
 
 

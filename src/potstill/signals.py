@@ -16,7 +16,7 @@ from torch import Tensor
 NEVER = -1e4
 """The logit of a class that cannot be, where a number is needed and -inf is none: its probability is 0 in every float type, and
 float16 can hold it."""
-Over = Literal["examples", "predictions", "labelled", "tokens"]
+Over = Literal["examples", "predictions", "tokens"]
 Outcome = Literal["class", "classes", "value", "span"]
 """How a row of logits is read: one class of several, any number of classes, a number, or, two and two, the first and the
 last token of an answer."""
@@ -107,6 +107,8 @@ class Batch:
     counts: dict[Over, int]  # of the WHOLE optimiser step, over its micro-batches; an example is a row here
     outcome: Outcome
     class_weights: Tensor = field(default_factory=nothing)  # (classes,), empty where all weigh the same
+    never: tuple[int, ...] = ()  # classes that can never be chosen, such as padding in a translator
+    vocabulary: bool = False  # whether the classes are the pieces of a vocabulary
 
     def to(self, device: torch.device) -> Batch:
         moved = {one.name: getattr(self, one.name) for one in fields(self)}

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import difflib
-import hashlib
 import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import xxhash
 
 from potstill import corpora, images, parallel
 from potstill.delimited import (
@@ -29,6 +27,7 @@ from potstill.delimited import (
     shown,
 )
 from potstill.errors import InputError
+from potstill.files import xxh3_of
 from potstill.forms import TOGETHER
 
 HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*(?:/[\w.-]+)?)(?::([\w.-]+))?:([\w.-]+)")  # NAME[:CONFIG]:SPLIT
@@ -40,7 +39,9 @@ class Opened(NamedTuple):
 
     names: list[str]
     records: Callable[[Sequence[str]], Records]  # only these columns need to be read
-    fingerprint: str
+    kind: str  # how the bytes are read
+    fingerprint: str = ""  # of the bytes before they were read
+    digest: Callable[[], str] = str  # the same as they are now
     hint: str = ""  # what to say where no column is known by its name
     images: Mapping[str, images.Shape] = {}  # columns that hold images, which must be read one at a time
 
@@ -58,54 +59,59 @@ def open_source(source: str, knows: Callable[[list[str]], bool]) -> Opened:
     if folder and Path(os.path.expanduser(folder)).is_dir():
         return open_folder(Path(os.path.expanduser(folder)), split, source)
     if both := parallel.two_files(source):
-        digest = fingerprint(both[0]) + fingerprint(both[1])
-        return Opened(parallel.NAMES, lambda _: parallel.line_pairs(*both), digest)
+        digest = partial(fingerprint, *both)
+        return Opened(parallel.NAMES, lambda _: parallel.line_pairs(*both), "two files", digest(), digest)
     if name := HUB_NAME.fullmatch(source):
         return open_hub(name[1], name[2], name[3], source)
     raise InputError(f"{source}: there is no such file; {similar_file(path)}")
 
 
 def open_file(path: Path, source: str, knows: Callable[[list[str]], bool]) -> Opened:
+    beside = images.labels_beside(path) if images.is_idx(path.name) else None
+    digest = partial(fingerprint, path, *([beside] if beside else []))
+    before = digest()
+    return open_by_name(path, source, knows)._replace(fingerprint=before, digest=digest)
+
+
+def open_by_name(path: Path, source: str, knows: Callable[[list[str]], bool]) -> Opened:
     ending = Path(path.name.lower().removesuffix(".gz")).suffix
     if ending in (".csv", ".tsv"):
         table = Delimited(path, source, "," if ending == ".csv" else "\t", knows)
         hint = " (if the first line is a row already, write one above it such as text,label)"
         if pixels := images.pixel_columns(table.names):
-            return open_pixel_table(table, *pixels, fingerprint(path), hint)
-        return Opened(table.names, lambda _: table.records(), fingerprint(path), hint)
+            return open_pixel_table(table, *pixels, hint)
+        return Opened(table.names, lambda _: table.records(), table.kind, hint=hint)
     if ending == ".json" and corpora.is_squad(path):
-        return Opened(corpora.SQUAD_NAMES, lambda _: corpora.squad_records(path, source), fingerprint(path))
+        return Opened(corpora.SQUAD_NAMES, lambda _: corpora.squad_records(path, source), "squad")
     if ending in (".jsonl", ".ndjson", ".json") or (ending == ".txt" and corpora.is_race(path)):
-        return Opened(json_names(path, source), lambda _: json_records(path, source), fingerprint(path))
+        return Opened(json_names(path, source), lambda _: json_records(path, source), "json lines")
     if ending in (".txt", ".tokens"):  # the latter as WikiText is published
-        return Opened(["text"], lambda _: line_records(path, source), fingerprint(path))
+        return Opened(["text"], lambda _: line_records(path, source), "lines")
     if corpora.is_conll(path.name):
         sentences = corpora.Conll(path, source)
-        return Opened(sentences.names, lambda _: sentences.records(), fingerprint(path))
+        return Opened(sentences.names, lambda _: sentences.records(), "conll")
     if ending == ".parquet":
         return open_parquet(path, source)
     if images.is_idx(path.name):
         pair = images.Idx(path, source)
-        both = fingerprint(path) + (fingerprint(pair.labels) if pair.labels else "")
-        return Opened(pair.names, lambda _: pair.records(), both, images={"images": pair.shape})
+        return Opened(pair.names, lambda _: pair.records(), "idx", images={"images": pair.shape})
     if ending == ".npz":
         arrays = images.Npz(path, source)
-        return Opened(arrays.names, arrays.records, fingerprint(path), images=arrays.shapes)
+        return Opened(arrays.names, arrays.records, "npz", images=arrays.shapes)
     known = (
         ".csv, .tsv, .txt, .tokens, .jsonl, .ndjson, .json, .conll (all also with .gz), .parquet, -idx3-ubyte or .npz"
     )
     raise InputError(f"{source}: the name does not say what the file is; rename it to end in {known}")
 
 
-def open_pixel_table(table: Delimited, columns: list[str], shape: images.Shape, digest: str, hint: str) -> Opened:
+def open_pixel_table(table: Delimited, columns: list[str], shape: images.Shape, hint: str) -> Opened:
     names = [name for name in table.names if name not in set(columns)]
-    records = table.records
     return Opened(
         [*names, images.PIXELS],
-        lambda _: images.joined_pixels(records(), columns, table.source),
-        digest,
-        hint,
-        {images.PIXELS: shape},
+        lambda _: images.joined_pixels(table.records(), columns, table.source),
+        f"pixels in {table.kind}",
+        hint=hint,
+        images={images.PIXELS: shape},
     )
 
 
@@ -145,9 +151,9 @@ def languages_apart(opened: Opened, source: str) -> tuple[Opened, list[str]]:
     return opened._replace(names=[*together, *others], records=records), list(together)
 
 
-def fingerprint(path: Path) -> str:
-    with path.open("rb") as file:
-        return str(hashlib.file_digest(file, xxhash.xxh3_128).hexdigest())
+def fingerprint(*paths: Path) -> str:
+    """Of the bytes of each."""
+    return "".join(xxh3_of(path) for path in paths)
 
 
 def similar_file(path: Path) -> str:
@@ -194,7 +200,7 @@ def open_parquet(path: Path, source: str) -> Opened:
         texts += [name for name in plain if name not in long]
         names, metadata = list(file.schema_arrow.names), file.schema_arrow.metadata or {}
         features = json.loads(metadata.get(b"huggingface", b"{}")).get("info", {}).get("features")
-    return Opened(names, records, fingerprint(path))
+    return Opened(names, records, "parquet")
 
 
 def in_pieces(batches: Iterable[Any], allowed: int, refusal: str) -> Iterator[Any]:
@@ -258,15 +264,17 @@ def open_data_set(data: Any, source: str) -> Opened:
         batches = data.select_columns(list(needed)).with_format("arrow").iter(AT_ONCE)
         return arrow_records(batches, features, source)
 
-    return Opened(list(data.column_names), records, data._fingerprint)
+    return Opened(list(data.column_names), records, "data set", data._fingerprint, lambda: str(data._fingerprint))
 
 
 def open_folder(folder: Path, split: str | None, source: str) -> Opened:
     if files := corpora.race_files(folder):
         if split is not None:
             raise InputError(f"{source}: this is a folder of .txt files, which has no splits; write {folder / split}")
+        digest = partial(corpora.race_fingerprint, folder, files)
+        before = digest()
         names = list(corpora.race_object(files[0]))
-        return Opened(names, lambda _: corpora.race_records(files), corpora.race_fingerprint(folder, files))
+        return Opened(names, lambda _: corpora.race_records(files), "race", before, digest)
     import datasets
 
     try:

@@ -79,12 +79,10 @@ class StageCost:
     def tokens(self) -> int:
         return sum(map(tokens_of, self.sources))
 
-    def rows_and_tokens(self, recipe: Recipe, number: int, epoch: int, steps: int) -> tuple[int, int]:
+    def rows_and_tokens(self, recipe: Recipe, seed: int, number: int, epoch: int, steps: int) -> tuple[int, int]:
         """Rows and tokens of an epoch's first steps, which hang on its order."""
-        if not steps:
-            return 0, 0
         lengths, _ = counted_through(self.sources)
-        order = epoch_order(lengths, recipe.stage[number].batch, recipe.seed, number, epoch, "order")
+        order = epoch_order(lengths, recipe.stage[number].batch, seed, number, epoch, "order")
         met = np.concatenate(order[:steps])
         sizes = np.concatenate([sizes_of(source) for source in self.sources])
         return len(met), int(sizes[met].sum())

@@ -16,20 +16,23 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from potstill import checkpoints, measure, ranks, short_forms
 from potstill.anatomy import has_layers, kind, layer_count, width
-from potstill.batches import Source
+from potstill.batches import Source, mix
 from potstill.building import build, reshape
 from potstill.checkpoints import Checkpoint
 from potstill.data import Context
 from potstill.data.sample import Sample
 from potstill.errors import InputError
 from potstill.examples import Examples
+from potstill.learned import still_rising
 from potstill.methods import Method
 from potstill.prepare import DataSet, can_teach, teacher_answers
-from potstill.progress import Display
+from potstill.progress import Display, dev_scores
 from potstill.recipe import Recipe, Stage
 from potstill.signals import Wants
+from potstill.standard import standard_of
 from potstill.students import Student
 from potstill.tasks.generating import BY_BEAM
+from potstill.tasks.labels import F1_OF
 from potstill.training import Step, Training, teacher_layers, train
 from potstill.wording import PLAIN
 
@@ -112,7 +115,12 @@ def train_stage(
         show.say(f"continuing at step {resume.step} from {resume.folder}")
     show.expect(training, resume.step if resume else 0)
     steps = train(training, resume)
-    return show.follow(steps, folder, resume, recipe.tracker) if ranks.is_first() else unseen(steps)
+    if not ranks.is_first():
+        return unseen(steps)
+    found = show.follow(steps, folder, resume, recipe.tracker)
+    if told := still_rising(dev_scores(folder), stage.optimizer.full_rate, stage.passes):
+        show.say(told)
+    return found
 
 
 def make_training(
@@ -144,8 +152,9 @@ def make_training(
             one.source(made(stage, one, asked, recipe.seed, show, make), tokenizer, "train"),
             changes=changes,
             seed=(recipe.seed, number),
+            standard=standard_of(one.task, model, one.train, one.dev),
         )
-        for one, asked in zip(data, asks, strict=True)
+        for one, model, asked in zip(data, models, asks, strict=True)
     ]
     for one, source, asked in zip(data, sources, asks, strict=True):
         refuse_unfit(stage.method["name"], method, one, source, asked)
@@ -335,11 +344,27 @@ def made(
         everything, examples = len(examples), examples.scored
         if show and stage.data and len(examples) < everything:
             show.say(f"{everything - len(examples)} of {everything} examples have no label and are left out")
+    if stage.reads != 1:
+        examples = repeated(examples, stage.reads)
     if not len(examples):
         raise InputError(
             f"{data.train.source}: no row is left to learn from; give labelled rows, or a teacher and a method that asks it, such as 'soft_targets'"
         )
     return examples
+
+
+def repeated(examples: Examples, times: float) -> Examples:
+    """Each so many times, one after the other; of what is left of a number that is not whole, a seeded sample."""
+    rows = round(times * len(examples))
+    whole, rest = divmod(rows, max(len(examples), 1))
+    more = np.random.default_rng(mix("repeated")).permutation(len(examples))[:rest]
+    return examples.take(np.concatenate([np.tile(np.arange(len(examples)), whole), np.sort(more)]))
+
+
+def rows_of(stage: Stage, data: list[DataSet], seed: int) -> int:
+    """How many rows an epoch of the stage reads, over all data sets."""
+    _, asked = short_forms.made("methods", stage.method).wants(99, 99)
+    return sum(len(made(stage, one, asked, seed)) for one in data)
 
 
 def sampled(examples: Examples) -> Examples:
@@ -349,6 +374,8 @@ def sampled(examples: Examples) -> Examples:
 
 def metric_of(recipe: Recipe, data: DataSet) -> str:
     """What dev is chosen by: the recipe's metric, or the task's first."""
+    if recipe.metric == "f1" and (of_class := [one for one in data.task.metrics if one.startswith(F1_OF)]):
+        return of_class[0]
     if recipe.metric and recipe.metric not in data.task.metrics:
         raise InputError(
             f"metric '{recipe.metric}' is not one of this task's; write one of {', '.join(data.task.metrics)}"
@@ -358,8 +385,8 @@ def metric_of(recipe: Recipe, data: DataSet) -> str:
             f"metric '{recipe.metric}' needs a beam, and after every epoch dev is decoded without one; write metric = 'bleu'"
         )
     if recipe.metric in PLAIN:
+        instead = "'likelihood', which is 1 / perplexity" if data.task.generates else f"'{data.task.metrics[0]}'"
         raise InputError(
-            f"metric '{recipe.metric}' is better the lower it is, and dev is chosen by the highest; write metric = 'likelihood', "
-            "which is 1 / perplexity"
+            f"metric '{recipe.metric}' is better the lower it is, and dev is chosen by the highest; write metric = {instead}"
         )
     return recipe.metric or data.task.metrics[0]

@@ -6,10 +6,13 @@ from pathlib import Path
 
 from potstill.errors import InputError, TrainingError
 from potstill.files import write_atomically
+from potstill.paths import to_write
 from potstill.progress import Display
 from potstill.recipe import Recipe
 from potstill.run import distill
 from potstill.studies import Answer, Found, Part, Study
+
+MARK = "<!-- written by potstill study -->"  # ends every page: what has it may be replaced by another
 
 
 def run_study(
@@ -22,6 +25,7 @@ def run_study(
 ) -> Answer:
     """Runs that are complete are read, not run again. Writes OUT/study.md and its figures, OUT/study.svg …"""
     show = show or Display(quiet=True)
+    refuse_place(out := to_write(out), overwrite)
     if recipe.grid:
         raise InputError("a study makes its own runs; leave the grid out of its recipe")
     wanted = study.runs(recipe)
@@ -35,12 +39,23 @@ def run_study(
                 raise
             show.say(f"{name}: {error}")
     answer = study.answer(found)
+    write_atomically(out / "study.md", f"{markdown(answer)}\n{MARK}\n".encode())
     write_atomically(out / "study.svg", standalone(answer.figure).encode())
     for number, part in enumerate(answer.parts, 2):
         if part.figure:
             write_atomically(out / f"study-{number}.svg", standalone(part.figure).encode())
-    write_atomically(out / "study.md", markdown(answer).encode())
     return answer
+
+
+def refuse_place(out: Path, overwrite: bool) -> None:
+    """Where the page and its figures will lie: not in the place of what potstill did not write."""
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out} is a file; give a folder with --out")
+    page = out / "study.md"
+    ours = page.is_file() and page.read_text(encoding="utf-8", errors="replace").rstrip().endswith(MARK)
+    there = [*out.glob("study.md"), *out.glob("study*.svg")]
+    if there and not ours and not overwrite:
+        raise InputError(f"{there[0]} is not of a study here; move it away, or give another folder with --out")
 
 
 def may_diverge(study: Study, name: str) -> bool:

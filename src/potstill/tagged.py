@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import inspect
-import json
 import re
 import warnings
 from collections.abc import Callable, Sequence
@@ -16,7 +15,7 @@ import numpy as np
 import xxhash
 
 from potstill import interrupts
-from potstill.column_files import ColumnFiles, column
+from potstill.column_files import ColumnFiles, column, made_once
 from potstill.errors import InputError
 from potstill.examples import CHUNK, Examples
 from potstill.own_functions import own_function
@@ -47,10 +46,8 @@ def tagged(examples: Examples, tagger: str, progress: Callable[[int], None]) -> 
     """Every example once by this tagger; a second call reads what the first wrote."""
     what = f"{fingerprint(tagger)} {xxhash.xxh3_128_hexdigest(examples.index.tobytes())}"
     folder = examples.folder / f"words-{xxhash.xxh3_128_hexdigest(what.encode())}"
-    if not (folder / "meta.json").exists():
-        with ColumnFiles(folder) as columns:
-            _write(examples, function(tagger), tagger, columns, progress)
-    names = json.loads((folder / "meta.json").read_text())["tags"]
+    meta = made_once(folder, lambda columns: _write(examples, function(tagger), tagger, columns, progress))
+    names = meta["tags"]
     words = bytes(column(folder, "words", np.uint8)).decode().split("\n")
     pieces, tags = column(folder, "pieces", np.int32), column(folder, "tags", np.int32)
     return TaggedTexts(pieces, tags, column(folder, "offsets", np.int64), words, names)

@@ -19,6 +19,7 @@ from accelerate.utils.modeling import get_state_dict_offloaded_model
 from transformers import PreTrainedModel
 
 from potstill import interrupts, ranks
+from potstill.anatomy import is_causal
 from potstill.batches import Source, place_keys
 from potstill.errors import InputError
 from potstill.listening import listen
@@ -48,7 +49,7 @@ class Teacher:
         if wants == Wants():
             return Signals()
         if not batch.taught.any() and wants == Wants(logits=True, top=wants.top):  # nobody listens
-            return Signals(logits=torch.zeros(len(batch.teacher.at), 1, device=self.device))
+            return Signals(logits=torch.zeros(len(batch.taught_predictions), 1, device=self.device))
         if wants.top:
             refuse_top(batch)
         if self.memory is None or wants.per_token or live:
@@ -117,6 +118,10 @@ class Teacher:
             if wants.top:
                 refuse_top(batch)
             heard = self._ask(replace(batch.teacher.to(self.device), layout=nothing()), wants)
+            if not bool(heard.logits.isfinite().all() and heard.cls.isfinite().all()):
+                raise InputError(
+                    "the teacher answers with numbers that are not finite; use weights of a training that went well"
+                )
             keys = batch.keys.numpy()
             logits = kept(heard.logits, wants.top) if wants.top else heard.logits
             places.append((place_keys(keys, batch.teacher.at[:, 0].numpy()), logits.cpu().numpy()))
@@ -168,6 +173,8 @@ def fingerprint(model: PreTrainedModel, tokenizer_print: str, length: int) -> st
     digest = xxhash.xxh3_128()
     add_weights(digest, model)
     shape = {k: v for k, v in model.config.to_dict().items() if k not in ("_name_or_path", "transformers_version")}
+    if is_causal(model) and not model.can_generate():
+        digest.update(b"the last token stands for a text")  # what memories of before hold is that of the first
     digest.update(json.dumps([shape, tokenizer_print, length, str(model.dtype)], sort_keys=True, default=str).encode())
     return digest.hexdigest()
 

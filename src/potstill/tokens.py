@@ -12,8 +12,9 @@ import xxhash
 from transformers import PreTrainedTokenizerBase
 
 from potstill import interrupts
-from potstill.column_files import ColumnFiles, column
+from potstill.column_files import ColumnFiles, column, made_once
 from potstill.examples import CHUNK, Examples
+from potstill.foreign_tokenizers import breakdowns_told
 from potstill.pixel_reader import PixelReader
 
 if TYPE_CHECKING:
@@ -114,15 +115,13 @@ def tokenise(
 ) -> Tokens:
     """All rows of the examples' folder, in sequences of at most `length`; done once per tokenizer and length."""
     folder = examples.folder / f"tokens-{fingerprint(tokenizer)}-{length}"
-    if not (folder / "meta.json").exists():
-        with ColumnFiles(folder) as columns:
-            _write(task, examples, tokenizer, length, columns, progress)
+    meta = made_once(folder, lambda columns: _write(task, examples, tokenizer, length, columns, progress))
     arrays = {
         name: column(folder, name, kind, width)
         for name, (kind, width) in ARRAYS.items()
         if (folder / f"{name}.bin").exists()
     }
-    return _tokens(arrays, json.loads((folder / "meta.json").read_text())["shortened"], tokenizer)
+    return _tokens(arrays, meta["shortened"], tokenizer)
 
 
 def with_own_mask(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
@@ -135,7 +134,8 @@ def in_memory(
     task: Task, texts: Sequence[tuple[str, str | None]], tokenizer: PreTrainedTokenizerBase, length: int
 ) -> Tokens:
     """The same for a few rows that lie in no folder."""
-    made = task.split(texts, tokenizer, length)
+    with breakdowns_told(tokenizer):
+        made = task.split(texts, tokenizer, length)
     arrays = {name: np.concatenate(parts) for name, parts in _flat(made, 0, 0, 0).items()}
     for name in arrays.keys() & {"offsets", "firsts", "place_offsets"}:
         arrays[name] = np.concatenate([[0], arrays[name]])
@@ -168,7 +168,8 @@ def _write(
     ends = {"offsets": 0, "firsts": 0, "place_offsets": 0}
     for begin in range(0, total, CHUNK):
         rows = range(begin, min(begin + CHUNK, total))
-        made = task.split([examples.text(row) for row in rows], tokenizer, length)
+        with breakdowns_told(tokenizer):
+            made = task.split([examples.text(row) for row in rows], tokenizer, length)
         for name, parts in _flat(made, *ends.values()).items():
             if begin == 0 and name in ends:
                 columns.add(name, np.zeros(1, np.int64))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +9,7 @@ import typer
 
 from potstill import options
 from potstill.console import print_differences, print_grid, print_table
+from potstill.terminal import say
 
 
 def train(
@@ -84,4 +84,4 @@ def run_recipe(
         print_table(found)
         print_differences(found)
     if not quiet and ranks.is_first():
-        print(f"student: {folder}/student   report: {folder}/report.html", file=sys.stderr)
+        say(f"student: {folder}/student   report: {folder}/report.html")

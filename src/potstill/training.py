@@ -28,6 +28,7 @@ from potstill.methods import Method
 from potstill.optimizers import UsedRows, make_optimizer, set_rate, used_rows
 from potstill.recipe import Stage
 from potstill.signals import Batch
+from potstill.standard import in_users_unit, to_standard_unit, to_users_unit
 from potstill.teacher import Teacher
 
 
@@ -74,8 +75,12 @@ def train(training: Training, resume: Checkpoint | None = None) -> Generator[Ste
     stage = training.stage
     bridges = make_bridges(training)
     network = nn.ModuleList([*training.models, bridges]).to(training.accelerator.device)
-    for parameter in without_effect(network):
+    for parameter in without_effect(training.models):
         parameter.requires_grad_(False)
+    standards = [source.standard for source in training.sources]
+    for model, standard in zip(training.models, standards, strict=True):
+        if standard is not None:
+            to_standard_unit(model, standard)
     if resume:
         _fill(network, resume.tensors("weights"))
     with used_rows(stage.optimizer, network, training.models[0], training.sources) as rows:
@@ -89,6 +94,10 @@ def train(training: Training, resume: Checkpoint | None = None) -> Generator[Ste
         _fill(network, best.tensors("weights"))
     if stage.keep == "average":
         _fill(network, mean_weights([one.tensors("weights") for one in checkpoints.whole(training.folder / "ends")]))
+    for model, standard in zip(training.models, standards, strict=True):
+        if standard is not None:
+            to_users_unit(model, standard)
+    if stage.keep == "average":
         return float(ranks.by_the_first(lambda: next(iter(_scored(network, training).values()))))
     network.eval()
     return float(progress.best or 0.0) if stage.keep == "best" else float(progress.history[-1]["dev"])
@@ -114,7 +123,7 @@ def _scored(network: nn.Module, training: Training) -> dict[str, float]:
 def steps_of(stage: Stage, rows: int) -> tuple[int, int]:
     """Optimiser steps of an epoch, and of all epochs."""
     per_epoch = math.ceil(rows / stage.batch)
-    return per_epoch, math.ceil(stage.epochs * per_epoch)
+    return per_epoch, math.ceil(stage.passes * per_epoch)
 
 
 def _steps(
@@ -184,7 +193,8 @@ def _steps(
         dev: dict[str, float] = {}
         if progress.step % per_epoch == 0 or progress.step == steps:
             with rows.set_aside():
-                dev = ranks.by_the_first(training.score)
+                with in_users_unit(training.models, [source.standard for source in training.sources]):
+                    dev = ranks.by_the_first(training.score)
                 network.train()
                 if progress.note(next(iter(dev.values())), stage.patience) and ranks.is_first():
                     checkpoints.save(training.folder / "best", progress.step, {"weights": _weights(network)}, {})
@@ -221,13 +231,17 @@ class Progress:
     history: list[dict[str, float]] = field(default_factory=list)  # what dev showed after each epoch
 
     def note(self, score: float, patience: int | None) -> bool:
-        """Take an epoch's score; True where it is the best so far."""
-        better = self.best is None or score > self.best
+        """Take an epoch's score; True where it is the best so far.
+
+        Of equal scores the later epoch is kept: it has learned for longer, where an early one may have said the most
+        frequent class to all. Patience is for gains, and an equal score is none.
+        """
+        gained = self.best is None or score > self.best
+        better = gained or score == self.best
         if better:
-            self.best, self.best_step, self.epochs_without_gain = score, self.step, 0
-        else:
-            self.epochs_without_gain += 1
-            self.stopped = patience is not None and self.epochs_without_gain >= patience
+            self.best, self.best_step = score, self.step
+        self.epochs_without_gain = 0 if gained else self.epochs_without_gain + 1
+        self.stopped = patience is not None and self.epochs_without_gain >= patience
         return better
 
 
@@ -254,7 +268,10 @@ def gradients(training: Training, bridges: Bridges, parts: list[Micro], step: in
         model, teacher = training.models[part.data], training.teachers[part.data]
         ours, theirs = training.method.wants(layer_count(model), teacher_layers(teacher, model))
         batch = part.batch.to(accelerator.device)
-        answers = teacher.signals(batch, theirs, live=training.sources[part.data].asked_live(theirs))
+        source = training.sources[part.data]
+        answers = teacher.signals(batch, theirs, live=source.asked_live(theirs))
+        if source.standard is not None and theirs.logits:
+            answers = replace(answers, logits=(answers.logits - source.standard.mean) / source.standard.sd)
         with accelerator.autocast():
             heard = listen(model, batch.student, ours, bridges)
             terms = {

@@ -9,7 +9,8 @@ from itertools import islice
 
 from potstill.decoding import decoder_of
 from potstill.errors import InputError
-from potstill.students import load_tokenizer
+from potstill.model_folders import load_tokenizer
+from potstill.paths import given
 from potstill.translators import asked_for
 
 
@@ -39,7 +40,7 @@ def lines_of(files: list[str]) -> Iterator[str]:
     """Of files one after the other, or of standard input. What is no UTF-8 is replaced, and told by nobody: a line stays a line."""
     for file in files or [""]:
         try:
-            with open(file, "rb") if file else nullcontext(sys.stdin.buffer) as opened:
+            with open(given(file), "rb") if file else nullcontext(sys.stdin.buffer) as opened:
                 for line in opened:
                     yield line.decode("utf-8", "replace").rstrip("\r\n").replace("\x00", "\ufffd")
         except OSError as error:

@@ -14,7 +14,8 @@ from potstill.anatomy import word_embeddings
 from potstill.errors import InputError
 from potstill.heads import WHAT
 from potstill.joint_bpe import joint_bpe
-from potstill.students import Student, head_of, load_tokenizer, quiet_transformers
+from potstill.model_folders import load_tokenizer, quiet_transformers
+from potstill.students import Student, head_of
 from potstill.tasks import Task
 from potstill.vocabulary import readable
 

@@ -16,6 +16,8 @@ from tokenizers.pre_tokenizers import ByteLevel
 from transformers import PreTrainedTokenizerBase
 
 from potstill.errors import InputError
+from potstill.foreign_tokenizers import breakdowns_told
+from potstill.model_folders import read_again
 
 CHUNK = 1000  # texts tokenised at once: memory stays the same however many there are
 SUPPORTED = ("WordPiece", "BPE", "Unigram")
@@ -41,7 +43,9 @@ def split(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> Iterator[
     backend.no_truncation()
     waiting = iter(texts)
     while chunk := [readable(text) for text in islice(waiting, CHUNK)]:
-        for encoding in backend.encode_batch_fast(chunk, add_special_tokens=False):
+        with breakdowns_told(tokenizer):
+            found = backend.encode_batch_fast(chunk, add_special_tokens=False)
+        for encoding in found:
             yield encoding.ids
 
 
@@ -107,7 +111,7 @@ def rebuilt(tokenizer: PreTrainedTokenizerBase, settings: Settings) -> PreTraine
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.save_pretrained(folder)
         (Path(folder) / "tokenizer.json").write_text(json.dumps(settings, ensure_ascii=False), encoding="utf-8")
-        again: PreTrainedTokenizerBase = type(tokenizer).from_pretrained(folder, local_files_only=True)
+        again = read_again(tokenizer, folder)
     # the folder is gone: its name must not be written into a student
     again.init_kwargs.pop("name_or_path", None)
     again.name_or_path = tokenizer.name_or_path

@@ -15,8 +15,13 @@ NOTHING = "–"
 BEAM = 5  # of the search that is measured, as in the papers on translation
 # of metrics whose keys are no words of papers; files keep the keys
 TITLES = {"bleu": "BLEU K=1", "bleu_beam": f"BLEU K={BEAM}", "chrf": "chrF", "mode": "p(ŷ)"}
+TITLES |= {"rmse": "RMSE", "rmse_constant": "RMSE of a constant"}
 TINY = 0.001  # of a probability
-PLAIN = ("perplexity",)  # metrics that are no shares of a hundred, and better the lower they are
+PLAIN = (
+    "perplexity",
+    "rmse",
+    "rmse_constant",
+)  # metrics that are no shares of a hundred, and better the lower they are
 LONGEST_NAME = 60  # characters of a name that are shown
 
 

@@ -15,6 +15,7 @@ from transformers import AutoConfig, PreTrainedTokenizerBase, PreTrainedTokenize
 
 from potstill.anatomy import longest_input, word_embeddings
 from potstill.errors import InputError
+from potstill.paths import given
 from potstill.registered import PREFIX
 from potstill.students import Context, Student, stock_model
 from potstill.vocabulary import split
@@ -103,7 +104,7 @@ def vectors_of(
         return _from_start(tokenizer, words, current)
     vocabulary = tokenizer.get_vocab()
     written = {_as_written(piece): number for piece, number in vocabulary.items()}
-    found = dict(_glove(written) if vectors == "glove" else _from_file(name, Path(vectors), written))
+    found = dict(_glove(written) if vectors == "glove" else _from_file(name, given(vectors), written))
     if not found:
         raise InputError(
             f"{name}: {vectors} has a vector for none of the {len(vocabulary)} words; write vectors = 'fresh'"

@@ -12,7 +12,7 @@ from test_run import FAST, potstill
 from world import TASKS
 
 from potstill.cells import speakable
-from potstill.predict import predict
+from potstill.predicting import predict
 from potstill.students import save_student
 from potstill.translating import translated
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from potstill.bounds import Count, Share
+from potstill.bounds import Count, Drawn, Share
 from potstill.data import Context
 from potstill.errors import InputError
 from potstill.examples import Examples
@@ -37,7 +37,7 @@ class Augmented:
     ngram: Literal["keep", "mask"] = "keep"
     labels: Literal["kept", "dropped"] | None = None  # of the copies; None: dropped where a teacher answers them
     tagger: str = "textblob"  # or spacy, or module:function
-    draw: int = 0
+    draw: Drawn = 0
 
     def make(self, examples: Examples, context: Context) -> Examples:
         if context.task is not None and context.task.form != "text":

@@ -23,6 +23,7 @@ class Without:
             raise InputError(
                 "data.without leaves out rows by their class, but a row has no single class here; leave it out"
             )
-        gone = [task.number(label, "data.without") for label in self.labels]
+        known = task.knowing(self.labels)
+        gone = [known.number(label, "data.without") for label in self.labels]
         there = np.isin(examples.targets[examples.index], gone) & examples.labelled[examples.index]
         return examples.take(np.flatnonzero(~there))

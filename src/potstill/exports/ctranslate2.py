@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from potstill.ctranslate2_files import Pieces, Weights, convert, library, longes
 from potstill.decoding import by_ctranslate2, by_transformers, scores_of
 from potstill.errors import TrainingError
 from potstill.exports import Checked, Rows
+from potstill.scratch import scratch_folder
 from potstill.students import Student
 
 LARGEST_DIFFERENCE = (
@@ -30,9 +30,9 @@ class Ctranslate2:
     weights: Weights = "int8"
 
     def export(self, student: Student, out: Path, rows: Rows) -> Checked:
-        with tempfile.TemporaryDirectory(prefix="potstill-") as place:
-            convert(student, Path(place), "float32")
-            apart = compare(student, Path(place), rows).difference
+        with scratch_folder() as place:
+            convert(student, place, "float32")
+            apart = compare(student, place, rows).difference
         if apart > LARGEST_DIFFERENCE:
             raise TrainingError(
                 f"CTranslate2 takes this {student.model.config.model_type} for another: a token's log probability differs by "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 
 from potstill.exports import Checked, Rows
 from potstill.exports.onnx import compare, describe, write
+from potstill.scratch import scratch_folder
 from potstill.students import Student
 
 
@@ -27,8 +27,8 @@ class Int8:
 
     def export(self, student: Student, out: Path, rows: Rows) -> Checked:
         out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=out) as place:
-            quantize(write(student, Path(place)), out / "model.onnx", self.embeddings)
+        with scratch_folder() as place:
+            quantize(write(student, place), out / "model.onnx", self.embeddings)
         describe(student, out)
         return compare(student, out / "model.onnx", rows)
 

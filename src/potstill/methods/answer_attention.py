@@ -20,6 +20,7 @@ class AnswerAttention:
 
     The confusing answer is the teacher's best span that shares no token with the gold one; p is the student's, of start
     and end together; averaged over windows. A are attention probabilities, mean over heads; averaged over real tokens.
+    Where the teacher has no answer, CE alone, whole.
     The paper's networks were recurrent: which layers of a transformer are compared, and the weights, are choices of ours.
     """
 
@@ -44,7 +45,7 @@ class AnswerAttention:
         penalty = torch.where(known, F.relu(self.margin + found - right), 0.0)
         ours, theirs = compared(self.map, student.attention, teacher.attention)
         return {
-            "hard": (1 - self.alpha) * hard(student.logits, batch),
+            "hard": 1.0 * hard(student.logits, batch, beside_teacher=1 - self.alpha),
             "soft": self.alpha * soft(student.logits, teacher.logits, batch, self.temperature),
             "confusing": self.gamma * Term(penalty.sum(), "examples"),
             "attention": self.beta * per_token(squared_distance(ours, theirs).sum(1), batch),

@@ -12,9 +12,12 @@ from potstill.signals import Batch, Signals, Term, Wants
 
 @dataclass(frozen=True)
 class Hints:
-    """L = (1−α)·CE + α·T²·KL + β·MSE(H_student, H_teacher), averaged over real tokens, layers and width"""
+    """L = (1−α)·CE + α·T²·KL + β·MSE(H_student, H_teacher), averaged over real tokens, layers and width
 
-    temperature: Above = 5.0
+    Where the teacher has no answer, CE alone, whole.
+    """
+
+    temperature: Above | None = None  # T; none: 5, and 1 where the classes are a vocabulary
     alpha: Share = 0.5
     beta: NotBelow = 1.0
     map: LayerMap = "skip"
@@ -27,7 +30,7 @@ class Hints:
         ours, theirs = compared(self.map, student.hidden, teacher.hidden)
         gap = squared_distance(ours, theirs).mean(1) / theirs.shape[-1]  # (batch, tokens)
         return {
-            "hard": (1 - self.alpha) * hard(student.logits, batch),
+            "hard": 1.0 * hard(student.logits, batch, beside_teacher=1 - self.alpha),
             "soft": self.alpha * soft(student.logits, teacher.logits, batch, self.temperature),
             "hint": self.beta * per_token(gap, batch),
         }

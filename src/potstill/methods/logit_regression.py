@@ -11,7 +11,10 @@ from potstill.signals import Batch, Signals, Term, Wants
 
 @dataclass(frozen=True)
 class LogitRegression:
-    """L = α·CE(y, z) + (1−α)·‖z_teacher − z_student‖², summed over classes; α = 0 is best in the paper"""
+    """L = α·CE(y, z) + (1−α)·‖z_teacher − z_student‖², summed over classes; α = 0 is best in the paper
+
+    Where the teacher has no answer, CE(y, z) alone, whole.
+    """
 
     alpha: Share = 0.0
 
@@ -20,6 +23,6 @@ class LogitRegression:
 
     def losses(self, student: Signals, teacher: Signals, batch: Batch) -> dict[str, Term]:
         return {
-            "hard": self.alpha * hard(student.logits, batch),
-            "logits": (1 - self.alpha) * taught(logit_distance(student.logits, teacher.logits), batch),
+            "hard": 1.0 * hard(student.logits, batch, beside_teacher=self.alpha),
+            "logits": (1 - self.alpha) * taught(logit_distance(student.logits, teacher.logits, batch.never), batch),
         }

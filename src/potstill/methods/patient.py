@@ -17,7 +17,8 @@ class Patient:
 
     The published β of 10 to 1000 belong to the authors' code, which takes the mean over layers and width: write
     scale = "mean" to use them. The paper's sum is layers × width times larger: β_sum = β_mean / (layers × width).
-    map = "average" compares the mean of all layers' [CLS] on both sides.
+    map = "average" compares the mean of all layers' [CLS] on both sides. Of causal models the last token stands for [CLS],
+    which alone has seen the whole text. Where the teacher has no answer, CE alone, whole.
     """
 
     temperature: Above = 5.0
@@ -38,7 +39,7 @@ class Patient:
         if self.scale == "mean":
             patience = patience / (theirs.shape[1] * theirs.shape[2])
         return {
-            "hard": (1 - self.alpha) * hard(student.logits, batch),
+            "hard": 1.0 * hard(student.logits, batch, beside_teacher=1 - self.alpha),
             "soft": self.alpha * soft(student.logits, teacher.logits, batch, self.temperature),
             "patient": self.beta * per_example(patience, batch),
         }

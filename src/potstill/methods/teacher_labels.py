@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from potstill.losses import chosen_by_the_teacher, taught
+from potstill.losses import chosen_by_the_teacher, hard, taught
 from potstill.signals import Batch, Signals, Term, Wants
 
 
 @dataclass(frozen=True)
 class TeacherLabels:
-    """L = CE(argmax z_teacher, z_student), over all rows that the teacher answered"""
+    """L = CE(argmax z_teacher, z_student); CE(y, z_student) where the teacher has no answer"""
 
     def wants(self, student_layers: int, teacher_layers: int) -> tuple[Wants, Wants]:
         return Wants(logits=True), Wants(logits=True)
 
     def losses(self, student: Signals, teacher: Signals, batch: Batch) -> dict[str, Term]:
-        return {"hard": 1.0 * taught(chosen_by_the_teacher(student.logits, teacher.logits, batch.outcome), batch)}
+        return {
+            "hard": 1.0 * taught(chosen_by_the_teacher(student.logits, teacher.logits, batch.outcome), batch),
+            "labels": 1.0 * hard(student.logits, batch, beside_teacher=0.0),
+        }

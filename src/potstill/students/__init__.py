@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import copy
+import os
 import re
 import secrets
 import shutil
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from safetensors import safe_open
 from transformers import (
-    AutoConfig,
     AutoModelForCausalLM,
     AutoModelForImageClassification,
     AutoModelForMultipleChoice,
@@ -24,25 +23,36 @@ from transformers import (
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
-    AutoTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
-from transformers.utils import logging
 
 from potstill import paths, short_forms
-from potstill.anatomy import has_layers, in_head, layers_path
+from potstill.anatomy import has_layers, in_head, layers_path, positions
 from potstill.errors import InputError
 from potstill.files import MODEL_FILE, TEMPORARY, disk_errors, fsync_path
-from potstill.foreign import refuse_larger, refuse_unsafe_files, refuse_unsafe_settings, stored_numbers
+from potstill.foreign import refuse_larger, stored_numbers
+from potstill.foreign_tokenizers import SHORTEST, refuse_other_vocabulary
 from potstill.heads import WHAT, head_named
+from potstill.model_folders import (
+    NO_CODE,
+    first_line,
+    load_config,
+    quiet_transformers,
+    reader_of,
+    refuse_odd_labels,
+    safe_folder,
+)
+from potstill.padding import refuse_moved_by_padding
+from potstill.paths import given
 from potstill.pixel_reader import PixelReader
 from potstill.registered import PREFIX
 
 if TYPE_CHECKING:
     from potstill.tasks import Task
 
+Made = TypeVar("Made", bound=PreTrainedModel)
 HEADS: dict[str, Any] = {
     "SequenceClassification": AutoModelForSequenceClassification,
     "TokenClassification": AutoModelForTokenClassification,
@@ -52,12 +62,14 @@ HEADS: dict[str, Any] = {
     "Seq2SeqLM": AutoModelForSeq2SeqLM,
     "CausalLM": AutoModelForCausalLM,
 }
+NAMED = ("SequenceClassification", "TokenClassification", "ImageClassification")  # heads whose outputs have names
 
 
 @dataclass
 class Student:
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
+    new_head: bool = False  # whether its head was drawn at random when it was loaded
 
 
 @dataclass(frozen=True)
@@ -87,10 +99,9 @@ def load_student(
     """
     place = safe_folder(folder)
     stored = stored_numbers(place)
-    source: dict[str, Any] = {"pretrained_model_name_or_path": str(place), "local_files_only": True}
+    config = load_config(place)
     try:
         with quiet_transformers(), seeded(seed):
-            config = AutoConfig.from_pretrained(**source, trust_remote_code=False)
             head = head or head_of(config)
             if head == "QuestionAnswering":  # start and end
                 config.num_labels = 2
@@ -98,34 +109,47 @@ def load_student(
                 config.num_labels = len(labels)
             refuse_larger(place, _needed_numbers(config, head), stored)
             model, info = HEADS[head].from_pretrained(
-                **source,
+                str(place),
+                **NO_CODE,
                 **spread_over(devices),
                 config=config,
                 dtype=torch.float32,
                 use_safetensors=True,
-                trust_remote_code=False,
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,  # reported below, with the names
             )
             tokenizer = reader_of(config, place)
+            room = positions(model)
     except InputError:
         raise
     except Exception as error:  # a broken folder fails in many ways inside transformers
         raise InputError(
-            f"{folder} cannot be loaded as {WHAT.get(str(head), 'a model')} ({_first_line(error)}); "
+            f"{folder} cannot be loaded as {WHAT.get(str(head), 'a model')} ({first_line(error)}); "
             "give a folder with config.json, model.safetensors and tokenizer.json"
         ) from error
+    if room < SHORTEST and not isinstance(tokenizer, PixelReader):
+        raise InputError(
+            f"{folder}: config.json leaves room for {room} tokens; write the right max_position_embeddings"
+        )
     _check_weights(folder, model, info, may_make_head=labels is not None)
     if config.model_type.startswith(PREFIX):
         # an LSTM's last bit hangs on where its weights lie; in the file's memory map they lie otherwise than torch puts them
         for parameter in model.parameters():
             parameter.data = parameter.data.clone()
     model.config.architectures = [type(model).__name__]
-    if labels and any(not name.startswith(f"{model.base_model_prefix}.") for name in _absent(info)):
+    new_head = any(not name.startswith(f"{model.base_model_prefix}.") for name in _absent(info))
+    if labels and new_head:
         model.config.id2label = dict(enumerate(labels))
         model.config.label2id = {label: index for index, label in enumerate(labels)}
         model.config.problem_type = problem
-    return Student(model.eval(), tokenizer)
+    elif head in NAMED:
+        refuse_odd_labels(model.config, folder)
+    table = model.get_input_embeddings()
+    if isinstance(table, torch.nn.Embedding) and not isinstance(tokenizer, PixelReader):
+        refuse_other_vocabulary(tokenizer, table.num_embeddings, folder)
+    if head == "SequenceClassification" and not config.model_type.startswith(PREFIX) and not is_spread(model):
+        refuse_moved_by_padding(folder, model.eval(), tokenizer)
+    return Student(model.eval(), tokenizer, new_head)
 
 
 def spread_over(devices: str | dict[str, str]) -> dict[str, Any]:
@@ -163,21 +187,9 @@ def head_of(config: PreTrainedConfig) -> str:
     return head_named(str((config.architectures or [""])[0])) or "SequenceClassification"
 
 
-def reader_of(config: PreTrainedConfig, folder: Path) -> PreTrainedTokenizerBase:
-    """The tokenizer in a model's folder; of a network that reads pixels, what it has in its place."""
-    if head_of(config) != "ImageClassification":
-        found: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-            folder, local_files_only=True, trust_remote_code=False
-        )
-        return found
-    if config.model_type != "potstill-mlp":  # others have images scaled and normalised in ways of their own
-        raise InputError(f"{folder} is an image model of type {config.model_type!r}; use one that was made by mlp")
-    return PixelReader(config.shape)
-
-
 def save_student(student: Student, folder: Path) -> None:
     """The stock folder of transformers, safetensors only; it appears under its name once it is whole and on disk."""
-    folder = Path(folder)
+    folder = given(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     new = folder.with_name(f"{TEMPORARY}{secrets.token_hex(4)}-{folder.name}")
     old = new.with_name(f"{new.name}-before")
@@ -217,8 +229,8 @@ def stock_model(
     """A model with another's kind of head and this config, in eval mode: with exactly these weights, or random ones from `seed`."""
     head = head_named(type(like).__name__)
     assert head is not None
-    with quiet_transformers(), seeded(seed):
-        model: PreTrainedModel = HEADS[head].from_config(config, dtype=torch.float32)
+    with quiet_transformers():
+        model: PreTrainedModel = new_network(lambda: HEADS[head].from_config(config, dtype=torch.float32), seed)
     model.config.architectures = [type(model).__name__]
     if like.can_generate():
         model.generation_config = copy.deepcopy(like.generation_config)
@@ -226,6 +238,20 @@ def stock_model(
         model.load_state_dict(weights, strict=True)
     model.eval()
     return model
+
+
+def new_network(make: Callable[[], Made], seed: int) -> Made:
+    """With random weights from `seed`; refused before it takes memory where this machine has less than it needs."""
+    with seeded(seed):
+        numbers = _numbers_of(make)
+        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if 4 * numbers > there:
+            raise InputError(
+                f"the student would have {numbers:,} numbers, {4 * numbers / 1e9:,.0f} GB, and this machine has "
+                f"{there / 1e9:,.0f} GB of memory; ask for a smaller one, such as keep_layers:3"
+            )
+        torch.manual_seed(seed)
+        return make()
 
 
 @contextmanager
@@ -236,86 +262,16 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """No load report, warning or progress bar: what they would tell is checked here, and said once as an error."""
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()
-
-
-def safe_folder(folder: str | Path) -> Path:
-    """Where a model lies, once it is known that only plain weights and stock code will be opened there."""
-    path = _place(folder)
-    if not any(path.glob("*.safetensors")) and not any(path.glob("*.onnx")):
-        pickled = any(path.glob("*.bin")) or any(path.glob("*.pt"))
-        raise InputError(
-            f"{folder} has {'only pickled weights, which can run code' if pickled else 'no weights'}; "
-            "potstill reads safetensors only: write it with `model.save_pretrained(folder)` of a recent transformers"
-        )
-    refuse_unsafe_files(path)
-    refuse_unsafe_settings(path)
-    return path
-
-
-def load_tokenizer(folder: str | Path) -> PreTrainedTokenizerBase:
-    """Of a model's folder, or of one that holds nothing else; weights are not looked at."""
-    path = _place(folder)
-    refuse_unsafe_files(path)
-    refuse_unsafe_settings(path, needed="tokenizer_config.json")
-    try:
-        with quiet_transformers():
-            found: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-                path, local_files_only=True, trust_remote_code=False
-            )
-    except Exception as error:  # files that are missing or broken fail in many ways inside transformers
-        raise InputError(
-            f"{folder} holds no tokenizer that can be read ({_first_line(error)}); "
-            "give a folder that `tokenizer.save_pretrained(folder)` of transformers has written"
-        ) from error
-    return found
-
-
-def _place(folder: str | Path) -> Path:
-    path = Path(folder)
-    if not path.is_dir() and _is_path(folder):
-        raise InputError(f"there is no folder {folder}; write the path of a model's folder, or a name on the hub")
-    return path if path.is_dir() else _from_hub(str(folder))
-
-
-def _from_hub(name: str) -> Path:
-    """The model's folder in the local cache of the hub, brought there first where HF_HUB_OFFLINE does not forbid it."""
-    from huggingface_hub import snapshot_download
-
-    wanted = ["*.safetensors", "*.safetensors.index.json", "*.json", "*.txt", "*.model", "*.spm"]
-    try:
-        return Path(snapshot_download(name, allow_patterns=wanted, ignore_patterns=["*/*"]))
-    except Exception as error:  # no network, no such model, a name that cannot be one: each has a class of its own
-        raise InputError(
-            f"there is no folder {name}, and the Hugging Face Hub gave no such model ({_first_line(error)}); "
-            "check the name and the network, or give the path of a model's folder"
-        ) from error
-
-
 def _needed_numbers(config: PreTrainedConfig, head: str) -> int:
-    """Of the network that a config describes, counted without making it."""
+    """Of the network that a config describes."""
+    return _numbers_of(lambda: HEADS[head].from_config(config, trust_remote_code=False))
+
+
+def _numbers_of(make: Callable[[], PreTrainedModel]) -> int:
+    """Counted without giving them memory."""
     with torch.device("meta"):
-        model = HEADS[head].from_config(config, trust_remote_code=False)
+        model = make()
     return sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
-
-
-def _is_path(folder: str | Path) -> bool:
-    """Whether this can only mean a folder: a name on the hub has at most two parts and no dot or slash in front."""
-    parts = Path(folder).parts
-    return isinstance(folder, Path) or folder.startswith((".", "/", "~")) or len(parts) > 2 or Path(parts[0]).exists()
 
 
 def _absent(info: dict[str, Any]) -> set[str]:
@@ -383,7 +339,3 @@ def _name_for_older_readers(settings: Path) -> None:
     text = settings.read_text(encoding="utf-8") if settings.exists() else ""
     if '"TokenizersBackend"' in text:
         settings.write_text(text.replace('"TokenizersBackend"', '"PreTrainedTokenizerFast"'), encoding="utf-8")
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from potstill.bounds import Count, Share
+from potstill.bounds import Rows, Share, Width
+from potstill.pace import FROM_RANDOM_WEIGHTS, Pace
 from potstill.students import Context, Student
 from potstill.words import Words, over_words
 
@@ -16,12 +18,14 @@ class Bag:
     `words`, `most`, `vectors` and `width` are those of `bilstm`.
     """
 
-    features: Count = 200
-    width: Count = 300
+    features: Width = 200
+    width: Width = 300
     words: Words = "pieces"
-    most: Count = 30000
+    most: Rows = 30000
     vectors: str = "fresh"
     dropout: Share = 0.1
+
+    pace: ClassVar[Pace] = FROM_RANDOM_WEIGHTS
 
     def build(self, current: Student, context: Context) -> Student:
         where = (self.words, self.most, self.vectors, self.width)

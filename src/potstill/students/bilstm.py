@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from potstill.bounds import Count, Share
+from potstill.bounds import Rows, Share, Width
+from potstill.pace import FROM_RANDOM_WEIGHTS, Pace
 from potstill.students import Context, Student
 from potstill.words import Words, over_words
 
@@ -17,13 +19,15 @@ class Bilstm:
     "teacher" (the start's own table), "glove", or a text file.
     """
 
-    hidden: Count = 150  # of each direction
-    features: Count = 200
-    width: Count = 300
+    hidden: Width = 150  # of each direction
+    features: Width = 200
+    width: Width = 300
     words: Words = "pieces"
-    most: Count = 30000
+    most: Rows = 30000
     vectors: str = "fresh"
     dropout: Share = 0.1
+
+    pace: ClassVar[Pace] = Pace(2e-3, FROM_RANDOM_WEIGHTS.epochs)
 
     def build(self, current: Student, context: Context) -> Student:
         where = (self.words, self.most, self.vectors, self.width)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import inspect
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from transformers import CONFIG_MAPPING, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from potstill.anatomy import TESTED, positions, word_embeddings
+from potstill.bounds import Layers, Width
 from potstill.errors import InputError
+from potstill.pace import FROM_RANDOM_WEIGHTS, Pace
 from potstill.students import Context, Student, stock_model
 
 FEED_FORWARD = {"distilbert": "hidden_dim", "gpt2": "n_inner"}
@@ -21,11 +23,13 @@ COUNTS_FROM_PADDING = ("roberta", "mpnet")  # their first position is the paddin
 class Fresh:
     """Same tokenizer, labels and longest input as before; `architecture` defaults to that of the start."""
 
-    layers: int = 4
-    width: int = 312
-    feed_forward: int | None = None  # 4 * width
-    heads: int | None = None  # of a size near 64
+    layers: Layers = 4
+    width: Width = 312
+    feed_forward: Width | None = None  # 4 * width
+    heads: Width | None = None  # of a size near 64
     architecture: str | None = None
+
+    pace: ClassVar[Pace] = Pace(5e-4, FROM_RANDOM_WEIGHTS.epochs)  # at 1e-3 its attention was not stable
 
     def build(self, current: Student, context: Context) -> Student:
         architecture = self.architecture or context.start.model.config.model_type

@@ -6,10 +6,14 @@ import copy
 from dataclasses import dataclass
 
 from torch import Tensor
+from transformers import PreTrainedConfig
 
 from potstill.anatomy import layers_path, stacks
 from potstill.errors import InputError
+from potstill.pace import FINE_TUNING, Pace
 from potstill.students import Context, Student, stock_model
+
+NOT_OF_LAYERS = ("architectures", "token_id", "token_ids")  # ends of names whose lists may be as long by chance
 
 
 @dataclass(frozen=True)
@@ -23,15 +27,29 @@ class KeepLayers:
         """Which of a network's layers they are, counted from 1: the report draws it."""
         return chosen_layers(self.layers, layers)
 
+    @property
+    def pace(self) -> Pace:
+        """The rate that fits all of twelve layers, more for fewer of them: 2e-4 for three, 6e-4 for one."""
+        return Pace(12 * FINE_TUNING.rate / min(12, self._count()), FINE_TUNING.epochs)
+
+    def _count(self) -> int:
+        """How many layers are kept, out of twelve where it hangs on that."""
+        if isinstance(self.layers, int):
+            return max(1, self.layers)
+        if isinstance(self.layers, str):
+            way, _, number = self.layers.partition(":")
+            count = int(number) if number.isascii() and number.isdigit() and int(number) else 12
+            return max(1, 12 // count) if way == "every" else count
+        return max(1, len(self.layers))
+
     def build(self, current: Student, context: Context) -> Student:
         model, old = current.model, current.model.state_dict()
         layers_path(model)  # refuses networks without layers
         config, weights = copy.deepcopy(model.config), dict(old)
         for path, counted in stacks(model).items():
             chosen = self.kept(int(getattr(config, counted)))
+            follow(config, int(getattr(config, counted)), chosen)
             setattr(config, counted, len(chosen))
-            if getattr(config, "layer_types", None) is not None:
-                config.layer_types = [config.layer_types[layer - 1] for layer in chosen]
             weights = {name: weight for name, weight in weights.items() if not name.startswith(f"{path}.")}
             for place, layer in enumerate(chosen):
                 ours, there = _inside(old, f"{path}.{layer - 1}."), _inside(old, f"{path}.{place}.")
@@ -42,7 +60,28 @@ class KeepLayers:
                         f"has distances); keep layer 1, e.g. layers = {[1, *chosen[1:]]}"
                     )
                 weights |= {f"{path}.{place}.{name}": weight for name, weight in ours.items()}
-        return Student(stock_model(current.model, config, weights), copy.deepcopy(current.tokenizer))
+        try:
+            built = stock_model(current.model, config, weights)
+        except (RuntimeError, ValueError) as error:
+            raise InputError(
+                f"keep_layers: a {config.model_type} of {len(chosen)} layers cannot be made of these weights "
+                f"({str(error).strip().splitlines()[-1].strip()}); keep all of its layers, or write student = 'fresh'"
+            ) from error
+        return Student(built, copy.deepcopy(current.tokenizer))
+
+
+def follow(config: PreTrainedConfig, total: int, chosen: list[int]) -> None:
+    """Every list of a config that has an entry for each layer keeps those of the chosen ones."""
+    for name, value in list(vars(config).items()):
+        if isinstance(value, list | tuple) and len(value) == total and not name.endswith(NOT_OF_LAYERS):
+            setattr(config, name, type(value)(value[layer - 1] for layer in chosen))
+    if hasattr(config, "attention_types"):  # of GPT-Neo, which writes its list of layers also as [[kinds, times], …]
+        config.attention_types = [[[one], 1] for one in config.attention_layers]
+    kinds = getattr(config, "layer_types", None) or []
+    if kinds and set(kinds) == {"linear_attention"}:
+        raise InputError(
+            f"keep_layers: of this {config.model_type} one layer of full attention has to stay; name it in a list of layers"
+        )
 
 
 def chosen_layers(layers: int | str | list[int] | tuple[int, ...], total: int) -> list[int]:

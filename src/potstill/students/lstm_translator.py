@@ -8,11 +8,12 @@ from typing import ClassVar
 
 from transformers import GenerationConfig
 
-from potstill.bounds import Count, Share
+from potstill.bounds import Layers, Rows, Share, Width
 from potstill.joint_bpe import LONGEST
+from potstill.pace import FROM_RANDOM_WEIGHTS, Pace
 from potstill.recurrent_config import LstmTranslatorConfig
 from potstill.recurrent_translator import LstmTranslatorForSeq2SeqLM
-from potstill.students import Context, Student, seeded
+from potstill.students import Context, Student, new_network
 from potstill.tasks import Task
 from potstill.translators import HEAD, Vocabulary, new_vocabulary, sizes, taken_vocabulary
 
@@ -24,14 +25,15 @@ class LstmTranslator:
     One table of word vectors, as wide as the states, for both sides and the output.
     """
 
-    layers: Count = 2  # of either side
-    width: Count = 500
+    layers: Layers = 2  # of either side
+    width: Width = 500
     input_feeding: bool = True  # the attention's last finding is read beside the next word: slower, and the paper's
-    vocabulary: Count = 8000  # pieces, where a tokenizer is made
+    vocabulary: Rows = 8000  # pieces, where a tokenizer is made
     dropout: Share = 0.2
     tokenizer: str | None = None  # a folder to take it from
 
     serves: ClassVar[tuple[str, ...]] = (HEAD,)
+    pace: ClassVar[Pace] = FROM_RANDOM_WEIGHTS
 
     @staticmethod
     def short_form(text: str) -> dict[str, int]:
@@ -53,8 +55,7 @@ class LstmTranslator:
             dropout=self.dropout,
             **vocabulary.special,
         )
-        with seeded(seed):
-            model = LstmTranslatorForSeq2SeqLM(config)
+        model = new_network(lambda: LstmTranslatorForSeq2SeqLM(config), seed)
         model.config.architectures = [type(model).__name__]
         model.generation_config = GenerationConfig(max_length=LONGEST, **vocabulary.special)
         return Student(model.eval(), vocabulary.tokenizer)

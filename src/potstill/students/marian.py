@@ -10,11 +10,12 @@ from typing import ClassVar
 import torch
 from transformers import GenerationConfig, MarianConfig, MarianMTModel
 
-from potstill.bounds import Count, Share
+from potstill.bounds import Layers, Rows, Share, Width
 from potstill.errors import InputError
 from potstill.joint_bpe import LONGEST
+from potstill.pace import FROM_RANDOM_WEIGHTS, Pace
 from potstill.signals import NEVER
-from potstill.students import Context, Student, seeded
+from potstill.students import Context, Student, new_network
 from potstill.students.fresh import fitting_heads
 from potstill.tasks import Task
 from potstill.translators import HEAD, Vocabulary, new_vocabulary, sizes, taken_vocabulary
@@ -27,16 +28,17 @@ class Marian:
     One table of embeddings for both sides and the output; positions are sines.
     """
 
-    encoder_layers: Count = 4
-    decoder_layers: Count = 4
-    width: Count = 256
-    feed_forward: Count | None = None  # 4 * width
-    heads: Count | None = None  # of a size near 64
-    vocabulary: Count = 8000  # pieces, where a tokenizer is made
+    encoder_layers: Layers = 4
+    decoder_layers: Layers = 4
+    width: Width = 256
+    feed_forward: Width | None = None  # 4 * width
+    heads: Width | None = None  # of a size near 64
+    vocabulary: Rows = 8000  # pieces, where a tokenizer is made
     dropout: Share = 0.1
     tokenizer: str | None = None  # a folder to take it from
 
     serves: ClassVar[tuple[str, ...]] = (HEAD,)
+    pace: ClassVar[Pace] = FROM_RANDOM_WEIGHTS
 
     @staticmethod
     def short_form(text: str) -> dict[str, int]:
@@ -76,8 +78,7 @@ class Marian:
             forced_eos_token_id=None,
             **vocabulary.special,
         )
-        with seeded(seed):
-            model = MarianMTModel(config)
+        model = new_network(lambda: MarianMTModel(config), seed)
         with torch.no_grad():
             # never written, so that its row of the shared table stays zero: that is what the decoder starts from
             model.final_logits_bias[0, vocabulary.pad] = NEVER

@@ -8,12 +8,13 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from potstill.bounds import Count
+from potstill.bounds import Width
 from potstill.errors import InputError
 from potstill.mlp_config import MOST_LAYERS, MlpConfig
 from potstill.mlp_network import MlpForImageClassification
+from potstill.pace import FROM_RANDOM_WEIGHTS, Pace
 from potstill.pixel_reader import PixelReader
-from potstill.students import Context, Student, seeded
+from potstill.students import Context, Student, new_network
 from potstill.tasks import Task
 from potstill.tasks.pixels import Pixels
 
@@ -24,13 +25,14 @@ Dropped = Annotated[float, Field(ge=0, lt=1)]
 class Mlp:
     """`hidden`: rectified linear units of each hidden layer. Needs nothing to begin from."""
 
-    hidden: Annotated[list[Count], Field(min_length=1, max_length=MOST_LAYERS)] = field(
+    hidden: Annotated[list[Width], Field(min_length=1, max_length=MOST_LAYERS)] = field(
         default_factory=lambda: [800, 800]
     )
     dropout: Dropped = 0.0  # of hidden units
     input_dropout: Dropped = 0.0  # of pixels
 
     serves: ClassVar[tuple[str, ...]] = ("ImageClassification",)
+    pace: ClassVar[Pace] = FROM_RANDOM_WEIGHTS
 
     def begin(self, task: Task, seed: int, texts: Callable[[], Iterator[str]] | None = None) -> Student:
         """With random weights from `seed`, for images of the task's shape and its classes; `texts` are of no use to it."""
@@ -62,7 +64,6 @@ class Mlp:
             label2id={label: number for number, label in labels.items()},
             problem_type=problem,
         )
-        with seeded(seed):
-            model = MlpForImageClassification(config)
+        model = new_network(lambda: MlpForImageClassification(config), seed)
         model.config.architectures = [type(model).__name__]
         return Student(model.eval(), reader)

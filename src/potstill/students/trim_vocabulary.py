@@ -12,7 +12,8 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from potstill.anatomy import position_offset, word_embeddings
 from potstill.errors import InputError
 from potstill.heads import WHAT
-from potstill.students import Context, Student, head_of, quiet_transformers, stock_model
+from potstill.model_folders import quiet_transformers
+from potstill.students import Context, Student, head_of, stock_model
 from potstill.vocabulary import ids_of, pieces_to_keep, read_settings, rebuilt, renumbered, split
 
 CHECKED = 1000  # texts that are split once more with the new tokenizer

@@ -87,7 +87,7 @@ def _copied(stage: Stage, copies: bool, **fields: Any) -> Stage:
     }
     if copies:
         return stage.model_copy(update={"data": [*makers, {**full, **fields}]})
-    return stage.model_copy(update={"data": makers, "epochs": stage.epochs * (1 + (full["copies"] or COPIES))})
+    return stage.model_copy(update={"data": makers, "epochs": stage.passes * (1 + (full["copies"] or COPIES))})
 
 
 def _changed(recipe: Recipe, name: str, method: Mapping[str, Any], stage: Stage) -> Recipe:

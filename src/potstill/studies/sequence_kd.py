@@ -52,7 +52,7 @@ class SequenceKd:
         word = _method("soft_targets", temperature=1.0, alpha=self.alpha, top=self.top, smoothing=smoothing)
         outputs = _maker("teacher_outputs", beam=self.beam)
         seq = stage.model_copy(update={"data": [outputs]})
-        rate = stage.optimizer.model_copy(update={"rate": self.rate_after * stage.optimizer.rate})
+        rate = stage.optimizer.model_copy(update={"rate": self.rate_after * stage.optimizer.full_rate})
         closest = _maker("teacher_outputs", beam=self.beam, closest=True)
         after = {"epochs": self.epochs_after, "optimizer": rate, "reshape": []}  # the student has its shape by then
         inter = stage.model_copy(update={"data": [closest], **after})

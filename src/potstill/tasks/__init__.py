@@ -6,6 +6,6 @@ The loop, the methods and the memory see predictions only (rows of logits, see `
 from __future__ import annotations
 
 from potstill.tasks.labels import Task, TaskName
-from potstill.tasks.matching import make_task, named, near_chance
+from potstill.tasks.matching import make_task, named
 
-__all__ = ["Task", "TaskName", "make_task", "named", "near_chance"]
+__all__ = ["Task", "TaskName", "make_task", "named"]

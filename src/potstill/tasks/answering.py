@@ -183,10 +183,6 @@ class Answering(Task):
     def calibration_error(self, targets: np.ndarray, answers: np.ndarray) -> float | None:
         return metrics.calibration_error(self.probabilities(answers)[:, 0], self.right(targets, answers))
 
-    def correlation(self, targets: np.ndarray, answers: np.ndarray) -> float:
-        """F1, which a blind guess seldom reaches."""
-        return float(answers[:, 0, F1].mean())
-
     def agreement(self, ours: np.ndarray, theirs: np.ndarray) -> float:
         """Share of questions with the very same answer."""
         return float((self.decode(ours) == self.decode(theirs)).all(1).mean())

@@ -154,9 +154,6 @@ class Generating(Task):
     def calibration_error(self, targets: np.ndarray, answers: np.ndarray) -> None:
         return None
 
-    def correlation(self, targets: np.ndarray, answers: np.ndarray) -> float:
-        return float(answers[:, 1, 0].sum() / max(float(answers[:, 0, 1].sum()), 1.0))
-
     def agreement(self, ours: np.ndarray, theirs: np.ndarray) -> float | None:
         """Share of texts that both write alike; None where nothing is written but the gold text's probability told."""
         if not self.decodes:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 from torch import Tensor
@@ -16,6 +16,8 @@ from transformers import PreTrainedTokenizerBase
 from potstill import metrics
 from potstill.errors import InputError
 from potstill.examples import Examples
+from potstill.label_names import respelt
+from potstill.long_texts import FAR_TOO_LONG, beginnings, both_beginnings
 from potstill.rows import Form, Label
 from potstill.signals import Outcome
 from potstill.significance import Score
@@ -29,7 +31,7 @@ PROBLEMS: dict[Outcome, Problem] = {
     "value": "regression",
 }
 NAMES: dict[Outcome, TaskName] = {"class": "classify", "classes": "multilabel", "value": "regress"}
-FAR_TOO_LONG = 20  # letters for each token that is read
+F1_OF = "f1 of "  # before the name of a class, in the name of its metric
 LOOKS_LIKE_A_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
 
 
@@ -51,11 +53,13 @@ class Task:
 
     outcome: Outcome
     labels: tuple[str, ...]  # class names in the order of the logits; one name for a value
-    numbers: dict[str, int] = field(default_factory=dict, compare=False)  # label as written, lower case -> class
+    numbers: dict[str, int] = field(default_factory=dict, compare=False)  # label as written -> class
+
+    positive: int = 1  # of two classes, the one whose F1 is shown
 
     form: ClassVar[Form] = "text"  # of the rows it reads
     head: ClassVar[str] = "SequenceClassification"  # of the model that answers, as transformers calls it
-    chance: ClassVar[str] = "Matthews correlation"  # what `correlation` is
+    chance: ClassVar[str] = "Matthews correlation"  # by which a teacher is told from chance
 
     @property
     def name(self) -> TaskName:
@@ -109,14 +113,19 @@ class Task:
             target[self.number(one, where)] = 1.0
         return target
 
-    def number(self, label: Any, where: str) -> int:
+    def number(self, label: str, where: str) -> int:
         try:
-            return self.numbers[as_written(label).lower()]
+            return self.numbers[label]
         except KeyError:
             known = ", ".join(self.labels[:20])
             raise InputError(
                 f"{where}: unknown label '{label}'; write one of {known}, or give all names with --labels"
             ) from None
+
+    def knowing(self, labels: Iterable[Label]) -> Self:
+        """The same task for a file with these labels, which may be spelt otherwise than those of train."""
+        each = {str(one) for label in labels for one in (label if isinstance(label, tuple) else (label,))}
+        return replace(self, numbers=self.numbers | respelt(each, self.numbers))
 
     def split(
         self, texts: Sequence[tuple[str, str | None]], tokenizer: PreTrainedTokenizerBase, length: int
@@ -148,6 +157,10 @@ class Task:
     def targets(self, examples: Examples, tokens: Tokens, rows: np.ndarray) -> np.ndarray:
         """(predictions,) or (predictions, classes); anything where there is no label."""
         return np.asarray(examples.targets[rows])
+
+    def never(self, tokens: Tokens) -> tuple[int, ...]:
+        """Classes that can never be chosen, whatever a network says."""
+        return ()
 
     # from logits to answers
 
@@ -216,24 +229,32 @@ class Task:
         said = self.decode(answers)
         if self.outcome == "value":
             both = {"pearson": metrics.pearson(targets, said), "spearman": metrics.spearman(targets, said)}
-            return {**both, "mean_of_both": (both["pearson"] + both["spearman"]) / 2}
+            errors = {"rmse": metrics.rmse(targets, said), "rmse_constant": float(np.std(targets, dtype=np.float64))}
+            return {**both, "mean_of_both": (both["pearson"] + both["spearman"]) / 2, **errors}
         if self.outcome == "classes":
             kinds = {f"f1_{average}": metrics.f1(targets.astype(int), said, average) for average in ("micro", "macro")}
             return {**kinds, "exact": metrics.accuracy(targets.astype(int), said)}
         targets = targets.astype(int)
         scores = {"accuracy": metrics.accuracy(targets, said)}
         if self.classes == 2:
-            scores["f1"] = metrics.f1(targets, said, "binary")
+            scores[f"{F1_OF}{self.labels[self.positive]}"] = self.f1_of(self.positive, targets, said)
         else:
             scores["f1_macro"] = metrics.f1(targets, said, "macro")
             scores["f1_micro"] = metrics.f1(targets, said, "micro")
         return {**scores, "matthews": metrics.matthews(targets, said)}
+
+    def f1_of(self, number: int, targets: np.ndarray, said: np.ndarray) -> float:
+        """Of one class against all others."""
+        return metrics.f1((targets == number).astype(int), (said == number).astype(int), "binary")
 
     def scorer(self, metric: str, targets: np.ndarray, answers: np.ndarray) -> Score:
         """One metric as a function of the rows it is taken over: what intervals and paired tests draw again and again."""
         if self.is_share(metric):
             right = self.right(targets, answers)
             return lambda rows: float(right[rows].mean())
+        if metric.startswith(F1_OF) and (label := metric.removeprefix(F1_OF)) in self.labels:
+            number, said = self.labels.index(label), self.decode(answers)
+            return lambda rows: self.f1_of(number, targets[rows], said[rows])
         return lambda rows: self.score(targets[rows], answers[rows])[metric]
 
     def is_share(self, metric: str) -> bool:
@@ -254,18 +275,6 @@ class Task:
             return metrics.calibration_error(probabilities.max(-1), self.right(targets, answers))
         said = np.maximum(probabilities, 1 - probabilities).ravel()
         return metrics.calibration_error(said, (self.decode(answers) == targets.astype(int)).ravel())
-
-    def correlation(self, targets: np.ndarray, answers: np.ndarray) -> float:
-        """A number that is 0 at chance, whatever the balance of the labels: Matthews, or Pearson for values."""
-        said = self.decode(answers)
-        if self.outcome == "value":
-            return metrics.pearson(targets, said)
-        if self.outcome == "class":
-            return metrics.matthews(targets.astype(int), said)
-        columns = [
-            metrics.matthews(targets[:, c].astype(int), said[:, c]) for c in range(self.classes) if targets[:, c].any()
-        ]
-        return float(np.mean(columns)) if columns else 0.0
 
     def agreement(self, ours: np.ndarray, theirs: np.ndarray) -> float | None:
         """Share of like answers; for values, Pearson's correlation."""
@@ -336,13 +345,16 @@ def encoded(
 def both_cut(
     tokenizer: PreTrainedTokenizerBase, texts: list[str], pairs: list[str] | None, length: int
 ) -> tuple[list[str], list[str] | None]:
-    """The rows whose texts are both far too long, each cut to twice what is read of it.
+    """The rows with a text that is far too long, or with two, each cut to twice what is read of it.
 
     What is cut off of a pair is kept by tokenizers in every combination: two texts of 100,000 letters need 22 GB.
     """
+    if pairs is None:
+        return beginnings(tokenizer, texts, length), None
+    texts, pairs = both_beginnings(tokenizer, texts, pairs, length)
     limit = FAR_TOO_LONG * length
-    rows = [] if pairs is None else [row for row, pair in enumerate(pairs) if min(len(pair), len(texts[row])) > limit]
-    if pairs is None or not rows:
+    rows = [row for row, pair in enumerate(pairs) if min(len(pair), len(texts[row])) > limit]
+    if not rows:
         return texts, pairs
     sides = [
         encoded(tokenizer, [side[row] for row in rows], None, 2 * length, add_special_tokens=False).encodings
@@ -368,8 +380,3 @@ def cut_at_the_end(tokenizer: PreTrainedTokenizerBase) -> Iterator[None]:
         yield
     finally:
         tokenizer.truncation_side = before
-
-
-def as_written(label: str) -> str:
-    """1.0 is 1: so whole numbers are written by those who keep missing ones beside them."""
-    return str(int(float(label))) if LOOKS_LIKE_A_NUMBER.match(label) and float(label).is_integer() else label

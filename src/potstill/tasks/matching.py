@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import math
 import string
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from potstill.errors import InputError
 from potstill.forms import MOST_CHOICES
 from potstill.heads import head_named
 from potstill.images import Shape
+from potstill.label_names import by_index, index_of, loosely, order_of, respelt
 from potstill.pixel_reader import in_words
 from potstill.rows import Form, Label
 from potstill.signals import Outcome
 from potstill.tasks.answering import Answering
 from potstill.tasks.choosing import Choosing
 from potstill.tasks.generating import Generating
-from potstill.tasks.labels import LOOKS_LIKE_A_NUMBER, NAMES, PROBLEMS, Task, TaskName, as_written
+from potstill.tasks.labels import LOOKS_LIKE_A_NUMBER, NAMES, PROBLEMS, Task, TaskName
 from potstill.tasks.pixels import Pixels
 from potstill.tasks.tagging import Tagging
 from potstill.tasks.translating import Translating
@@ -43,6 +41,8 @@ WHAT: dict[Form, str] = {
     "translation": "texts with their translation",
     "writing": "texts to be written",
 }
+MOST_LABELS = 10_000  # different ones, of which each is a class
+MOST_SHOWN = 100
 EVERY: tuple[type[Task], ...] = (Task, *KINDS.values(), Pixels)
 OF_FORM: dict[Form, type[Task]] = {kind.form: kind for kind in EVERY}
 
@@ -61,7 +61,8 @@ def make_task(
 ) -> tuple[Task, str]:
     """The task, and one sentence that says how labels were matched to classes.
 
-    Where a model has a head (`model_config`), its `id2label` rules: names match by name, integers by index. Where none
+    Where a model has a head (`model_config`), its `id2label` rules: names match by name, else in another spelling where that is
+    unambiguous, else all labels by index. Where none
     has (fine-tuning), the labels found in the training rows are the classes. `labels` overrides both. `label_map` says
     of some labels in the rows which class they are, by its name or number. Of images, `shape` is that of the rows;
     without rows it is the model's.
@@ -83,7 +84,7 @@ def make_task(
         if not 2 <= choices <= MOST_CHOICES:
             raise InputError(f"{source}: a question has {choices} candidates; give from 2 to {MOST_CHOICES}")
         letters = tuple(string.ascii_uppercase[:choices])
-        numbers = {letter.lower(): number for number, letter in enumerate(letters)}
+        numbers = {letter: number for number, letter in enumerate(letters)}
         return Choosing("class", letters, numbers), f"one of {choices} candidates is chosen"
     if kind is Pixels and model_config is not None:
         if shape not in (None, model_config.shape):
@@ -98,53 +99,80 @@ def make_task(
         if label_map:
             raise InputError("label_map is for classes, but numbers are predicted; leave it out here")
         return kind("value", ("value",), **more), "numbers are predicted"
+    if len(found) > MOST_LABELS:
+        todo = "name the column of the labels with --label, or write --task regress if they are numbers to predict"
+        raise InputError(
+            f"{source}: there are more than {MOST_LABELS:,} different labels, the most that can be; {todo}"
+        )
     each = {str(one) for label in found for one in (label if isinstance(label, tuple) else (label,))}
-    written = {as_written(label) for label in each}
-    mapped = {as_written(ours).lower(): as_written(theirs) for ours, theirs in (label_map or {}).items()}
-    _refuse_unknown(mapped, written, source)
-    seen = sorted({label for label in written if label.lower() not in mapped}, key=_numerically)
+    mapped = {_label_of(ours, each, source): theirs for ours, theirs in (label_map or {}).items()}
+    seen = sorted(each - mapped.keys(), key=_numerically)
     if model_config is not None:
-        given = tuple(str(model_config.id2label[i]) for i in range(model_config.num_labels))
+        given = _names_of(model_config, source)
         names = _checked(labels, given) if labels else given
     else:
-        names = tuple(labels) if labels else tuple(sorted({*seen, *mapped.values()}, key=_numerically))
+        mapped = {ours: _class_among(theirs, seen) for ours, theirs in mapped.items()}
+        names = tuple(labels or sorted({*seen, *mapped.values()}, key=_numerically))
         if len(names) < 2:
             raise InputError(
                 f"{source}: the labels are {list(names)}; at least two different ones are needed to learn from"
             )
-    numbers = {label.lower(): number for number, label in enumerate(names)}
+    if labels and len(set(labels)) < len(labels):
+        raise InputError(f"--labels {','.join(labels)}: a name stands twice; give each class a name of its own")
+    numbers = {label: number for number, label in reversed(list(enumerate(names)))}
     same = {ours: _class_number(theirs, names) for ours, theirs in mapped.items()}
     shown = "".join(f"; {ours} is {names[number]}" for ours, number in same.items())
-    by_index = [label for label in seen if label.lower() not in numbers]
-    if by_index and all(label.isdigit() and int(label) < len(names) for label in seen):
-        numbers |= {str(number): number for number in range(len(names))}
-        each_number = ", ".join(f"{number} = {label}" for number, label in enumerate(names))
+    numbers |= respelt(seen, numbers)
+    left = [label for label in seen if label not in numbers]
+    if left and (counted := by_index(seen, len(names), source)):
+        numbers |= {str(number): number for number in range(len(names))} | counted
+        each_number = ", ".join(f"{number} = {label}" for number, label in enumerate(names[:MOST_SHOWN]))
         return kind(outcome, names, numbers | same, **more), f"labels matched by number: {each_number}{shown}"
-    if by_index and is_placeholder(names):
+    if left and is_placeholder(names):
         raise InputError(
-            f"{source}: the labels {by_index[:5]} are names, but the teacher's classes have none; write them in the order of its "
+            f"{source}: the labels {left[:5]} are names, but the teacher's classes have none; write them in the order of its "
             f"outputs, as in --labels {','.join(seen[: len(names)])}"
         )
     return kind(outcome, names, numbers | same, **more), f"labels matched by name: {', '.join(names[:12])}{shown}"
 
 
-def _refuse_unknown(mapped: Mapping[str, str], written: set[str], source: str) -> None:
-    known = {label.lower() for label in written}
-    for label in mapped:
-        if known and label not in known:
-            raise InputError(
-                f"label_map: '{label}' is no label of {source}; write one of {', '.join(sorted(written)[:20])}"
-            )
+def _label_of(asked: str, labels: set[str], source: str) -> str:
+    """The label of the rows that the user means."""
+    if asked in labels or not labels:
+        return asked
+    alike = [label for label in labels if loosely(label) == loosely(asked)]
+    if len(alike) != 1:
+        known = ", ".join(sorted(labels)[:20])
+        raise InputError(f"label_map: '{asked}' is no label of {source}; write one of {known}")
+    return alike[0]
+
+
+def _class_among(name: str, labels: Sequence[str]) -> str:
+    """The class that the user means, where the labels are the classes: one of them, or a new one."""
+    alike = [label for label in labels if loosely(label) == loosely(name)]
+    return alike[0] if name not in labels and len(alike) == 1 else name
 
 
 def _class_number(name: str, names: tuple[str, ...]) -> int:
     """A class by its name or, where no name is like it, its number."""
-    lower = [one.lower() for one in names]
-    if name.lower() in lower:
-        return lower.index(name.lower())
-    if name.isdigit() and int(name) < len(names):
-        return int(name)
+    if name in names:
+        return names.index(name)
+    alike = [number for number, one in enumerate(names) if loosely(one) == loosely(name)]
+    if len(alike) == 1:
+        return alike[0]
+    number = index_of(name)
+    if not alike and number is not None and number < len(names):
+        return number
     raise InputError(f"label_map: there is no class '{name}'; write one of {', '.join(names[:20])}, or its number")
+
+
+def _names_of(model_config: Any, source: str) -> tuple[str, ...]:
+    names = [model_config.id2label.get(number) for number in range(model_config.num_labels)]
+    if None in names:
+        known = ", ".join(f"{number} = {name}" for number, name in list(model_config.id2label.items())[:20])
+        todo = f"name the classes from 0 to {len(names) - 1} in id2label of its config.json"
+        raise InputError(f"{source}: the model has {len(names)} classes, but its config names {known}; {todo}")
+    return tuple(map(str, names))
 
 
 def kind_of(config: Any) -> type[Task]:
@@ -170,10 +198,8 @@ def _checked(labels: Sequence[str], given: tuple[str, ...]) -> tuple[str, ...]:
         raise InputError(
             f"--labels names {len(labels)} classes, but the teacher has {len(given)}: {', '.join(given)}; write one name for each, in that order"
         )
-    theirs = {name.lower() for name in given}
-    if {name.lower() for name in labels} == theirs and tuple(name.lower() for name in labels) != tuple(
-        name.lower() for name in given
-    ):
+    same = order_of(given, labels)
+    if same is not None and same != list(range(len(given))):
         raise InputError(
             f"--labels has the teacher's names in another order; its order is {','.join(given)}: write that, or leave --labels away"
         )
@@ -188,29 +214,18 @@ def _outcome(model_config: Any | None, found: Sequence[Label]) -> Outcome:
         return "value" if model_config.num_labels == 1 else "class"
     if any(isinstance(label, tuple) for label in found):
         return "classes"
-    numbers = [label for label in found if isinstance(label, str) and LOOKS_LIKE_A_NUMBER.match(label)]
+    numbers = [label for label in found if isinstance(label, str) and _is_counted(label)]
     whole = all(float(label).is_integer() for label in numbers)
     # 3.8 is a value and 3 a class; whole numbers of many kinds are counts or ratings, which are values too
     return "value" if len(numbers) == len(found) and found and (not whole or len(found) > 30) else "class"
 
 
+def _is_counted(label: str) -> bool:
+    """Numbers with zeros in front, and those longer than a float holds, are the codes of something."""
+    digits = label.lstrip("+-").partition(".")[0]
+    coded = digits.isdecimal() and (len(digits) > 15 or (digits.startswith("0") and len(digits) > 1))
+    return LOOKS_LIKE_A_NUMBER.match(label) is not None and not coded
+
+
 def _numerically(label: str) -> tuple[int, float, str]:
     return (0, float(label), label) if LOOKS_LIKE_A_NUMBER.match(label) else (1, 0.0, label)
-
-
-def near_chance(task: Task, targets: np.ndarray, answers: np.ndarray) -> str | None:
-    """Why a teacher with these answers cannot teach, or None where it beats chance."""
-    correlation = task.correlation(targets, answers)
-    bound = 0.1 if task.generates else max(0.1, 2.0 / math.sqrt(max(len(targets), 1)))  # of texts every token counts
-    if correlation >= bound:
-        return None
-    kind = "Pearson correlation" if task.outcome == "value" else task.chance
-    turned = (
-        " Its answers run against the labels: they are probably in the wrong order; give the right one with --labels."
-        if correlation <= -bound
-        else ""
-    )
-    return (
-        f"the teacher is near chance on this data ({kind} {correlation:.2f} over {len(targets)} rows; at least {bound:.2f} is asked)."
-        f"{turned} Fine-tune it first with `potstill finetune`, check the labels, or write --force to use it all the same"
-    )

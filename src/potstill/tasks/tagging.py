@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from potstill import metrics
 from potstill.examples import Examples
+from potstill.long_texts import beginnings
 from potstill.metrics import Entity
 from potstill.rows import BETWEEN, Form, Label
 from potstill.significance import Score
@@ -62,7 +63,8 @@ class Tagging(Task):
         """Words are joined by spaces, as in running text; a word's place is the piece that holds its first letter."""
         rows = [text.split(BETWEEN) for text, _ in texts]
         with cut_at_the_end(tokenizer):
-            made = encoded(tokenizer, [" ".join(words) for words in rows], None, length, return_offsets_mapping=True)
+            read = beginnings(tokenizer, [" ".join(words) for words in rows], length)
+            made = encoded(tokenizer, read, None, length, return_offsets_mapping=True)
         places, shortened = [], 0
         for words, encoding in zip(rows, made.encodings, strict=True):
             inside = np.flatnonzero(np.array(encoding.special_tokens_mask) == 0)
@@ -155,7 +157,7 @@ class Tagging(Task):
 
     def scorer(self, metric: str, targets: np.ndarray, answers: np.ndarray) -> Score:
         """Entities and words are counted in each sentence once; a draw of sentences adds the counts up."""
-        said = self._like(targets, answers)[..., 0].astype(int)
+        said = self.fitted(targets, answers)[..., 0].astype(int)
         gold = targets.astype(int)
         there = gold != ABSENT
         if metric == "f1_macro":
@@ -176,18 +178,14 @@ class Tagging(Task):
 
     def right(self, targets: np.ndarray, answers: np.ndarray) -> np.ndarray:
         """(n,) bool: sentences of which every word is right."""
-        said = self.decode(self._like(targets, answers))
+        said = self.decode(self.fitted(targets, answers))
         same: np.ndarray = ((said == targets.astype(int)) | (targets == ABSENT)).all(1)
         return same
 
     def calibration_error(self, targets: np.ndarray, answers: np.ndarray) -> float | None:
-        answers, there = self._like(targets, answers), targets != ABSENT
+        answers, there = self.fitted(targets, answers), targets != ABSENT
         said = answers[there]
         return metrics.calibration_error(said[:, 1], self.decode(said) == targets[there].astype(int))
-
-    def correlation(self, targets: np.ndarray, answers: np.ndarray) -> float:
-        there = targets != ABSENT
-        return metrics.matthews(targets[there].astype(int), self.decode(self._like(targets, answers)[there]))
 
     def agreement(self, ours: np.ndarray, theirs: np.ndarray) -> float:
         """Share of words with the same tag."""
@@ -201,7 +199,7 @@ class Tagging(Task):
     def details(self, targets: np.ndarray, answers: np.ndarray) -> dict[str, Any]:
         """Confusion of words' tags, and the quality of each type of entity, or of each tag."""
         there = targets != ABSENT
-        said, gold = self.decode(self._like(targets, answers)), targets.astype(int)
+        said, gold = self.decode(self.fitted(targets, answers)), targets.astype(int)
         found = by_class(self.labels, gold[there], said[there], None)
         if self.finds_entities:
             kinds = sorted({kind for tag in self._readable for kind, *_ in metrics.entities([tag])})
@@ -211,7 +209,7 @@ class Tagging(Task):
             }
         return found
 
-    def _like(self, targets: np.ndarray, answers: np.ndarray) -> np.ndarray:
+    def fitted(self, targets: np.ndarray, answers: np.ndarray) -> np.ndarray:
         """As many words as the longest target has: unlabelled rows may be longer."""
         return answers[:, : targets.shape[1]]
 

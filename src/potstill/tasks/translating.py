@@ -48,6 +48,10 @@ class Translating(Generating):
         segments = [[0] * len(ours) + [WRITTEN] * len(theirs) for ours, theirs in zip(sources, targets, strict=True)]
         return Encoded(ids, segments, sum(one or other for one, other in zip(cut, also, strict=True)))
 
+    def never(self, tokens: Tokens) -> tuple[int, ...]:
+        """Padding is never written; many decoders begin with it."""
+        return (tokens.padding,)
+
     def places(self, tokens: Tokens, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         _, counts = self.written(tokens, rows)
         positions = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoConfig
 
 from potstill import measure
 from potstill.batches import Source, cut, view
@@ -22,6 +21,7 @@ from potstill.ctranslate2_files import is_exported
 from potstill.delimited import shown, speakable
 from potstill.errors import InputError
 from potstill.examples import store
+from potstill.model_folders import load_config
 from potstill.networks import Network, load_network
 from potstill.pixel_reader import in_words
 from potstill.prepare import labels_of
@@ -81,7 +81,7 @@ def rows_for(config: Any, file: str, text: str | None = None, pair: str | None =
 
 def asked_in(model: str | Path, file: str, text: str | None = None, pair: str | None = None) -> Iterator[Any]:
     """The rows of a file, to be answered by this model."""
-    config = config_of(model)
+    config = load_config(model)
     for row in rows_for(config, file, text, pair):
         yield row.text.split(BETWEEN) if kind_of(config).form == "words" else (row.text, row.pair)
 
@@ -176,7 +176,7 @@ def measure_models(
     language: str | None = None,
 ) -> dict[str, Any]:
     """Scores, sizes and speeds on one labelled file, in one run; the first is the one that others are compared with."""
-    kind = Translating if is_exported(models[0]) else kind_of(config_of(models[0]))
+    kind = Translating if is_exported(models[0]) else kind_of(load_config(models[0]))
     if issubclass(kind, Generating):
         from potstill.measured_writers import measure_writers
 
@@ -208,7 +208,3 @@ def measure_models(
         found[path]["speed"] = {engines[path]: speed}
         found[path]["times_faster"] = speed["examples_per_second"] / fast[models[0]]["examples_per_second"]
     return {"data": data, "metrics": {"task": metrics}, "models": found}
-
-
-def config_of(model: str | Path) -> Any:
-    return AutoConfig.from_pretrained(Path(model).parent if Path(model).is_file() else model)
