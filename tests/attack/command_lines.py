@@ -112,8 +112,9 @@ def lines(home: Home, place: Path) -> Iterator[Line]:
         yield Line(filled("export", path, "--to", "onnx", "--out", "{place}/exported"))
         yield Line(filled("distill", path))
         yield distill("--resume", path)
-    for path in ("", "/dev/null", "/dev/null/x", "/proc/x", "x" * 300, "{home}/train.csv", "{home}/train.csv/x", "{place}/loop.csv", "{place}/dangling.csv", "\n", "/sys/x"):
+    for path in ("/dev/null", "/dev/null/x", "/proc/x", "x" * 300, "{home}/train.csv", "{home}/train.csv/x", "{place}/loop.csv", "{place}/dangling.csv", "/sys/x"):
         yield Line(filled(*map(str, home.distill("--out", path))), (2,))
+    yield from (Line(filled(*map(str, home.distill("--out", path)))) for path in ("", "\n"))  # the default; a name, if an odd one
     yield from (distill("--student", shape) for shape in SHAPES)
     yield from (distill("--method", method) for method in METHODS)
     yield from (distill("--device", device) for device in DEVICES)

@@ -191,9 +191,10 @@ def parquet(path: Path, names: Names) -> list[Read]:
         raise Unreadable from error
 
 
-def conll(path: Path) -> list[Read]:
+def conll(path: Path, doubted: bool = False) -> list[Read]:
     """Sentences between blank lines and -DOCSTART-; words first and tags last. Where columns have tabs, a line with # and no
-    tab is a comment; where they have spaces, it is one if it has another number of cells than the words around it."""
+    tab is a comment; where they have spaces, it is one if it has another number of cells than the words around it. `doubted`:
+    also one that stands before the first word and would have a tag that no other word has; nothing tells which is meant."""
     blocks: list[list[str]] = [[]]
     for line in lines_of(path):
         if not line.strip(" \t") or line.startswith("-DOCSTART-"):
@@ -201,24 +202,27 @@ def conll(path: Path) -> list[Read]:
         else:
             blocks[-1].append(line)
     sure = [cells_of(line) for block in blocks for line in block if not line.startswith("# ")]
-    usual = len(sure[0]) if sure else 0
+    usual, tags = len(sure[0]) if sure else 0, {cells[-1] for cells in sure}
     found = []
     for block in blocks:
         words = [line for line in block if not line.startswith("# ")]
         width = len(cells_of(words[0])) if words else usual
         tabs = any("\t" in line for line in words)
-        kept = [
-            cells_of(line)
-            for line in block
-            if not line.startswith("# ") or (len(cells_of(line)) == width and ("\t" in line or not tabs))
-        ]
+        kept: list[list[str]] = []
+        for line in block:
+            cells = cells_of(line)
+            if line.startswith("# "):
+                alike = len(cells) == width and ("\t" in line or not tabs)
+                if not alike or (doubted and not kept and width > 1 and cells[-1] not in tags):
+                    continue
+            kept.append(cells)
         if any(len(cells) != width or not cells[0].strip() or not cells[-1].strip() for cells in kept):
             raise Unreadable
+        if kept and width > 1 and any(" " in cells[-1] for cells in kept):
+            raise Unreadable
         if kept:
-            tags = tuple(spoken(cells[-1].strip()) for cells in kept) if width > 1 else None
-            if tags and any(" " in cells[-1] for cells in kept):
-                raise Unreadable
-            found.append(Read("\0".join(spoken(cells[0]) for cells in kept), None, tags))
+            last = tuple(spoken(cells[-1].strip()) for cells in kept) if width > 1 else None
+            found.append(Read("\0".join(spoken(cells[0]) for cells in kept), None, last))
     return found
 
 

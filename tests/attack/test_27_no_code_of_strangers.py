@@ -185,7 +185,7 @@ COMMANDS: dict[str, Command] = {
     "resume": lambda model, home, out: ["distill", "--teacher", home.teacher, *shaped(home, out), "--resume", model],
     "report": lambda model, home, out: ["report", model, "--out", out.with_suffix(".html")],
 }  # fmt: skip
-NOT_A_MODEL = {"resume", "report", "measure its file", "predict its file", "export ctranslate2", "translate"}
+NOT_REFUSED = ("measure", "predict", "distill", "plan", "finetune")  # what is passed over is done, which takes its time
 
 
 def what_went_wrong(ended: Ended, mark: Path, codes: tuple[int, ...]) -> str | None:
@@ -199,7 +199,8 @@ def what_went_wrong(ended: Ended, mark: Path, codes: tuple[int, ...]) -> str | N
 def test_27_no_command_runs_what_a_model_s_folder_brings(
     home: Home, server: Server, tmp_path: Path, figure: Callable[..., None]
 ) -> None:
-    pairs = sorted(product([*REFUSED, *LEFT_ALONE], COMMANDS), key=lambda pair: list(COMMANDS).index(pair[1]))
+    pairs = [*product(REFUSED, COMMANDS), *product(LEFT_ALONE, NOT_REFUSED)]
+    pairs.sort(key=lambda pair: list(COMMANDS).index(pair[1]))
     cases, wrong = some(pairs, 14, first=6), []
     for number, (hostile, command) in enumerate(cases):
         model = Path(shutil.copytree(home.teacher, tmp_path / f"{number}/model"))
