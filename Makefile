@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN = .venv/bin
 STAMP = .venv/.installed
 
-.PHONY: install test test-all reliability lint bench docs demo clean
+.PHONY: install test test-all reliability attack lint bench docs demo clean
 
 install: $(STAMP)
 
@@ -25,8 +25,17 @@ test-all: install
 reliability: install
 	mkdir -p build
 	rm -f build/figures.jsonl
-	POTSTILL_FIGURES=$(CURDIR)/build/figures.jsonl $(BIN)/python -m pytest -m '' tests/reliability; ended=$$?; \
+	POTSTILL_FIGURES=$(CURDIR)/build/figures.jsonl POTSTILL_ATTACK=full \
+	$(BIN)/python -m pytest -m '' tests/reliability tests/attack; ended=$$?; \
 	$(BIN)/python tests/reliability/write_table.py build/figures.jsonl docs/reliability.md; exit $$ended
+
+# promises 26 to 30 in full; only their rows of the table are written
+attack: install
+	mkdir -p build
+	rm -f build/attack.jsonl
+	POTSTILL_FIGURES=$(CURDIR)/build/attack.jsonl POTSTILL_ATTACK=full \
+	$(BIN)/python -m pytest -m '' -n 2 --dist loadfile tests/attack; ended=$$?; \
+	$(BIN)/python tests/reliability/write_table.py build/attack.jsonl docs/reliability.md 26-30; exit $$ended
 
 lint: install
 	$(BIN)/ruff check src tests demo bench

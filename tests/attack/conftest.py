@@ -1,0 +1,29 @@
+"""A server of commands for each process that attacks, and the folders that a user would have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from attacks import Server
+from figures import figure, leave_what_said_nothing
+from small_home import Home, make_home
+
+__all__ = ["figure"]
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    leave_what_said_nothing(report, "attack")
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    made = Server(tmp_path_factory.mktemp("server"))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory, server: Server) -> Home:
+    return make_home(tmp_path_factory.mktemp("home"), server)
