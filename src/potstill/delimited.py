@@ -236,7 +236,7 @@ class Delimited:
         return plain_records(lines, self.delimiter)
 
     def _tsv_is_quoted(self) -> bool:
-        """Quoted if the header is; else if no quote is misplaced and some cell needs its quotes: it is empty, has a
+        """Quoted if the header is; else if no quote is misplaced and some cell needs its quotes: it is empty and alone, has a
         doubled quote or a carriage return, or a tab or line break without which lines would have wrong numbers of cells."""
         records = quoted_records(broken(text_lines(self.path, self.source)), self.delimiter, self.source)
         sign = False
@@ -255,7 +255,9 @@ class Delimited:
                     if fits_plainly and not fits:
                         return False
                     sign = sign or (fits and not fits_plainly)
-                sign = sign or (fits and any('"' in cell or "\r" in cell or not cell for cell in record.quoted))
+                # writers put "" for an empty text only where an empty line would be no row
+                needed = ('"' in cell or "\r" in cell or (width == 1 and not cell) for cell in record.quoted)
+                sign = sign or (fits and any(needed))
         except QuoteError:
             return False
         return sign
