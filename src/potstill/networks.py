@@ -127,7 +127,9 @@ def _session(file: Path, threads: int) -> Any:
 
 def usual_length(config: PreTrainedConfig, longest: int, folder: str | Path) -> int:
     """Positions that no text of the training had were never learned."""
-    said = getattr(config, "potstill_length", longest)
+    said = getattr(config, "potstill_length", None)
+    if said is None:
+        return longest
     if type(said) is not int or said < SHORTEST:
         raise InputError(
             f"{folder}: potstill_length in config.json is {said!r:.80}; write a number of tokens, or take it out"
