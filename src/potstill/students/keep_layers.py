@@ -46,6 +46,7 @@ class KeepLayers:
         model, old = current.model, current.model.state_dict()
         layers_path(model)  # refuses networks without layers
         config, weights = copy.deepcopy(model.config), dict(old)
+        kinds = getattr(model.config, "layer_types", None)
         for path, counted in stacks(model).items():
             chosen = self.kept(int(getattr(config, counted)))
             follow(config, int(getattr(config, counted)), chosen)
@@ -53,7 +54,8 @@ class KeepLayers:
             weights = {name: weight for name, weight in weights.items() if not name.startswith(f"{path}.")}
             for place, layer in enumerate(chosen):
                 ours, there = _inside(old, f"{path}.{layer - 1}."), _inside(old, f"{path}.{place}.")
-                if ours.keys() != there.keys():
+                of_one_kind = kinds is None or kinds[layer - 1] == kinds[place]  # else the new list says what it is
+                if ours.keys() != there.keys() and of_one_kind:
                     raise InputError(
                         f"keep_layers: layer {layer} of this {config.model_type} cannot become layer {place + 1}: one has "
                         "a part that the other lacks (ModernBERT's first layer lacks the norm of its attention, T5's alone "
