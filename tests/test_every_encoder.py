@@ -60,7 +60,7 @@ def test_layers_can_be_kept_and_the_student_comes_back_from_its_folder(tmp_path:
             again = AutoModelForSequenceClassification.from_pretrained(tmp_path / kind).eval()
         torch.testing.assert_close(asked(again, texts()), said, msg=kind)
     print(f"refused: {refused}")
-    assert len(refused) <= 6 and "longformer" not in refused
+    assert len(refused) <= 5 and not {"longformer", "gpt_neo", "qwen3_next"} & refused.keys()
     assert built()["longformer"].config.attention_window == [4, 8, 8, 4]
 
 

@@ -13,6 +13,7 @@ from potstill.errors import InputError
 from potstill.pace import FINE_TUNING, Pace
 from potstill.students import Context, Student, stock_model
 
+SAME_PARTS = {"full_attention", "sliding_attention"}  # kinds of layers that have the same weights
 NOT_OF_LAYERS = ("architectures", "token_id", "token_ids")  # ends of names whose lists may be as long by chance
 
 
@@ -46,6 +47,7 @@ class KeepLayers:
         model, old = current.model, current.model.state_dict()
         layers_path(model)  # refuses networks without layers
         config, weights = copy.deepcopy(model.config), dict(old)
+        kinds = getattr(model.config, "layer_types", None)
         for path, counted in stacks(model).items():
             chosen = self.kept(int(getattr(config, counted)))
             follow(config, int(getattr(config, counted)), chosen)
@@ -53,7 +55,9 @@ class KeepLayers:
             weights = {name: weight for name, weight in weights.items() if not name.startswith(f"{path}.")}
             for place, layer in enumerate(chosen):
                 ours, there = _inside(old, f"{path}.{layer - 1}."), _inside(old, f"{path}.{place}.")
-                if ours.keys() != there.keys():
+                both = {kinds[layer - 1], kinds[place]} if kinds else set()
+                told = len(both) > 1 and not both <= SAME_PARTS  # by the new list, which says what the layer is
+                if ours.keys() != there.keys() and not told:
                     raise InputError(
                         f"keep_layers: layer {layer} of this {config.model_type} cannot become layer {place + 1}: one has "
                         "a part that the other lacks (ModernBERT's first layer lacks the norm of its attention, T5's alone "
