@@ -132,6 +132,8 @@ class Server:
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait(timeout=60)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
 
 
 def plain(told: str) -> str:

@@ -6,9 +6,11 @@ A request is a JSON line on standard input, the answer a JSON line on standard o
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import json
 import os
+import pkgutil
 import resource
 import signal
 import sys
@@ -20,16 +22,14 @@ from typing import Any
 def preload() -> None:
     """What every command would import; nothing here starts a thread, which a fork would not have."""
     import transformers.models.bert.modeling_bert
-    import transformers.models.bert.tokenization_bert
+    import transformers.models.bert.tokenization_bert  # noqa: F401
 
-    import potstill.augmenting
-    import potstill.cli
-    import potstill.plan
-    import potstill.predict
-    import potstill.report
-    import potstill.run
-    import potstill.study
-    import potstill.translating  # noqa: F401
+    import potstill
+
+    for module in pkgutil.walk_packages(potstill.__path__, "potstill."):
+        if not module.name.endswith("__main__"):
+            with contextlib.suppress(ImportError):  # what needs a library that is not installed
+                importlib.import_module(module.name)
 
 
 def in_the_fork(asked: dict[str, Any]) -> None:
