@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from small import sentences, small_model, small_translator, write_csv
-from test_docs import FENCE, PAGES, PLUG_IN, blocks
+from test_docs import FENCE, PAGES, PLUG_IN, blocks, commands
 from test_run import make_home, potstill
 
 import potstill as package
@@ -128,3 +128,17 @@ def test_every_public_name_is_what_it_says_and_no_module() -> None:
     assert told == set(package.__all__)
     for name in package.__all__:
         assert inspect.isclass(getattr(package, name)) or inspect.isfunction(getattr(package, name))
+
+
+def test_the_first_command_of_the_readme_has_the_settings_of_its_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LOG.md: "all 6,920 rows, 3 epochs, batch 32, rate 2e-4, T 1, α 0.9, β 100 on the authors' scale", three seeds."""
+    readme = (PAGES[0].parent / "README.md").read_text(encoding="utf-8")
+    asked: list[Any] = []
+    monkeypatch.setattr(run, "distill", lambda recipe, *more: asked.append(recipe) or {"models": {}})
+    (words, *_) = commands(FENCE.findall(readme)[0][1])
+    assert potstill(*words[1:], "--quiet") == 0
+    (recipe,) = asked
+    (stage,) = recipe.stage
+    told = ("temperature", "alpha", "beta", "scale", "map")
+    assert [stage.method[name] for name in told] == [1.0, 0.9, 100.0, "mean", "skip"]
+    assert (stage.epochs, stage.batch, stage.optimizer.rate, recipe.seeds) == (3.0, 32, 2e-4, 3)

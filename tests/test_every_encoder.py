@@ -49,7 +49,9 @@ def test_layers_can_be_kept_and_the_student_comes_back_from_its_folder(tmp_path:
             refused[kind] = str(error)
             continue
         said = asked(student, texts())
-        lists = {name: value for name, value in vars(model.config).items() if isinstance(value, list) and len(value) == 4}
+        lists = {
+            name: value for name, value in vars(model.config).items() if isinstance(value, list) and len(value) == 4
+        }
         for name, value in lists.items():
             if name != "attention_types":
                 assert getattr(student.config, name) == [value[layer - 1] for layer in KEPT], (kind, name)
@@ -97,7 +99,9 @@ def test_a_text_is_stood_for_by_a_token_that_has_seen_all_of_it() -> None:
             continue
         wants = Wants(cls=tuple(range(1, layers + 1)))
 
-        def heard(ids: torch.Tensor, there: torch.Tensor, model: PreTrainedModel = model, wants: Wants = wants) -> torch.Tensor:
+        def heard(
+            ids: torch.Tensor, there: torch.Tensor, model: PreTrainedModel = model, wants: Wants = wants
+        ) -> torch.Tensor:
             at = torch.tensor([[row, 0] for row in range(len(ids))])
             with torch.no_grad():
                 view = View({"input_ids": ids, "attention_mask": there.long()}, there, at)

@@ -320,3 +320,17 @@ def test_a_text_of_nine_megabytes_needs_little_memory(made: Path) -> None:
     with peak_memory() as most:
         assert list(predict(made, [text])) == short
     assert most[0] < 100
+
+
+def test_a_student_reads_what_it_was_trained_to_read_unless_more_is_asked_for(model: Path, tmp_path: Path) -> None:
+    text = " ".join(text for text, _ in sentences(9, seed=1))
+    whole = list(predict(model, [text]))
+    edit(model / "config.json", potstill_length=9)
+    assert list(predict(model, [text])) == list(predict(model, [text], length=9)) != whole
+    assert list(predict(model, [text], length=64)) == whole, "the network can"
+    describe(load_student(model), tmp_path / "onnx")
+    assert json.loads((tmp_path / "onnx/config.json").read_text())["potstill_length"] == 9
+    for wrong in ("many", 2, True, -1):
+        edit(model / "config.json", potstill_length=wrong)
+        with pytest.raises(InputError, match="write a number of tokens"):
+            load_network(model)

@@ -17,7 +17,7 @@ from torch import Tensor
 from world import make_world
 from writers import small_writer
 
-from potstill import measure, timing
+from potstill import findings, measure, timing
 from potstill.anatomy import all_parameters
 from potstill.ctranslate2_files import convert
 from potstill.examples import store
@@ -86,6 +86,24 @@ def test_details_are_scikit_learns(tmp_path: Path) -> None:
     assert low < THREE.score(gold, logits)["f1_macro"] < high
 
 
+def test_thousands_of_classes_are_measured_in_little_room() -> None:
+    random = np.random.default_rng(0)
+    task = Task("class", tuple(f"class {number}" for number in range(5000)))
+    gold = np.minimum(random.zipf(1.3, 2000) - 1, 4999)
+    logits = random.normal(size=(2000, 5000)).astype(np.float32)
+    logits[np.arange(2000), gold] += 5
+    found = task.details(gold.astype(np.float32), logits)
+    kept = found["confusion"]["classes"]
+    counts = np.bincount(gold, minlength=5000)
+    assert len(kept) == 100 and counts[kept].min() >= np.delete(counts, kept).max()
+    whole = np.zeros((5000, 5000), int)
+    np.add.at(whole, (gold, logits.argmax(1)), 1)
+    assert found["confusion"]["rows"] == whole[np.ix_(kept, kept)].tolist()
+    assert np.shape(found["mean_probabilities"]["rows"]) == (100, 100)
+    assert found["per_class"]["class 0"]["rows"] == counts[0] and len(json.dumps(found)) < 2_000_000
+    task.score(gold.astype(np.float32), logits)
+
+
 def test_label_sets_are_counted_label_by_label(tmp_path: Path) -> None:
     random = np.random.default_rng(1)
     gold = random.integers(0, 2, (120, 3))
@@ -131,7 +149,58 @@ def test_speeds_are_those_of_the_clock(tmp_path: Path, monkeypatch: pytest.Monke
     found = timing.speeds({"quick": (takes(0.001), world.source()), "slow": (takes(0.004), world.source())})
     assert found["quick"]["latency_ms"] == pytest.approx(1)
     assert found["slow"]["latency_ms"] == pytest.approx(4)
-    assert found["slow"]["latency_p95_ms"] >= found["slow"]["latency_ms"]
+    assert found["slow"]["latency_p95_ms"] == pytest.approx(4) and found["slow"]["spread"] == pytest.approx(1)
     assert found["slow"]["examples_per_second"] == pytest.approx(64 / 0.008)  # two batches of 32
     assert found["slow"]["best_batch"] == 128
     assert found["slow"]["best_examples_per_second"] == pytest.approx(64 / 0.004)
+
+
+def test_the_tail_of_latency_is_that_of_all_calls() -> None:
+    """One call in ten takes ten times as long: the best time of every text hides it, the tail does not."""
+    turns = np.full((5, 48), 0.001)
+    turns[np.arange(48) % 5, np.arange(48)] = np.where(np.arange(48) % 2 == 0, 0.010, 0.001)
+    found = timing.alone_and_tail(turns.tolist())
+    assert found["latency_ms"] == pytest.approx(1) and found["latency_p95_ms"] == pytest.approx(10)
+
+
+def test_timed_rows_are_drawn_and_the_same_for_every_model() -> None:
+    """A file sorted by length would be timed on its shortest texts."""
+    places = timing.timed_places(10_000)
+    assert len(places) == 128 and places.mean() > 3000 and (places == timing.timed_places(10_000)).all()
+    assert sorted(timing.timed_places(5)) == list(range(5))
+
+
+def test_a_busy_machine_is_noticed_by_equal_networks_and_by_unequal_turns() -> None:
+    def speed(rate: float, spread: float = 1.02) -> timing.Speed:
+        return {"examples_per_second": rate, "spread": spread}
+
+    pair = [("distilled", "fine-tuned")]
+    assert timing.too_busy({"distilled": speed(100), "fine-tuned": speed(108)}, pair) is None
+    told = timing.too_busy({"distilled": speed(100), "fine-tuned": speed(138)}, pair)
+    assert told == "two networks of one shape differ by 38 % in speed: the machine was too busy to tell"
+    assert "too busy to tell" in (timing.too_busy({"teacher": speed(10, spread=1.6)}, []) or "")
+    assert timing.too_busy({}, []) is None
+
+
+def test_faster_is_told_in_the_same_engine_and_by_the_same_search() -> None:
+    def rate(value: float) -> dict[str, float]:
+        return {"examples_per_second": value}
+
+    speed = {("teacher", "pytorch"): rate(10), ("teacher", "onnx"): rate(20), ("distilled", "pytorch"): rate(40)}
+    speed |= {("distilled int8", "onnx"): rate(100), ("other int8", "onnx"): rate(60)}
+    assert findings.speed_of("distilled", speed)["times_faster"] == 4
+    assert findings.speed_of("distilled int8", speed)["times_faster"] == 5  # and not 10, against PyTorch
+    writers = {("teacher", "greedy"): rate(190), ("teacher", "beam 5"): rate(63), ("distilled", "greedy"): rate(701)}
+    assert findings.speed_of("distilled", writers)["times_faster"] == pytest.approx(701 / 190)
+    assert findings.speed_of("teacher", writers)["times_faster"] == 1
+
+
+def test_a_constant_answer_has_an_undefined_correlation_and_is_written_as_null(tmp_path: Path) -> None:
+    rows = [("a", "1.0"), ("b", "2.0"), ("c", "4.0")]
+    values = Task("value", ("value",))
+    write_csv(tmp_path / "rows.csv", rows)
+    examples = store(open_table(tmp_path / "rows.csv"), values)
+    found = measure.quality(values, examples, np.full((3, 1), 2.5))
+    assert found["pearson"] is None and found["spearman"] is None and found["rows"] == 3
+    assert measure.details(values, "pearson", examples, np.full((3, 1), 2.5))["intervals"] == {}
+    assert values.correlation(np.array([1.0, 2.0, 4.0]), np.full((3, 1), 2.5)) == 0.0  # as a teacher: near chance

@@ -86,15 +86,23 @@ def test_correlations_are_scipys_at_any_scale(pairs: list[tuple[int, int]], scal
         warnings.simplefilter("error")  # ours must not warn, whatever comes
         ours = metrics.pearson(labels, predictions * scale), metrics.spearman(labels, predictions * scale)
     if len(set(labels)) == 1 or len(set(predictions)) == 1:
-        assert ours == (0.0, 0.0)
+        assert all(map(math.isnan, ours))  # undefined, as scipy has it
     else:
         expected = stats.pearsonr(labels, predictions)[0], stats.spearmanr(labels, predictions)[0]
         assert ours == pytest.approx(expected, abs=1e-12)
 
 
-def test_a_constant_that_is_no_binary_fraction_correlates_with_nothing() -> None:
+def test_the_correlation_of_a_constant_that_is_no_binary_fraction_is_undefined() -> None:
     """The mean of many 0.1 is not 0.1; what is left of the subtraction must not be taken for a signal."""
-    assert metrics.pearson([0.1] * 1000, np.arange(1000)) == 0.0
+    assert math.isnan(metrics.pearson([0.1] * 1000, np.arange(1000)))
+
+
+@pytest.mark.parametrize("missing", [{}, {"prediction": None}])
+def test_a_question_without_a_prediction_scores_nothing(missing: dict[str, None]) -> None:
+    """As in the official script, which counts unanswered questions as wrong."""
+    found = metrics.answer_scores([{"answers": ["a", ""], **missing}, {"prediction": "in May", "answers": ["in May"]}])
+    assert (found["exact_match"], found["f1"]) == (50.0, 50.0)
+    assert found["per_question"][0] == {"exact": 0, "f1": 0.0, "normalized": ""}
 
 
 def test_correlation_refuses_what_is_not_a_number() -> None:

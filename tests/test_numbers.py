@@ -33,7 +33,10 @@ def made(folder: Path, shift: float, scale: float, *sets: str) -> tuple[Recipe, 
     """Sentences with the number of good words less that of bad ones, and some noise, in another unit."""
     folder.mkdir()
     noise = np.random.default_rng(0).normal(0, 0.2, 200)
-    rows = [(text, shift + scale * (label - 0.5 + more)) for (text, label), more in zip(sentences(200, 3), noise, strict=True)]
+    rows = [
+        (text, shift + scale * (label - 0.5 + more))
+        for (text, label), more in zip(sentences(200, 3), noise, strict=True)
+    ]
     write_csv(folder / "train.csv", [(text, f"{number:.6f}") for text, number in rows[:140]])
     write_csv(folder / "dev.csv", [(text, f"{number:.6f}") for text, number in rows[140:]])
     files = [f"data.train={folder}/train.csv", f"data.dev={folder}/dev.csv", "data.task=regress", "dropout=0.0"]
@@ -106,7 +109,7 @@ def test_the_error_is_shown_beside_what_the_mean_is_worth() -> None:
     gold = np.array([1.0, 2.0, 3.0, 6.0])
     scores = task.score(gold, (gold + 1.0)[:, None])
     assert scores["rmse"] == 1.0 and scores["rmse_constant"] == pytest.approx(gold.std())
-    assert list(scores)[0] == "pearson" and scores["pearson"] == pytest.approx(1.0)
+    assert next(iter(scores)) == "pearson" and scores["pearson"] == pytest.approx(1.0)
     found = {"models": {"distilled": {"quality": {"task": {"test": scores}}}}}
     assert constants(found) == ["test: always saying the mean has an RMSE of 1.87"]
 

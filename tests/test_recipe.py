@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,21 @@ def soup(write) -> Path:
         'teacher = "t"\nstudent = "slice:3"\n[data]\ntrain = "train.tsv"\n'
         '[[stage]]\nmethod = { name = "slow", temperature = 2.0 }\nepochs = 3\n'
     )
+
+
+def test_a_misspelt_word_is_told_without_torch(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(TEACHER_AND_DATA + "[[stage]]\nepoch = 1\noptimizer = { rat = 1 }\n")
+    code = """import sys
+from potstill.recipe import InputError, resolve
+try:
+    resolve("mine.toml")
+except InputError as error:
+    print("torch" in sys.modules, error)"""
+    ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines() == [
+        "False recipe: stage.0 has no 'epoch'; did you mean 'epochs'?",
+        "recipe: stage.0.optimizer has no 'rat'; did you mean 'rate'?",
+    ]
 
 
 def test_every_default_is_filled_in_and_its_source_told(soup: Path):
@@ -99,7 +116,10 @@ def test_a_recipe_may_be_flags_alone():
     flags = {"teacher": ("--teacher", Path("t")), "data.train": ("--train", "a.tsv"), "data.test": ("--test", "b.tsv")}
     recipe = resolve(None, {**flags, "student": ("--student", "slice:1")}).recipe
     assert recipe.teacher == "t" and recipe.data == [Data(train="a.tsv", test={"test": "b.tsv"})]
-    assert recipe.stage == paced(Recipe(data=recipe.data, stage=[Stage()])).stage and recipe.stage[0].method["name"] == "slow"
+    assert (
+        recipe.stage == paced(Recipe(data=recipe.data, stage=[Stage()])).stage
+        and recipe.stage[0].method["name"] == "slow"
+    )
 
 
 def test_stages_and_makers_are_reached_by_index(write):

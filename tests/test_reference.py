@@ -228,7 +228,13 @@ def check_augmentation(case: Case) -> None:
 
     after = changed(p_mask, p_pos, p_ng)
     within((after.pieces >> 1 == len(words)).mean(), expected["mask_fraction_of_output_words_after_n_gram_sampling"])
-    sampled = changed(0, 0, p_ng, longest=1).sizes == 1  # every sentence is longer
+    # a sentence of one word is one n-gram either way: of two words the same draw shows
+    longer = np.repeat(np.arange(len(pieces)), np.where(np.repeat(sizes, sizes) == 1, 2, 1))
+    doubled = np.repeat(np.concatenate([[0], np.cumsum(np.maximum(sizes, 2))]), 2)[1:]
+    visible = Corpus(TaggedTexts(pieces[longer], numbers[longer], doubled, words, tags))
+    sampled = changed(0, 0, p_ng, visible, longest=1).sizes == 1
+    several = sizes[rows] > 1
+    assert np.array_equal(sampled[several], (changed(0, 0, p_ng, longest=1).sizes == 1)[several])
     within(sampled.mean(), expected["n_gram_sampled_fraction_of_outputs"])
     told = expected["after_n_gram_sampling"]["cap"]
     for size, each in told["output_length"].items():
@@ -381,3 +387,14 @@ def test_reference_files_of_what_is_built_are_there() -> None:
         pytest.skip("no reference files; set POTSTILL_REFERENCE")
     names = {json.loads(path.read_text())["name"] for path in FOLDER.glob("*.json")}
     assert names & set(CHECKS), f"no file in {FOLDER} is covered: {sorted(names)}"
+
+
+def test_n_grams_are_seen_also_in_a_sentence_of_one_word() -> None:
+    """The check above reads the draw of each copy; here as many of one word are cut as of three."""
+    words = ["a", "b", "c"]
+    texts = TaggedTexts(np.array([0, 0, 3, 5]), np.zeros(4, int), np.array([0, 1, 1, 4, 4]), words, ["X"])
+    rows = np.repeat([0, 1], 4000)
+    seeds = seeds_of(0, rows + 7, np.tile(np.arange(4000), 2), 0)
+    found = Corpus(texts).changed(2 * rows, seeds, Rules(0.0, 0.0, 0.25, 1, "keep"))
+    assert (found.sizes[rows == 0] == 1).all()
+    assert abs((found.sizes[rows == 1] == 1).mean() - 0.25) < 0.05

@@ -16,14 +16,15 @@ import made_runs
 import pytest
 import yaml
 from huggingface_hub import ModelCard
-from made_runs import difference, measurements, write_run
+from made_runs import RECIPE, difference, measurements, write_run
 
 from potstill import plots
 from potstill.card import base_model, model_card
-from potstill.console import print_table, table
+from potstill.console import print_differences, print_table, table
 from potstill.errors import InputError
 from potstill.report import write_report
-from potstill.wording import BEAM, in_its_unit, score
+from potstill.significance import NOT_TESTED, told_together
+from potstill.wording import BEAM, headline, in_its_unit, score
 
 
 class Reader(HTMLParser):
@@ -62,7 +63,91 @@ def test_the_headline_says_the_measured_numbers(tmp_path: Path) -> None:
     text = page_of(tmp_path, measurements()).text
     assert "The student keeps 94.3 % of the teacher’s accuracy (86.0 of 91.2) on test (1,821 rows)" in text
     assert "with 17.4 M of 33.4 M parameters, 4.0 times faster." in text
-    assert "Against fine-tuning the same student on labels alone: no difference shown (p = 0.7)." in text
+    assert (
+        "Against fine-tuning the same student on labels alone: −0.2 points, no difference shown (p = 0.7); one" in text
+    )
+
+
+def test_one_seed_is_told_to_be_one_seed_in_terminal_page_and_card(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever its p: it is about these two models, and never says that a method is better."""
+    found = measurements(distilled=0.9)
+    found["differences"] = told_together([difference("distilled", "fine-tuned", 0.038, 0.004, seeds=1)])
+    print_differences(found)
+    text = page_of(tmp_path, found).text
+    verdict = "these two models differ (p = 0.004); one seed says nothing about the methods"
+    told = (capsys.readouterr().out, text[: text.index("All models")], text[text.index("Which differences") :])
+    for place in (*told, model_card(found, RECIPE)):
+        assert verdict in place and "better, p" not in place
+    assert "+3.8" in told[0] and "+3.8 points" in told[1]
+
+
+def test_what_was_chosen_by_is_shown_and_not_tested(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = measurements(seeds=3)
+    for model in found["models"].values():
+        for kind in ("quality", "intervals", "deviation", "per_class", "confusion", "mean_probabilities"):
+            if kind in model:
+                model[kind]["task"] = {"dev": model[kind]["task"]["test"]}
+    untested = {key: one for key, one in difference("distilled", "fine-tuned", 0.03, 0.5).items()}
+    untested = {key: untested[key] for key in ("model", "against", "data", "metric", "mean")}
+    found["differences"] = told_together([{**untested, "split": "dev", "words": NOT_TESTED}])
+    print_differences(found)
+    assert capsys.readouterr().out == f"distilled against fine-tuned, dev accuracy: +3.0, {NOT_TESTED}\n"
+    text = page_of(tmp_path, found).text
+    assert "on dev (1,821 rows), by which it was chosen" in text
+    assert f"labels alone: +3.0 points, {NOT_TESTED}." in text
+    assert "Not tested distilled against fine-tuned: accuracy on dev : +3.0 points:" in " ".join(text.split())
+    assert "p = " not in text and NOT_TESTED in model_card(found, RECIPE).replace("&#45;", "-")
+
+
+def test_a_page_says_that_its_comparisons_are_corrected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = [measurements(name, 3) for name in ("kd", "patient")]
+    note = "Each p is corrected for {} comparisons (Holm)"
+    print_differences(found[0])
+    assert note.format(2) in capsys.readouterr().out and note.format(2) in model_card(found[0], RECIPE)
+    assert note.format(2) in page_of(tmp_path / "one", found[0]).text
+    for one in found:
+        one["differences"][1] = difference("distilled", "teacher", 0.02, 0.015)  # 0.03 of two, 0.06 of four
+        one["differences"] = told_together(one["differences"])
+    assert found[0]["differences"][1]["words"] == "better, p = 0.03"
+    both = page_of(tmp_path / "two", *found).text
+    assert note.format(4) in both and "no difference shown (p = 0.06)" in both and "better, p" not in both
+
+
+def test_a_translator_s_speed_stands_beside_the_quality_of_the_same_search(tmp_path: Path) -> None:
+    """Greedy beside greedy, and as it would be used: a student without a beam beside a teacher with one."""
+    found = measurements(metrics=("bleu", "bleu_beam"))
+    quality = {"teacher": (0.352, 0.370, 190, 63), "distilled": (0.351, 0.357, 701, 300)}
+    found["models"] = {name: found["models"][name] for name in quality}
+    for name, (greedy, beam, fast, slow) in quality.items():
+        model = found["models"][name]
+        model["quality"]["task"]["test"] |= {"bleu": greedy, "bleu_beam": beam}
+        model["speed"] = {"greedy": {"examples_per_second": fast}, "beam 5": {"examples_per_second": slow}}
+        model["engine"] = "ctranslate2"
+    first, second = headline(found)
+    assert "99.7 % of the teacher’s BLEU K=1 (35.1 of 35.2)" in first
+    assert first.endswith("3.7 times faster, both without a beam.")
+    assert "94.9 % of the BLEU of the teacher with a beam of 5 (35.1 of 37.0) and is 11.1 times faster." in second
+    found["models"]["distilled"]["engine"] = "transformers"
+    assert "both without a beam (the student by transformers, the teacher by ctranslate2)." in headline(found)[0]
+    found["metrics"]["task"] = ["bleu_beam", "bleu"]
+    (alone,) = headline(found)
+    assert "BLEU K=5 (35.7 of 37.0)" in alone and "4.8 times faster, both with a beam" in alone
+
+
+def test_a_busy_machine_is_told_and_no_speed_is_claimed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = measurements() | {"too_busy": "two networks of one shape differ by 38 % in speed"}
+    print_table(found)
+    told = (capsys.readouterr().out, page_of(tmp_path, found).text, model_card(found, RECIPE))
+    assert all("not to be trusted: two networks of one shape differ by 38 % in speed" in one for one in told)
+    assert "times faster." not in told[1] and "its speed not told, since the machine was too busy" in told[1]
+
+
+def test_an_undefined_score_is_called_so() -> None:
+    found = measurements()
+    found["models"]["distilled"]["quality"]["task"]["test"]["accuracy"] = None
+    assert score(found["models"]["distilled"], "task", "test", "accuracy") == "undefined"
 
 
 def test_several_seeds_have_a_deviation_in_the_headline_and_a_curve_each(tmp_path: Path) -> None:
@@ -263,6 +348,19 @@ def test_matrices_of_many_classes_show_the_twenty_largest(tmp_path: Path) -> Non
     assert "The 20 classes with the most rows of 25." in page.text
     matrices = page.text[page.text.index("What is taken for what") : page.text.index("Quality per class")]
     assert "class 24" in matrices and "class 22" not in matrices
+
+
+def test_matrices_of_the_largest_classes_alone_are_shown(tmp_path: Path) -> None:
+    found = measurements(labels=[f"class {place}" for place in range(300)])
+    for model in found["models"].values():
+        for kind in ("confusion", "mean_probabilities"):
+            model[kind]["task"]["test"] = {"classes": [7, 150, 299], "rows": [[9, 1, 0], [2.0, 8, 0], [0, 0, 5]]}
+    page = page_of(tmp_path, found).text
+    matrices = page[page.index("What is taken for what") : page.index("Quality per class")]
+    assert all(name in matrices for name in ("class 7", "class 150", "class 299")) and "class 8<" not in matrices
+    for model in found["models"].values():
+        model["confusion"]["task"]["test"] = {"classes": [7, "x", 900], "rows": "no"}
+    assert "What is taken for what" not in page_of(tmp_path / "second", found).text
 
 
 def test_the_nearest_classes_are_named(tmp_path: Path) -> None:

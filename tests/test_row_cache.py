@@ -11,11 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from small import small_tokenizer
+from world import make_world
 
-from potstill import column_files
+from potstill import column_files, ranks
 from potstill.errors import InputError
 from potstill.examples import Examples, store
 from potstill.rows import Columns, Table, open_table
+from potstill.signals import Wants
 from potstill.tasks import Task, make_task
 from potstill.tokens import tokenise
 from potstill.unlabelled import open_unlabelled
@@ -113,3 +115,24 @@ def test_answers_that_were_not_read_before_are_read(tmp_path: Path) -> None:
     like: Table = open_table(path, Columns())
     assert not store(open_unlabelled(str(path), like), TASK).meta["answers"]
     assert store(like, TASK).answers.tolist() == [[1, 2], [2, 1]]
+
+
+def test_rows_with_long_texts_are_read_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = small_tokenizer("bert")
+    plain = store(open_table(rows_csv(tmp_path)), TASK)
+    before, ids = content(plain), np.array(tokenise(TASK, plain, tokenizer, 16).ids)
+    monkeypatch.setattr("potstill.examples.LETTERS", 20)
+    assert all(len(rows) <= 3 for rows in plain.chunks()) and sum(map(len, plain.chunks())) == len(plain)
+    shutil.rmtree(plain.folder)
+    again = store(open_table(tmp_path / "rows.csv"), TASK)
+    assert content(again) == before and np.array_equal(tokenise(TASK, again, tokenizer, 16).ids, ids)
+
+
+def test_processes_that_do_not_share_their_cache_are_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = make_world(tmp_path, rows=8)
+    monkeypatch.setattr(ranks, "count", lambda: 2)
+    monkeypatch.setattr(ranks, "number", lambda: 1)  # the first asks all of so few rows, and writes to another folder
+    monkeypatch.setattr(ranks, "by_the_first", lambda work: work())
+    monkeypatch.setattr(ranks, "wait", lambda: None)
+    with pytest.raises(InputError, match=r"do not share a cache.*POTSTILL_CACHE"):
+        world.remembering().remember(world.source(), Wants(logits=True))

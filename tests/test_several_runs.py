@@ -16,9 +16,13 @@ from test_run import FAST, files, make_home, measurements, potstill
 from writers import trained_marian
 
 from potstill import exported, paths, plugins, results, stages, timing
+from potstill.errors import InputError
 from potstill.recipe import resolve
 from potstill.results import Said, differences, write_answers
+from potstill.significance import NOT_TESTED, Difference
+from potstill.soft_answers import gap_closed
 from potstill.students import save_student
+from potstill.studies import compared, how_tested, told_together
 from potstill.tasks import Task
 
 TWO = Task("class", ("no", "yes"))
@@ -130,6 +134,57 @@ def test_a_difference_between_runs_is_said_where_it_is_there(tmp_path: Path) -> 
     assert len(told["bad", "good"]["mcnemar"]) == 3 and max(told["bad", "good"]["mcnemar"]) < 0.001
 
 
+def said_of(right: Iterable[np.ndarray], split: str = "test") -> Said:
+    """Answers of a seed each, right on given rows."""
+    logits = [np.stack([rows * 2.0 - 1, 1 - rows * 2.0], 1) for rows in right]
+    return Said(TWO, "accuracy", np.zeros(len(logits[0])), logits, split)
+
+
+def test_nothing_is_tested_on_the_rows_that_it_was_chosen_by() -> None:
+    """However far apart two models are on dev: the best of many cells is above its worth there."""
+    random = np.random.default_rng(0)
+    models = {"distilled": 0.9, "fine-tuned": 0.7}
+    by_split = {}
+    for split in ("dev", "test"):
+        right = {name: [random.random(500) < share for _ in range(3)] for name, share in models.items()}
+        said = {(name, "task", split): said_of(rows, split) for name, rows in right.items()}
+        (by_split[split],) = differences(said, [("distilled", "fine-tuned")])
+        assert (compared([said["distilled", "task", split]], [said["fine-tuned", "task", split]]) is None) == (
+            split == "dev"
+        )
+    assert by_split["test"]["words"].startswith("better") and by_split["test"]["seeds"] == 3
+    assert by_split["dev"]["words"] == NOT_TESTED and by_split["dev"]["mean"] == pytest.approx(0.2, abs=0.05)
+    assert not {"p", "low", "high", "mcnemar"} & by_split["dev"].keys()
+
+
+def test_runs_of_other_conditions_are_no_seeds() -> None:
+    """Two maps whose scores are far apart: within each the gain is the same, and it is shown."""
+    random = np.random.default_rng(1)
+    hard = random.random(1800)
+
+    def runs(bound: float) -> Said:
+        return said_of([hard + 0.02 * random.normal(size=1800) < bound for _ in range(3)])
+
+    found = compared([runs(0.93), runs(0.73)], [runs(0.90), runs(0.70)])
+    assert found is not None and found.mean == pytest.approx(0.03, abs=0.01) and found.words.startswith("better")
+    assert found.high - found.low < 0.03
+
+
+def test_an_answer_of_several_comparisons_says_that_it_is_corrected() -> None:
+    found = told_together({"a": Difference(0.1, 0.0, 0.2, 0.03, 3), "b": Difference(0.1, 0.0, 0.2, 0.04, 3), "c": None})
+    assert [one.p for one in found.values()] == [0.06, 0.06]
+    assert how_tested(found) == ["Each p is corrected for 2 comparisons (Holm); intervals are each one's own."]
+    assert "dev was chosen by" in how_tested({})[0]
+
+
+def test_a_share_of_a_gap_has_an_interval_over_rows_and_seeds() -> None:
+    random = np.random.default_rng(2)
+    hard = random.random(4000)
+    alone, taught = ([hard + 0.02 * random.normal(size=4000) < bound for _ in range(3)] for bound in (0.80, 0.86))
+    share, low, high = gap_closed(said_of(alone), said_of(taught), said_of([hard < 0.90] * 3))
+    assert share == pytest.approx(0.6, abs=0.05) and 0.4 < low < share < high < 0.8
+
+
 def test_other_rows_are_not_compared() -> None:
     said = {
         ("a", "task", "test"): Said(TWO, "accuracy", np.zeros(5), [np.zeros((5, 2))]),
@@ -179,13 +234,17 @@ def translators_recipe(folder: Path) -> dict[str, Any]:
 
 def test_sequence_kd_learns_words_or_sequences_and_goes_on_from_them(tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(tomli_w.dumps(translators_recipe(tmp_path)))
-    runs = plugins.make("studies", "sequence_kd", {"top": 4}).runs(resolve(str(tmp_path / "small.toml")).recipe)
+    recipe = resolve(str(tmp_path / "small.toml")).recipe
+    runs = plugins.make("studies", "sequence_kd", {"top": 4, "epochs_after": 0.25}).runs(recipe)
     stages = {name: run.stage for name, run in runs.items()}
     assert [len(one) for one in stages.values()] == [1, 1, 1, 2]
     methods = {name: one[0].method for name, one in stages.items()}
     assert {one["smoothing"] for one in methods.values()} == {0.1}
     assert methods["word-kd"]["top"] == 4 and methods["word-kd"]["temperature"] == 1.0
-    assert stages["seq-inter"][0] == stages["seq-kd"][0]
+    assert [sum(stage.epochs for stage in one) for one in stages.values()] == [1.0] * 4  # none is taught for longer
+    assert stages["seq-inter"][0].model_copy(update={"epochs": 1.0}) == stages["seq-kd"][0]
+    with pytest.raises(InputError, match="epochs_after"):
+        plugins.make("studies", "sequence_kd", {"epochs_after": 1.0}).runs(recipe)
     made = [[maker["closest"] for maker in one.data] for one in (*stages["word-kd"], *stages["seq-inter"])]
     assert made == [[], [False], [True]]
     assert [len(one.reshape) for one in stages["seq-inter"]] == [1, 0]  # what goes on has its shape
@@ -221,7 +280,7 @@ def test_every_study_answers(name: str, home: Path, tmp_path: Path, capsys: pyte
         ],
         "kd_or_augmentation": [],
         "hinton_mnist": ["rates=[0.05, 0.2, 1e30]", "temperatures=[1, 5]", "epochs=1"],
-        "sequence_kd": ["beam=2", "top=4", "epochs_after=1"],
+        "sequence_kd": ["beam=2", "top=4", "epochs_after=0.5"],
     }
     recipe: dict[str, Any] = {"teacher": f"{home}/teacher/student", "dropout": 0.0, "length": 32, "timing": "none"}
     recipe |= {"baseline": name == "size_curve", "force": True, "seeds": 1}

@@ -11,7 +11,7 @@ import pytest
 
 from potstill.errors import InputError
 from potstill.examples import Examples, store
-from potstill.prepare import asked_first
+from potstill.prepare import DataSet, asked_first
 from potstill.rows import open_table
 from potstill.splits import held_out, leaks
 from potstill.tasks import make_task
@@ -25,7 +25,10 @@ def examples(folder: Path, rows: list[tuple[str, str]], name: str = "rows.csv") 
 
 
 def test_a_tenth_of_each_class_is_held_out_of_a_sorted_file(tmp_path: Path) -> None:
-    rows = examples(tmp_path, [(f"{label} {n}", label) for label, size in zip("abc", (500, 300, 20)) for n in range(size)])
+    rows = examples(
+        tmp_path,
+        [(f"{label} {n}", label) for label, size in {"a": 500, "b": 300, "c": 20}.items() for n in range(size)],
+    )
     train, dev = held_out(rows, TASK)
     assert (np.bincount(dev.targets[dev.index].astype(int)) == [50, 30, 2]).all()
     assert len(train) + len(dev) == len(rows) and not set(train.index) & set(dev.index)
@@ -41,14 +44,16 @@ def test_rows_of_the_same_text_are_held_out_together_or_not_at_all(tmp_path: Pat
     assert 30 <= len(dev) <= 40
 
 
-@pytest.mark.parametrize("rows", [[("x", "a"), ("y", "b")], [("x", "a")] * 5 + [("y", "b")] * 7, [("x", "a"), ("y", "a")]])
+@pytest.mark.parametrize(
+    "rows", [[("x", "a"), ("y", "b")], [("x", "a")] * 5 + [("y", "b")] * 7, [("x", "a"), ("y", "a")]]
+)
 def test_few_texts_give_one_to_dev(rows: list[tuple[str, str]], tmp_path: Path) -> None:
     train, dev = held_out(examples(tmp_path, rows), TASK)
     assert len(set(train.texts())) == len(set(dev.texts())) == 1
 
 
 def test_one_text_alone_cannot_be_held_out(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="same text.*--dev"):
+    with pytest.raises(InputError, match=r"same text.*--dev"):
         held_out(examples(tmp_path, [("x", "a")] * 5), TASK)
 
 
@@ -69,3 +74,9 @@ def test_a_teacher_is_asked_a_sample_of_a_sorted_file(tmp_path: Path) -> None:
     asked = asked_first(data)
     assert len(asked) == 1000 and (np.bincount(asked.targets[asked.index].astype(int)) > 250).all()
     assert np.array_equal(asked.index, asked_first(data).index)
+
+
+def test_vocabularies_are_counted_on_train_alone(tmp_path: Path) -> None:
+    train, dev = examples(tmp_path, [("one", "a")]), examples(tmp_path, [("two", "a")], "dev.csv")
+    data: Any = SimpleNamespace(train=train, dev=dev)
+    assert list(DataSet.texts(data)) == ["one"]

@@ -84,7 +84,7 @@ def test_texts_far_too_long_are_read_as_if_they_had_not_been_cut_before(
         (" ".join(words[n % len(words)] for n in range(size)), " ".join(words[: size // 2])) for size in (5, 80, 300)
     ]
     plain = task.split(texts, tokenizer, 16)
-    monkeypatch.setattr("potstill.tasks.labels.FAR_TOO_LONG", 1)
+    monkeypatch.setattr("potstill.tasks.cutting.FAR_TOO_LONG", 1)
     assert task.split(texts, tokenizer, 16) == plain and plain.shortened >= 2
 
 
@@ -136,7 +136,7 @@ def test_numbers_of_pandas_columns_with_gaps_match_by_index_where_no_two_are_one
     task, told = make_task(None, head("negative", "positive"), ["1.0", "0.0"], None, "train.csv")
     assert task.encode("1.0", "") == task.encode("1", "") == [1.0] and "by number" in told
     assert make_task(None, None, ["1.0", "2.0"], None, "train.csv")[0].knowing(["2"]).encode("2", "") == [1.0]
-    with pytest.raises(InputError, match="'1' and '1.0' are two labels"):
+    with pytest.raises(InputError, match=r"'1' and '1\.0' are two labels"):
         make_task(None, head("negative", "positive"), ["0", "1", "1.0"], None, "train.csv")
 
 
@@ -163,3 +163,27 @@ def test_a_config_that_does_not_name_its_classes_from_0_on_is_refused() -> None:
 def test_too_many_labels_are_told_with_the_limit() -> None:
     with pytest.raises(InputError, match="more than 10,000 different labels"):
         make_task(None, None, [f"label {number}" for number in range(10_001)], None, "train.csv")
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_enormous_texts_are_read_as_if_they_were_tokenised_whole(
+    architecture: str, side: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = small_tokenizer(architecture)
+    tokenizer.truncation_side = side
+    words = [*POSITIVE, *NEGATIVE, *NEUTRAL]
+    texts = [" ".join(words[n * n % len(words)] for n in range(size)) for size in (3, 400, 2000)]
+    texts += [" " * 3000 + "good film " * 3, "good" * 900]
+    rows: list[list[tuple[str, str | None]]] = [[(text, None) for text in texts]]
+    rows.append([(a, b) for a in texts[:3] for b in texts[:3]])  # of the others the longer one has fewer tokens
+    task = Task("class", ("no", "yes"))
+    plain = [task.split(one, tokenizer, 16) for one in rows]
+    monkeypatch.setattr("potstill.long_texts.LONG", 50)
+    assert [task.split(one, tokenizer, 16) for one in rows] == plain
+
+
+def test_a_text_of_ten_million_letters_needs_little_memory() -> None:
+    with peak_memory() as most:
+        made = Task("class", ("no", "yes")).split([("good film " * 1_000_000, None)], small_tokenizer("bert"), 64)
+    assert made.shortened == 1 and len(made.ids[0]) == 64 and most[0] < 200

@@ -46,6 +46,7 @@ def build(recipe: Recipe, data: list[DataSet]) -> tuple[list[PreTrainedModel], P
     if recipe.dropout is not None:
         set_dropout(student.model, recipe.dropout)
     heads = [student.model, *(further_head(student.model, other, recipe.seed) for other in data[1:])]
+    note_lengths(heads, data)
     return heads, student.tokenizer
 
 
@@ -77,6 +78,7 @@ def reshape(
     student = shape(now, stage.reshape, recipe.seed, now, data)
     if not same_head(now.model, student.model):
         begin_at_the_mean(student.model, data[0])
+    note_lengths([student.model], data)
     return [student.model], student.tokenizer
 
 
@@ -112,6 +114,13 @@ def begin_at_the_mean(model: PreTrainedModel, data: DataSet) -> None:
 
 def has_pairs(data: DataSet) -> bool:
     return bool(data.train.meta["pairs"])
+
+
+def note_lengths(models: list[PreTrainedModel], data: list[DataSet]) -> None:
+    """How many tokens of a text are read in training, so that `predict` reads no more, over positions that never learned."""
+    for model, one in zip(models, data, strict=True):
+        if one.task.form not in ("pixels", "translation", "writing"):
+            model.config.potstill_length = one.length
 
 
 def name_classes(model: PreTrainedModel, data: DataSet) -> None:

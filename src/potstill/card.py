@@ -320,6 +320,8 @@ def limits(found: dict[str, Any], model: str) -> str:
         told.append("What the teacher gets wrong or is unfair about, the student may have learned from it.")
     if (device := found.get("device")) is not None:
         told.append(f"Times are of one machine ({safe(device)}); on another they differ.")
+    if found.get("too_busy"):
+        told.append(f"The times are not to be trusted: {safe(found['too_busy'])}.")
     return "\n".join(["## Limits", "", *(f"- {line}" for line in told)])
 
 

@@ -11,7 +11,7 @@ import re
 import string
 from typing import Any
 
-from potstill.delimited import shown, speakable
+from potstill.delimited import LONGEST, shown, speakable
 from potstill.errors import InputError
 from potstill.forms import BETWEEN, MOST_CHOICES, Answers, Columns, Label, Span
 
@@ -221,6 +221,9 @@ def read_target(record: Record, column: str, where: str) -> str:
 def read_text(record: Record, column: str, where: str) -> str:
     value = record.get(column)
     if isinstance(value, str):
+        if len(value) > LONGEST:
+            reason = f"{column!r} has {len(value):,} characters, more than the {LONGEST:,} that a text may have"
+            raise InputError(f"{where}: {reason}; cut it into parts")
         return speakable(value)
     if column not in record:
         raise InputError(f"{where}: there is no {column!r}; write the text, or delete the row")

@@ -10,6 +10,7 @@ from potstill.terminal import fitting, put
 from potstill.wording import (
     NOTHING,
     count,
+    how_corrected,
     in_its_unit,
     in_words,
     inside,
@@ -34,6 +35,12 @@ USUAL = ("accuracy", "f1", "f1_micro", "f1_macro", "pearson", "rmse", "bleu_beam
 def print_table(found: dict[str, Any]) -> None:
     header, rows = table(found)
     print_rows(header, rows)
+    if found.get("too_busy"):
+        put(f"speeds are not to be trusted: {found['too_busy']}")
+    engines = {model.get("engine") for model in found["models"].values()} - {None}
+    if len(engines) > 1:
+        told = ", ".join(f"{name} by {model['engine']}" for name, model in found["models"].items() if "engine" in model)
+        put(f"times are of different engines: {told}")
     for signature in signatures(found):
         put(signature)
     for told in (*beginnings(found), *constants(found)):
@@ -48,21 +55,24 @@ def beginnings(found: Mapping[str, Any]) -> list[str]:
 
 def constants(found: Mapping[str, Any]) -> list[str]:
     """Of numbers that are predicted, what always saying their mean would be worth."""
-    first: Mapping[str, Any] = next(iter(found["models"].values()), None) or {}
+    models: list[Mapping[str, Any]] = [*found["models"].values(), {}]
     return [
         f"{split}: always saying the mean has an RMSE of {short(scores['rmse_constant'])}"
-        for splits in first.get("quality", {}).values()
+        for splits in models[0].get("quality", {}).values()
         for split, scores in splits.items()
         if "rmse_constant" in scores
     ]
 
 
 def print_differences(found: dict[str, Any]) -> None:
-    """One sentence for each comparison, on what is quoted: tests, or dev where there are none."""
-    for one in found.get("differences", []):
+    """One sentence for each comparison, on what is quoted: tests, or dev where there are none, which is not tested."""
+    compared = found.get("differences", [])
+    for one in compared:
         where = f"{one['split']} {titled(one['metric'])}"
         told = points(one["mean"], one["metric"])
         put(f"{one['model']} against {one['against']}, {where}: {told}, {one['words']}")
+    if note := how_corrected(compared):
+        put(note)
 
 
 def table(measurements: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:

@@ -10,7 +10,6 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from potstill.tasks import Task
 
 CHUNK = 1000  # rows read and tokenised at once
+LETTERS = 2**24  # of which fewer are, if they have more letters than this
 FORMAT = 2  # of the folders below; a new number makes old ones be made again
 
 
@@ -93,6 +93,15 @@ class Examples:
         for row in self.index:
             yield self.text(row)
 
+    def chunks(self) -> Iterator[range]:
+        """All rows of the folder, as many at a time as can be held with their texts."""
+        begin, starts = 0, self._text_offsets[::2]
+        while begin < len(starts) - 1:
+            fitting = int(np.searchsorted(starts, starts[begin] + LETTERS, "right")) - 1
+            end = min(begin + CHUNK, max(fitting, begin + 1), len(starts) - 1)
+            yield range(begin, end)
+            begin = end
+
     def text(self, row: int) -> tuple[str, str | None]:
         """The text and pair of a row of the folder."""
         starts = self._text_offsets[2 * row : 2 * row + 3]
@@ -118,6 +127,20 @@ def store(table: Table, task: Task) -> Examples:
     return Examples(table.source, folder, np.arange(meta["rows"]))
 
 
+def _chunks(rows: Iterator[Row]) -> Iterator[list[Row]]:
+    """So many rows that their texts can be held at once."""
+    chunk: list[Row] = []
+    size = 0
+    for row in rows:
+        chunk.append(row)
+        size += len(row.text) + len(row.pair or "")
+        if len(chunk) == CHUNK or size > LETTERS:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
 def _write(table: Table, task: Task, columns: ColumnFiles) -> None:
     width = task.target_width
     columns.add("text_offsets", np.zeros(1, np.int64))
@@ -126,8 +149,7 @@ def _write(table: Table, task: Task, columns: ColumnFiles) -> None:
     rows = end = labelled = targets_end = 0
     pairs = False
     order = _answer_order(table, task)
-    iterator = table.rows()
-    while chunk := list(islice(iterator, CHUNK)):
+    for chunk in _chunks(table.rows()):
         pieces = [piece.encode() for row in chunk for piece in (row.text, row.pair or "")]
         ends = np.cumsum([len(piece) for piece in pieces]) + end
         where = [f"{table.source}:{row.line}" for row in chunk]

@@ -21,7 +21,7 @@ from potstill.anatomy import layer_count
 from potstill.batches import Source
 from potstill.examples import Examples
 from potstill.exported import onnx_files
-from potstill.generated import search, writing_speeds
+from potstill.generated import engine_of, writing_speeds
 from potstill.learned import left_chance, what_to_try
 from potstill.networks import Run, onnx_run, torch_run
 from potstill.paths import RunFolder
@@ -29,14 +29,13 @@ from potstill.prepare import DataSet, can_teach, teacher_answers
 from potstill.progress import Display
 from potstill.recipe import Recipe
 from potstill.registered import PREFIX
-from potstill.results import GOLD, TEACHER, write_answers
+from potstill.results import BASELINE, GOLD, STUDENT, TEACHER, write_answers
 from potstill.rows import BETWEEN
 from potstill.stages import Trained, metric_of
 from potstill.students import Student, is_spread
 from potstill.teacher import weights_hash
-from potstill.timing import speeds
+from potstill.timing import speeds, too_busy
 from potstill.translation_metrics import signatures
-from potstill.wording import BEAM
 
 SHOWN_DISAGREEMENTS, SHOWN_LETTERS = 12, 400
 
@@ -74,21 +73,21 @@ def measured(
     exported = timed and recipe.timing == "all" and not data[0].task.generates
     with onnx_files(exportable if exported else {}, kept=TEACHER, show=show) as files:
         for name, (plain, small) in files.items():
-            run, whole = onnx_run(small), lines[name]
-            whole.engines["onnx"] = onnx_run(plain)
-            weight = {**whole.size, "bytes": small.stat().st_size}
+            run, line = onnx_run(small), lines[name]
+            line.engines["onnx"] = onnx_run(plain)
+            weight = {**line.size, "bytes": small.stat().st_size}
             says = {data[0].name: partial(measure.answers, measure.network(run))}
-            lines[f"{name} int8"] = Line(weight, whole.tokenizer, says, {"onnx": run})
+            lines[f"{name} int8"] = Line(weight, line.tokenizer, says, {"onnx": run})
         said = {**remembered, **all_answers(data, lines)}
         if timed and recipe.timing != "none" and data[0].task.decodes:
             show.say("timing all models in turns")
             timed_on = timed_rows(data[0])
+            whole = whole_models(data, made)
             speed = writing_speeds(
-                {
-                    name: (student, data[0].reading(timed_on, student.tokenizer))
-                    for name, student in whole_models(data, made).items()
-                }
+                {name: (student, data[0].reading(timed_on, student.tokenizer)) for name, student in whole.items()}
             )
+            for name, student in whole.items():
+                lines[name].size["engine"] = engine_of(student)
         elif timed and recipe.timing != "none":
             show.say("timing all models in turns")
             speed = speeds(
@@ -117,6 +116,7 @@ def measured(
             for name in order
             if name in lines
         },
+        **({"too_busy": why} if (why := too_busy(speed, of_one_shape(lines, speed))) else {}),
         "disagreements": {one.name: disagreements(one, said, ours) for one in data if TEACHER in lines},
         "layer_map": layer_maps(recipe, data[0], layer_count(made[ours].models[0])),
         "needs_potstill": made[ours].models[0].config.model_type.startswith(PREFIX),
@@ -217,18 +217,26 @@ def learned(recipe: Recipe, data: list[DataSet], name: str, said: Answers, show:
 
 
 def speed_of(name: str, speed: Mapping[tuple[str, str], dict[str, float]]) -> dict[str, Any]:
-    """By engine; and how many times the teacher in PyTorch, at batch 32."""
+    """By engine or search; and how many times as fast as the teacher, like with like: at batch 32 in the same engine, of those
+    that write without a beam on both sides."""
     mine = {engine: told for (owner, engine), told in speed.items() if owner == name}
     if not mine:
         return {}
     found: dict[str, Any] = {"speed": mine}
-    # of those that write, a student is compared that needs no beam, with a teacher that does
-    if (teacher := speed.get((TEACHER, "pytorch")) or speed.get((TEACHER, search(BEAM)))) is not None:
-        ours = mine.get(search(BEAM)) if name == TEACHER else None
-        found["times_faster"] = (ours or next(iter(mine.values())))["examples_per_second"] / teacher[
-            "examples_per_second"
-        ]
+    engine = next(iter(mine))
+    if (teacher := speed.get((TEACHER, engine))) is not None:
+        found["times_faster"] = mine[engine]["examples_per_second"] / teacher["examples_per_second"]
     return found
+
+
+def of_one_shape(
+    lines: Mapping[str, Line], speed: Mapping[tuple[str, str], dict[str, float]]
+) -> list[tuple[tuple[str, str], tuple[str, str]]]:
+    """Student and baseline, which are one network with other weights, in each engine that both were timed in."""
+    if not {STUDENT, BASELINE} <= lines.keys() or lines[STUDENT].size["parts"] != lines[BASELINE].size["parts"]:
+        return []
+    engines = [engine for owner, engine in speed if owner == STUDENT and (BASELINE, engine) in speed]
+    return [((STUDENT, engine), (BASELINE, engine)) for engine in engines]
 
 
 def disagreements(data: DataSet, said: Answers, student: str) -> list[dict[str, Any]]:

@@ -11,11 +11,12 @@ from typing import TypeVar
 import numpy as np
 
 from potstill.batches import Source
-from potstill.decoding import Decoder, decoder, decoder_of
+from potstill.decoding import Decoder, decoder, decoder_of, engine_for
 from potstill.students import Student
 from potstill.tasks.generating import unpacked
-from potstill.timing import ALONE, ROWS, Speed
+from potstill.timing import ALONE, Speed, alone_and_tail, spread, timed_places
 from potstill.wording import BEAM
+from potstill.wording import search_name as search
 
 TURNS = 3
 
@@ -50,36 +51,36 @@ def source_length(source: Source) -> int:
 
 def writing_speeds(writers: Mapping[Key, tuple[Writer, Source]]) -> dict[tuple[Key, str], Speed]:
     """Of each model, greedily and by beam search, taking turns; sentences a second, 128 at once, and one at a time."""
-    best: dict[tuple[Key, str], tuple[float, np.ndarray]] = {}
+    together: dict[tuple[Key, str], list[float]] = {}
+    alone: dict[tuple[Key, str], list[list[float]]] = {}
     with ExitStack() as stack:
         engines: dict[Key, tuple[Decoder, list[str]]] = {}
         for name, (writer, source) in writers.items():
-            texts = [text for text, _ in source.examples.take(np.arange(min(ROWS, len(source.examples)))).texts()]
+            texts = [text for text, _ in source.examples.take(timed_places(len(source.examples))).texts()]
             engines[name] = stack.enter_context(_opened(writer, source)), texts
         for turn in range(TURNS + 1):
             for name, (decode, texts) in engines.items():
                 for beam in (1, BEAM):
-                    together = _seconds(decode, texts, beam)
-                    alone = np.array([_seconds(decode, [text], beam) for text in texts[: ALONE if turn else 1]])
-                    if turn == 1:
-                        best[name, search(beam)] = together, alone
-                    elif turn:
-                        before = best[name, search(beam)]
-                        best[name, search(beam)] = min(together, before[0]), np.minimum(alone, before[1])
+                    spent = _seconds(decode, texts, beam)
+                    each = [_seconds(decode, [text], beam) for text in texts[: ALONE if turn else 1]]
+                    if turn:  # the first warms up
+                        together.setdefault((name, search(beam)), []).append(spent)
+                        alone.setdefault((name, search(beam)), []).append(each)
     return {
         key: {
-            "latency_ms": 1000 * float(np.median(alone)),
-            "latency_p95_ms": 1000 * float(np.quantile(alone, 0.95)),
-            "examples_per_second": len(engines[key[0]][1]) / together,
-            "best_examples_per_second": len(engines[key[0]][1]) / together,
+            **alone_and_tail(alone[key]),
+            "examples_per_second": len(engines[key[0]][1]) / min(turns),
+            "best_examples_per_second": len(engines[key[0]][1]) / min(turns),
             "best_batch": len(engines[key[0]][1]),
+            "spread": spread(turns),
         }
-        for key, (together, alone) in best.items()
+        for key, turns in together.items()
     }
 
 
-def search(beam: int) -> str:
-    return "greedy" if beam == 1 else f"beam {beam}"
+def engine_of(writer: Writer) -> str:
+    """What decodes it."""
+    return "ctranslate2" if isinstance(writer, Path) else engine_for(writer)
 
 
 def _seconds(decode: Decoder, texts: list[str], beam: int) -> float:

@@ -63,10 +63,12 @@ def _impossible(never: Sequence[int], *logits: Tensor) -> Tensor:
 
 def soft_label_sets(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
     """The same for independent yes/no classes: Bernoulli KL times T², summed over classes -> (predictions,)."""
-    yes_no = [
-        torch.stack([one, torch.zeros_like(one)], -1).flatten(0, 1) for one in (student, teacher.expand_as(student))
-    ]
-    return soft_targets(*yes_no, temperature).view(student.shape).sum(-1)
+
+    def yes_and_no(logits: Tensor) -> Tensor:
+        return torch.stack([logits, torch.zeros_like(logits)], -1).flatten(0, 1)
+
+    apart = soft_targets(yes_and_no(student), yes_and_no(teacher.expand_as(student)), temperature)
+    return apart.view(student.shape).sum(-1)
 
 
 def squared_distance(student: Tensor, teacher: Tensor) -> Tensor:

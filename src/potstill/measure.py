@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -69,8 +70,13 @@ def network(run: Run) -> Ask:
     return lambda batch: batch.student.predictions(torch.from_numpy(run(batch.student.inputs))).numpy()
 
 
-def quality(task: Task, examples: Examples, said: np.ndarray, teacher: np.ndarray | None = None) -> dict[str, float]:
-    """Scores and calibration over the labelled rows, and agreement with the teacher over all, where there is any."""
+def quality(
+    task: Task, examples: Examples, said: np.ndarray, teacher: np.ndarray | None = None
+) -> dict[str, float | None]:
+    """Scores and calibration over the labelled rows, and agreement with the teacher over all, where there is any.
+
+    None: undefined, such as the correlation of answers that are all the same.
+    """
     targets, labelled_said = labelled(task, examples, said)
     scores: dict[str, float] = {"rows": len(targets)}
     if len(targets):
@@ -79,7 +85,7 @@ def quality(task: Task, examples: Examples, said: np.ndarray, teacher: np.ndarra
             scores["calibration_error"] = error
     if teacher is not None and (same := task.agreement(said, teacher)) is not None:
         scores["agreement"] = same
-    return scores
+    return {name: None if math.isnan(value) else value for name, value in scores.items()}
 
 
 def details(task: Task, metric: str, examples: Examples, said: np.ndarray) -> dict[str, Any]:
@@ -87,7 +93,8 @@ def details(task: Task, metric: str, examples: Examples, said: np.ndarray) -> di
     targets, said = labelled(task, examples, said)
     if not len(targets):
         return {}
-    return {"intervals": {metric: interval(task, metric, targets, said)}, **task.details(targets, said)}
+    ends = interval(task, metric, targets, said)
+    return {"intervals": {} if math.isnan(ends[0]) else {metric: ends}, **task.details(targets, said)}
 
 
 def interval(task: Task, metric: str, targets: np.ndarray, said: np.ndarray) -> tuple[float, float]:

@@ -16,16 +16,16 @@ from potstill.batches import Source
 from potstill.ctranslate2_files import ABOUT, is_exported
 from potstill.errors import InputError
 from potstill.examples import store
-from potstill.generated import Writer, search, with_texts, writing_speeds
+from potstill.generated import Writer, engine_of, search, with_texts, writing_speeds
 from potstill.model_folders import load_tokenizer
 from potstill.paths import given
 from potstill.rows import Columns, open_table
 from potstill.students import Student, load_student
 from potstill.tasks.generating import Answer, Generating
+from potstill.timing import too_busy
 from potstill.tokens import tokenise
 from potstill.translation_metrics import signatures
 from potstill.translators import asked_for
-from potstill.wording import BEAM
 
 
 def measure_writers(
@@ -56,10 +56,12 @@ def measure_writers(
     speed = writing_speeds(read) if task.decodes else {}
     for path in models if speed else ():
         found[path]["speed"] = {way: one for (owner, way), one in speed.items() if owner == path}
-        rates = [speed[owner, search(BEAM)]["examples_per_second"] for owner in (path, models[0])]
+        rates = [speed[owner, search(1)]["examples_per_second"] for owner in (path, models[0])]
         found[path]["times_faster"] = rates[0] / rates[1]
+        found[path]["engine"] = engine_of(read[path][0])
     counted = {"signatures": signatures()} if task.decodes else {}
-    return {"data": data, "metrics": {"task": task.metrics}, **counted, "models": found}
+    busy = {"too_busy": why} if (why := too_busy(speed, [])) else {}
+    return {"data": data, "metrics": {"task": task.metrics}, **counted, **busy, "models": found}
 
 
 def _said(writer: Writer, source: Source) -> np.ndarray:

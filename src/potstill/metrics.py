@@ -42,20 +42,31 @@ def f1(labels: ArrayLike, predictions: ArrayLike, average: Average = "binary") -
     there, said = np.asarray(labels), np.asarray(predictions)
     if there.ndim == 1:
         there, said = _pair(there, said, dimensions=1)
-        classes = np.asarray([1]) if average == "binary" else np.union1d(there, said)
-        there, said = there[:, None] == classes, said[:, None] == classes  # (examples, classes)
+        if average == "binary":
+            correct, claimed, true = (
+                np.asarray([one.sum()]) for one in ((there == 1) & (said == 1), said == 1, there == 1)
+            )
+        else:  # by class; (examples, classes) would not fit where there are thousands
+            _, place = np.unique(np.concatenate([there, said]), return_inverse=True)
+            several = int(place.max(initial=0)) + 1
+            ours, theirs = np.split(place, 2)
+            sides = (ours[ours == theirs], theirs, ours)
+            correct, claimed, true = (np.bincount(side, minlength=several) for side in sides)
     else:
         if average == "binary":
             raise ValueError("several labels per example have no single positive class; write 'macro' or 'micro'")
         there, said = (side == 1 for side in _pair(there, said, dimensions=2))
-    correct, claimed, true = (there & said).sum(axis=0), said.sum(axis=0), there.sum(axis=0)  # (classes,)
+        correct, claimed, true = (there & said).sum(axis=0), said.sum(axis=0), there.sum(axis=0)  # (classes,)
     if average == "micro":
         return _ratio(2 * correct.sum(), claimed.sum() + true.sum())
     return float(np.mean([_ratio(2 * c, p + t) for c, p, t in zip(correct, claimed, true, strict=True)]))
 
 
 def matthews(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Matthews correlation, -1..1, for any number of classes (Gorodkin, 2004); 0.0 where one side is constant."""
+    """Matthews correlation, -1..1, for any number of classes (Gorodkin, 2004).
+
+    0.0 where one side is constant: there it is undefined, and 0 by convention, as in scikit-learn and GLUE.
+    """
     labels, predictions = _pair(labels, predictions, dimensions=1)
     total = float(len(labels))
     _, classes = np.unique(np.concatenate([labels, predictions]), return_inverse=True)
@@ -76,9 +87,9 @@ def calibration_error(confidences: ArrayLike, right: ArrayLike, bins: int = 15) 
 
 
 def pearson(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Linear correlation, -1..1; 0.0 where one side is constant, which says nothing about the other."""
+    """Linear correlation, -1..1; NaN where one side is constant: it is undefined, as in scipy."""
     ours, theirs = (_centred(side) for side in _pair(labels, predictions, dimensions=1))
-    return float(np.clip(ours @ theirs, -1.0, 1.0))
+    return float(np.clip(ours @ theirs, -1.0, 1.0)) if ours.any() and theirs.any() else float("nan")
 
 
 def rmse(labels: ArrayLike, predictions: ArrayLike) -> float:
@@ -88,7 +99,7 @@ def rmse(labels: ArrayLike, predictions: ArrayLike) -> float:
 
 
 def spearman(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Correlation of ranks, ties at their mean rank, -1..1; 0.0 where one side is constant."""
+    """Correlation of ranks, ties at their mean rank, -1..1; NaN where one side is constant: it is undefined."""
     ours, theirs = (_ranks(side) for side in _pair(labels, predictions, dimensions=1))
     return pearson(ours, theirs)
 
@@ -96,16 +107,21 @@ def spearman(labels: ArrayLike, predictions: ArrayLike) -> float:
 def answer_scores(items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """SQuAD v1.1 (Rajpurkar et al., 2016): exact match and token F1 of the best answer, mean over questions, 0..100.
 
-    An item is {"prediction": text, "answers": [text, …]}. per_question is on the scale 0..1, in the order of the items.
+    An item is {"prediction": text, "answers": [text, …]}; without a prediction, or with None, it scores 0 as in the
+    official script. per_question is on the scale 0..1, in the order of the items.
     """
     if not items:
         raise ValueError("there are no answers to score")
     questions: list[dict[str, Any]] = []
     for item in items:
-        said = _normalized(item["prediction"])
+        given = item.get("prediction")
         golds = [_normalized(answer) for answer in item["answers"]]
         if not golds:
-            raise InputError(f"the question answered with {item['prediction']!r} has no answers; leave it out")
+            raise InputError(f"the question answered with {given!r} has no answers; leave it out")
+        if given is None:
+            questions.append({"exact": 0, "f1": 0.0, "normalized": ""})
+            continue
+        said = _normalized(given)
         f1_best = max(_token_f1(said.split(), gold.split()) for gold in golds)
         questions.append({"exact": int(said in golds), "f1": f1_best, "normalized": said})
     return {

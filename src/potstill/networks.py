@@ -17,7 +17,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from potstill.anatomy import all_parameters, longest_input
 from potstill.errors import InputError
-from potstill.foreign_tokenizers import refuse_other_vocabulary
+from potstill.foreign_tokenizers import SHORTEST, refuse_other_vocabulary
 from potstill.listening import ask
 from potstill.model_folders import load_config, onnx_file, reader_of, refuse_odd_labels
 from potstill.paths import given
@@ -41,6 +41,7 @@ class Network:
     config: PreTrainedConfig
     tokenizer: PreTrainedTokenizerBase
     longest: int  # tokens it can read
+    usual: int  # tokens it was trained to read, where its folder says so; else as many as it can
     parameters: int | None
     bytes: int  # on disk
 
@@ -124,6 +125,16 @@ def _session(file: Path, threads: int) -> Any:
         ) from None
 
 
+def usual_length(config: PreTrainedConfig, longest: int, folder: str | Path) -> int:
+    """Positions that no text of the training had were never learned."""
+    said = getattr(config, "potstill_length", longest)
+    if type(said) is not int or said < SHORTEST:
+        raise InputError(
+            f"{folder}: potstill_length in config.json is {said!r:.80}; write a number of tokens, or take it out"
+        )
+    return min(said, longest)
+
+
 def finite(run: Run, name: str | Path) -> Run:
     """The same, with an error where what is answered is no number."""
 
@@ -157,6 +168,7 @@ def load_network(path: str | Path) -> Network:
             model.config,
             student.tokenizer,
             longest,
+            usual_length(model.config, longest, path),
             parameters,
             bytes_of(path, parameters),
         )
@@ -164,6 +176,7 @@ def load_network(path: str | Path) -> Network:
         config = load_config(file)
         tokenizer = reader_of(config, file.parent)
         longest, parameters = int(config.potstill_longest), int(config.potstill_parameters)
+        usual = usual_length(config, longest, file.parent)
         if head_of(config) in NAMED:
             refuse_odd_labels(config, file.parent)
         if (rows := getattr(config, "vocab_size", None)) and not isinstance(tokenizer, PixelReader):
@@ -173,4 +186,4 @@ def load_network(path: str | Path) -> Network:
             f"{file}: its config.json and tokenizer.json cannot be used ({error}); make it anew with potstill export"
         ) from None
     on_disk = file.stat().st_size + sum(one.stat().st_size for one in file.parent.glob(f"{file.name}.data"))
-    return Network(finite(onnx_run(file), file), "onnx", config, tokenizer, longest, parameters, on_disk)
+    return Network(finite(onnx_run(file), file), "onnx", config, tokenizer, longest, usual, parameters, on_disk)

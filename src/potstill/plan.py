@@ -166,8 +166,8 @@ def plan(
 
 def refuse_impossible(peak: float | None, devices: int, memory: float | None) -> None:
     for name, value, example in (("peak", peak, 19500), ("devices", devices, 4), ("memory", memory, 16)):
-        if value is not None and not (value > 0 and math.isfinite(value)):
-            raise InputError(f"--{name} {value:g}: must be above zero; write for example --{name} {example}")
+        if value is not None and not (value > 0 and math.isfinite(1e9 * value)):
+            raise InputError(f"--{name} {value:g}: must be above zero and finite; write for example --{name} {example}")
 
 
 def trainings(

@@ -30,8 +30,9 @@ from potstill.tasks import Task, make_task
 from potstill.tasks.generating import Generating
 from potstill.tasks.matching import WHAT, kind_of
 from potstill.tasks.pixels import Pixels
+from potstill.tasks.positive import with_positive
 from potstill.tasks.translating import Translating
-from potstill.timing import speeds
+from potstill.timing import speeds, too_busy
 from potstill.tokens import in_memory, tokenise
 
 AT_ONCE = 256  # rows read ahead: few enough for a pipe to flow, enough to sort by length
@@ -157,7 +158,7 @@ class _Unlabelled:
 
 
 def _said(network: Network, task: Task, rows: list[tuple[str, str | None]], length: int | None) -> list[np.ndarray]:
-    tokens = in_memory(task, rows, network.tokenizer, min(length or network.longest, network.longest))
+    tokens = in_memory(task, rows, network.tokenizer, min(length or network.usual, network.longest))
     found: dict[int, np.ndarray] = {}
     every = np.arange(len(rows))
     for piece in cut(every, tokens.lengths(every), PADDED):
@@ -192,6 +193,7 @@ def measure_models(
         network = load_network(path)
         task, _ = make_task(None, network.config, seen, labels, table.source, table.form, table.choices, table.shape)
         examples = store(table, task)
+        task = with_positive(task, None, examples.scored)
         tokens = tokenise(task, examples, network.tokenizer, min(length, network.longest))
         source = Source(task, examples, tokens, tokens)
         said = measure.answers(measure.network(network.run), source)
@@ -200,11 +202,12 @@ def measure_models(
         first = said if first is None else first
         metrics = task.metrics
         found[path] = {kind: {"task": {"test": value}} for kind, value in told.items()}
-        found[path] |= {"parameters": network.parameters, "bytes": network.bytes}
+        found[path] |= {"parameters": network.parameters, "bytes": network.bytes, "engine": network.engine}
         timed[path] = (network.run, source)
         engines[path] = network.engine
     fast = speeds(timed)
     for path, speed in fast.items():
         found[path]["speed"] = {engines[path]: speed}
         found[path]["times_faster"] = speed["examples_per_second"] / fast[models[0]]["examples_per_second"]
-    return {"data": data, "metrics": {"task": metrics}, "models": found}
+    busy = {"too_busy": why} if (why := too_busy(fast, [])) else {}
+    return {"data": data, "metrics": {"task": metrics}, **busy, "models": found}

@@ -27,7 +27,7 @@ from potstill.errors import InputError
 from potstill.own_functions import note_written
 from potstill.pace import AUTO, FINE_TUNING, OTHER_OPTIMIZERS, paced
 from potstill.paths import given
-from potstill.wrong_recipes import explained
+from potstill.wrong_recipes import explained, unknown_words
 
 RECIPES = Path(__file__).parent / "recipes"
 # change no weights: a run may go on under others
@@ -395,12 +395,17 @@ def _none_as_word(value: Any) -> Any:
     return "none" if value is None else value
 
 
+TABLES: dict[str, type[BaseModel]] = {"data": Data, "stage": Stage, "optimizer": Optimizer}
+
+
 def _validated(tree: dict[str, Any]) -> Recipe:
+    # before methods and students are looked at, which imports torch: a misspelt word is told at once
+    if told := unknown_words(Recipe, TABLES, tree):
+        raise InputError("\n".join(told))
     try:
         return Recipe.model_validate(tree)
     except ValidationError as error:
-        tables = {"data": Data, "stage": Stage, "optimizer": Optimizer}
-        told = dict.fromkeys(
-            explained(Recipe, tables, one["type"], one["loc"], one["input"], one["msg"]) for one in error.errors()
+        wrong = dict.fromkeys(
+            explained(Recipe, TABLES, one["type"], one["loc"], one["input"], one["msg"]) for one in error.errors()
         )
-        raise InputError("\n".join(told)) from None
+        raise InputError("\n".join(wrong)) from None

@@ -18,7 +18,7 @@ from potstill.errors import InputError
 from potstill.files import write_atomically
 from potstill.finished import NO_TERMS, FinishedRun, columns_of, finished_runs, shared_or_first, stage_folders
 from potstill.paths import to_write
-from potstill.significance import SHOWN
+from potstill.significance import SHOWN, told_together
 from potstill.tables import (
     FIRST,
     Line,
@@ -39,13 +39,16 @@ from potstill.wording import (
     data_sets,
     differences,
     headline,
+    how_corrected,
     inside,
     interval,
     metrics_of,
     named,
+    no_baseline,
     number,
     percent,
     points,
+    points_and_words,
     quoted,
     searches,
     seeds_of,
@@ -107,12 +110,12 @@ def rendered(runs: Sequence[FinishedRun], comparisons: list[dict[str, Any]] | No
     return environment.get_template("report.html").render(
         title=", ".join(run.name for run in runs),
         several=len(runs) > 1,
-        headlines=[(run.name, headline(run.found), verdicts(run.found)) for run in runs],
-        between=[
-            f"{_compared(one)}: {clean(one.get('words', ''))}."
-            for one in compared
-            if {named(one.get("model")), named(one.get("against"))} <= {run.name for run in runs}
+        # what runs say of themselves is corrected for fewer comparisons than this page has
+        headlines=[
+            (run.name, headline(run.found), verdicts(run.found) if len(runs) == 1 else no_baseline(run.found))
+            for run in runs
         ],
+        between=[f"{_compared(one)}: {points_and_words(one)}." for one in compared[:MOST_LINES]],
         has_plain=any(
             metric in PLAIN for run in runs for data in data_sets(run.found) for metric in metrics_of(run.found, data)
         ),
@@ -121,6 +124,7 @@ def rendered(runs: Sequence[FinishedRun], comparisons: list[dict[str, Any]] | No
         beam=BEAM,
         titles=TITLES,
         signatures=list(dict.fromkeys(one for run in runs for one in signatures(run.found))),
+        busy=list(dict.fromkeys(clean(run.found["too_busy"], 200) for run in runs if run.found.get("too_busy"))),
         has_baseline={"fine-tuned", "distilled"} <= {line.kind for line in lines},
         seeds=max(len(seeds_of(run.found)) for run in runs),
         seed_colours=[(name, _seed_colour(place)) for place, (name, _) in enumerate(longest) if len(longest) > 1],
@@ -128,6 +132,8 @@ def rendered(runs: Sequence[FinishedRun], comparisons: list[dict[str, Any]] | No
         all_scores=all_scores(runs, lines),
         scatters=[one for place in places for one in scatters(lines, place, len(places) > 1)],
         differences=difference_lines(compared),
+        corrected=how_corrected(compared),
+        one_seed=any(one.get("seeds") == 1 for one in compared),
         forest=forest(compared),
         curves=learned,
         on_train=any("train" in stage["splits"] for _, panels in learned for stage in panels),
@@ -143,12 +149,16 @@ def rendered(runs: Sequence[FinishedRun], comparisons: list[dict[str, Any]] | No
 
 
 def own_differences(runs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
-    """What each run says of its own models; of several runs, under the runs' names."""
-    return [
-        {**one, "model": run.name} if one.get("model") == "distilled" and len(runs) > 1 else one
+    """What each run says of its own models; of several runs, under the runs' names, and corrected for all of them."""
+    if len(runs) == 1:
+        return differences(runs[0].found)
+    found = [
+        {**one, "model": run.name} if one.get("model") == "distilled" else one
         for run in runs
         for one in differences(run.found)
     ]
+    whole = all(number(one.get(key)) is not None for one in found for key in ("mean", "low", "high", "p", "seeds"))
+    return told_together(found) if whole else found
 
 
 def under_shown_names(
@@ -168,16 +178,17 @@ def under_shown_names(
 
 
 def difference_lines(compared: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, str]]]:
-    """What is shown and what is not, a line for each comparison."""
-    told: dict[str, list[dict[str, str]]] = {"shown": [], "not": []}
+    """What is shown, what is not, and what was not tested, a line for each comparison."""
+    told: dict[str, list[dict[str, str]]] = {"shown": [], "not": [], "untested": []}
     for one in compared:
         ends = [points(one.get(end), str(one.get("metric"))) for end in ("mean", "low", "high")]
         exact = one.get("mcnemar")
         ps = [f"{known:.2g}" for p in exact if (known := number(p)) is not None] if isinstance(exact, list) else []
-        told["shown" if is_shown(one) else "not"].append(
+        tested = number(one.get("p")) is not None
+        told["shown" if is_shown(one) else "not" if tested else "untested"].append(
             {
                 "what": _compared(one),
-                "size": f"{ends[0]} points (95 % interval {ends[1]} to {ends[2]})",
+                "size": f"{ends[0]} points" + (f" (95 % interval {ends[1]} to {ends[2]})" if tested else ""),
                 "words": clean(one.get("words", "")),
                 "exact": ", ".join(ps),
             }
@@ -186,7 +197,8 @@ def difference_lines(compared: Sequence[dict[str, Any]]) -> dict[str, list[dict[
 
 
 def is_shown(difference: dict[str, Any]) -> bool:
-    p = number(difference.get("p"))
+    """By the corrected p; old folders have only p."""
+    p = number(difference.get("p_corrected", difference.get("p")))
     return p is not None and p < SHOWN
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -16,7 +17,7 @@ from potstill.errors import InputError
 from potstill.files import write_atomically
 from potstill.finished import measurements_of, run_names, seed_folders
 from potstill.paths import RunFolder
-from potstill.significance import Score, bootstrap_interval, mcnemar, paired
+from potstill.significance import DEV, NOT_TESTED, Score, mcnemar, mean_interval, paired, told_together
 from potstill.tasks import Task, named
 from potstill.wording import main_student, quoted_splits
 
@@ -33,14 +34,24 @@ class Said:
     metric: str
     targets: np.ndarray
     logits: list[np.ndarray]
+    split: str = "test"
+
+    @property
+    def varies(self) -> bool:
+        """Whether seeds made different models of it; a teacher is the same in all of them."""
+        return any(not np.array_equal(one, self.logits[0], True) for one in self.logits[1:])
 
     def scores(self) -> list[Score]:
         return [self.task.scorer(self.metric, self.targets, one) for one in self.logits]
 
-    def mean_score(self) -> Score:
-        """Over seeds."""
-        scores = self.scores()
-        return lambda rows: float(np.mean([score(rows) for score in scores]))
+    def mean(self) -> float:
+        """Of the scores over seeds, on all rows."""
+        return float(np.mean([score(np.arange(len(self.targets))) for score in self.scores()]))
+
+    def interval(self) -> tuple[float, float]:
+        """95 % interval of the method's score, over other rows and other seeds."""
+        low, high = mean_interval(self.scores(), len(self.targets))
+        return (max(0.0, low), min(1.0, high)) if self.task.is_share(self.metric) else (low, high)
 
 
 Spoken = dict[tuple[str, str, str], Said]
@@ -76,7 +87,7 @@ def _spoken(files: Sequence[Mapping[str, np.ndarray]], told: Mapping[str, Any]) 
         same = [file for file in files if key in file and np.array_equal(file[f"{GOLD}/{data}/{split}"], gold, True)]
         if there.any():
             logits = [file[key][there] for file in same]
-            said = Said(task, told["metrics"][data][0], gold[there], logits)
+            said = Said(task, told["metrics"][data][0], gold[there], logits, split)
             said.scores()[0](np.arange(len(said.targets)))  # what is damaged fails here, where its files are known
             found[model, data, split] = said
     return found
@@ -86,13 +97,22 @@ def dev_score(run: Path) -> float:
     """The student's, by what dev is judged by, mean over data sets."""
     told = measurements_of(run)
     student = told["models"][main_student(told)]
-    return float(np.mean([by["dev"][told["metrics"][data][0]] for data, by in student["quality"].items()]))
+    return float(np.mean([by["dev"][told["metrics"][data][0]] or 0.0 for data, by in student["quality"].items()]))
 
 
 def difference(ours: Said, theirs: Said) -> dict[str, Any]:
-    """Of two models on the same rows, by bootstrap over rows and seeds, and McNemar's exact p for each seed."""
+    """Of two models on the same rows, over other rows and other seeds, and McNemar's exact p for each seed.
+
+    What was chosen by some rows is not tested on them: of many cells the best is above its worth there.
+    """
+    if ours.split == DEV:
+        apart = ours.mean() - theirs.mean()
+        return {"mean": None if math.isnan(apart) else apart, "words": NOT_TESTED}
     found = paired(ours.scores(), theirs.scores(), len(ours.targets))
-    told = {"mean": found.mean, "low": found.low, "high": found.high, "p": found.p, "words": found.words}
+    if math.isnan(found.p):
+        return {"mean": None, "words": found.words}
+    told: dict[str, Any] = {"mean": found.mean, "words": found.words}
+    told |= {"low": found.low, "high": found.high, "p": found.p, "seeds": found.seeds}
     if ours.task.outcome == "value" or ours.task.generates:  # texts are seldom right word for word
         return told
     left, right = ([one.task.right(one.targets, logits) for logits in one.logits] for one in (ours, theirs))
@@ -100,7 +120,7 @@ def difference(ours: Said, theirs: Said) -> dict[str, Any]:
 
 
 def differences(said: Spoken, asked: Iterable[tuple[str, str]]) -> list[dict[str, Any]]:
-    """Each asked pair of models on every split where both answered the same rows."""
+    """Each asked pair of models on every split where both answered the same rows; p is corrected for their number."""
     found = []
     places = list(dict.fromkeys((data, split) for _, data, split in said))
     for model, against in asked:
@@ -109,7 +129,7 @@ def differences(said: Spoken, asked: Iterable[tuple[str, str]]) -> list[dict[str
             if ours and theirs and np.array_equal(ours.targets, theirs.targets):
                 named = {"model": model, "against": against, "data": data, "split": split, "metric": ours.metric}
                 found.append({**named, **difference(ours, theirs)})
-    return found
+    return told_together(found)
 
 
 def own_differences(said: Spoken) -> list[dict[str, Any]]:
@@ -146,7 +166,7 @@ def _alike(ours: Mapping[Any, Said], theirs: Mapping[Any, Said]) -> bool:
 
 
 def over_seeds(run: Path) -> dict[str, Any]:
-    """One table of several: means, deviations, and intervals of the means over rows. Sizes and speeds are the first seed's."""
+    """One table of several: means, deviations, and intervals of the means. Sizes and speeds are the first seed's."""
     every = [measurements_of(folder) for _, folder in seed_folders(run)]
     found = {**every[0], "seeds": [seed for one in every for seed in one["seeds"]]}
     found["models"] = {}
@@ -158,9 +178,9 @@ def over_seeds(run: Path) -> dict[str, Any]:
             found["models"][name]["deviation"] = _deviation([one["quality"] for one in alike])
     said = spoken(run, found)
     for (name, data, split), one in said.items():
-        if len(one.logits) > 1:
-            interval = bootstrap_interval(one.mean_score(), len(one.targets))
-            found["models"][name]["intervals"][data][split] = {one.metric: interval}
+        if one.varies:
+            ends = one.interval()
+            found["models"][name]["intervals"][data][split] = {} if math.isnan(ends[0]) else {one.metric: ends}
     found["differences"] = own_differences(said)
     found["teacher_seconds"] = sum(one["teacher_seconds"] for one in every)
     return found
@@ -170,6 +190,8 @@ def _mean(trees: Sequence[Any]) -> Any:
     """Of trees of one shape, leaf by leaf."""
     if isinstance(trees[0], dict):
         return {key: _mean([tree[key] for tree in trees if key in tree]) for key in trees[0]}
+    if None in trees:
+        return None  # undefined for a seed
     return np.mean(np.asarray(trees), axis=0).tolist()
 
 
@@ -177,4 +199,4 @@ def _deviation(trees: Sequence[Any]) -> Any:
     """Sample deviation of each leaf."""
     if isinstance(trees[0], dict):
         return {key: _deviation([tree[key] for tree in trees if key in tree]) for key in trees[0]}
-    return float(np.std(trees, ddof=1)) if len(set(trees)) > 1 else 0.0
+    return float(np.std(trees, ddof=1)) if len(set(trees)) > 1 and None not in trees else 0.0

@@ -180,7 +180,7 @@ def open_parquet(path: Path, source: str) -> Opened:
         try:  # a buffer, so that a row group of any size is read bit by bit; a text that is repeated stays one in memory
             with ParquetFile(path, buffer_size=2**20, pre_buffer=False, read_dictionary=texts) as file:
                 yield file
-        except (pyarrow.ArrowException, OSError, ValueError, AttributeError) as error:
+        except (pyarrow.ArrowException, OSError, ValueError, AttributeError, OverflowError) as error:
             reason = f"this is not a Parquet file, or a damaged one ({str(error)[:200]})"
             raise InputError(f"{source}:1: {reason}; write it again, or rename it to what it is") from None
 
@@ -194,13 +194,23 @@ def open_parquet(path: Path, source: str) -> Opened:
         if sum(group.total_byte_size for group in groups) > allowed:
             raise InputError(f"{source}:1: {bomb}")
         # of a long column, whose different texts would all be held, only what is read is held
-        chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
-        long = {chunk.path_in_schema for chunk in chunks if chunk.total_uncompressed_size > LONGEST}
+        long = long_columns(file, groups) if sum(group.total_byte_size for group in groups) > LONGEST else set()
         plain = [one.name for one in file.schema_arrow if pyarrow.types.is_string(one.type)]
         texts += [name for name in plain if name not in long]
         names, metadata = list(file.schema_arrow.names), file.schema_arrow.metadata or {}
         features = json.loads(metadata.get(b"huggingface", b"{}")).get("info", {}).get("features")
     return Opened(names, records, "parquet")
+
+
+def long_columns(file: Any, groups: Sequence[Any]) -> set[str]:
+    """Columns with a chunk that is too long to be held. A group's first row is read before: what is damaged is told
+    there, while asking a damaged chunk for its size ends the process (pyarrow 21: terminate called …)."""
+    found = set()
+    for number, group in enumerate(groups):
+        next(file.iter_batches(1, row_groups=[number]), None)
+        chunks = [group.column(place) for place in range(group.num_columns)]
+        found |= {chunk.path_in_schema for chunk in chunks if chunk.total_uncompressed_size > LONGEST}
+    return found
 
 
 def in_pieces(batches: Iterable[Any], allowed: int, refusal: str) -> Iterator[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import shutil
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
@@ -215,8 +216,10 @@ def watched_rows(
 
 
 def scores_of(student: Student, source: Source) -> dict[str, float]:
+    """An undefined correlation, that of a constant, counts as none here: a network that learned nothing is not chosen by it."""
     said = measure.said_by(student, source)
-    return source.task.score(*measure.labelled(source.task, source.examples, said))
+    scores = source.task.score(*measure.labelled(source.task, source.examples, said))
+    return {name: 0.0 if math.isnan(value) else value for name, value in scores.items()}
 
 
 def unseen(steps: Generator[Step, None, float]) -> float:

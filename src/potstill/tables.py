@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from potstill import plots
 from potstill.finished import FinishedRun
@@ -243,24 +243,26 @@ class Matrices:
 def confusions(
     runs: Sequence[FinishedRun], lines: Sequence[Line], data: str, split: str, metric: str
 ) -> Matrices | None:
-    labels = labels_of(runs, data)
-    found = {line.name: matrix(inside(line.model, "confusion", data, split), len(labels)) for line in whole(lines)}
-    kept, note = kept_classes(labels, list(found.values()))
+    every = labels_of(runs, data)
+    blocks = {line.name: matrix(inside(line.model, "confusion", data, split), len(every)) for line in whole(lines)}
+    classes = next((block.classes for block in blocks.values() if block), [])
+    labels = [every[number] for number in classes]
+    found = {name: block.rows for name, block in blocks.items() if block and block.classes == classes}
+    kept, note = kept_classes(labels, list(found.values()), len(every))
     if max(len(seeds_of(run.found)) for run in runs) > 1:
-        means = any(value and value % 1 for rows in found.values() for row in rows or [] for value in row)
+        means = any(value and value % 1 for rows in found.values() for row in rows for value in row)
         note = f"{note} {'Means over seeds.' if means else 'Of one seed.'}".strip()
     tables = []
     for name, rows in found.items():
-        if rows:
-            sums = [sum(value or 0.0 for value in row) for row in rows]
-            cells = [
-                [
-                    Cell(named(labels[i])),
-                    *(Cell(_counted(rows[i][j]), shade=(rows[i][j] or 0.0) / (sums[i] or 1.0)) for j in kept),
-                ]
-                for i in kept
+        sums = [sum(value or 0.0 for value in row) for row in rows]
+        cells = [
+            [
+                Cell(named(labels[i])),
+                *(Cell(_counted(rows[i][j]), shade=(rows[i][j] or 0.0) / (sums[i] or 1.0)) for j in kept),
             ]
-            tables.append(Table(["", *(named(labels[j]) for j in kept)], cells, name))
+            for i in kept
+        ]
+        tables.append(Table(["", *(named(labels[j]) for j in kept)], cells, name))
     return Matrices(f"{named(data)}, {named(split)}", note, tables) if tables else None
 
 
@@ -316,14 +318,15 @@ def soft_targets(
     runs: Sequence[FinishedRun], lines: Sequence[Line], data: str, split: str, metric: str
 ) -> list[SoftTargets]:
     """What each teacher gives to every class, on average over the rows of each class."""
-    labels = labels_of(runs, data)
+    every = labels_of(runs, data)
     found = []
     for line in lines:
-        rows = matrix(inside(line.model, "mean_probabilities", data, split), len(labels))
-        if line.kind != "teacher" or not rows:
+        block = matrix(inside(line.model, "mean_probabilities", data, split), len(every))
+        if line.kind != "teacher" or not block:
             continue
-        counted = matrix(inside(line.model, "confusion", data, split), len(labels))
-        kept, note = kept_classes(labels, [counted])
+        labels, rows = [every[number] for number in block.classes], block.rows
+        counted = matrix(inside(line.model, "confusion", data, split), len(every))
+        kept, note = kept_classes(labels, [counted.rows] if counted else [], len(every))
         cells = [
             [Cell(named(labels[i])), *(Cell(percent(rows[i][j]), shade=rows[i][j] or 0.0) for j in kept)] for i in kept
         ]
@@ -337,23 +340,35 @@ def labels_of(runs: Sequence[FinishedRun], data: str) -> list[str]:
     return next(([str(label) for label in labels] for labels in found if isinstance(labels, list) and labels), [])
 
 
-def matrix(found: Any, size: int) -> list[list[float | None]] | None:
-    """A square of numbers, or None where there is none of that size."""
-    rows = found if isinstance(found, list) and size and len(found) == size else []
-    if not rows or not all(isinstance(row, list) and len(row) == size for row in rows):
+class Block(NamedTuple):
+    """A square of numbers, and the classes that it is of: all, or of very many those with the most rows."""
+
+    classes: list[int]
+    rows: list[list[float | None]]
+
+
+def matrix(found: Any, size: int) -> Block | None:
+    """What was written down, or None where it is no square of the right size."""
+    classes: Any = list(range(size))
+    if isinstance(found, Mapping):
+        found, classes = found.get("rows"), found.get("classes")
+    known = [int(one) for one in classes if number(one) is not None] if isinstance(classes, list) else []
+    if not known or not all(0 <= one < size for one in known) or len(known) != len(classes):
         return None
-    return [[number(value) for value in row] for row in rows]
+    rows = found if isinstance(found, list) and len(found) == len(known) else []
+    if not rows or not all(isinstance(row, list) and len(row) == len(known) for row in rows):
+        return None
+    return Block(known, [[number(value) for value in row] for row in rows])
 
 
-def kept_classes(labels: Sequence[str], found: Sequence[list[list[float | None]] | None]) -> tuple[list[int], str]:
-    """The classes that a matrix shows: all, or those with the most rows."""
+def kept_classes(labels: Sequence[str], found: Sequence[list[list[float | None]]], of: int) -> tuple[list[int], str]:
+    """The classes that a matrix shows: all, or those with the most rows `of` so many."""
     everything = list(range(len(labels)))
     if len(labels) <= MOST_CLASSES:
         return everything, ""
-    counted = next((rows for rows in found if rows), None)
-    sizes = [sum(value or 0.0 for value in row) for row in counted] if counted else [0.0] * len(labels)
+    sizes = [sum(value or 0.0 for value in row) for row in found[0]] if found else [0.0] * len(labels)
     most = sorted(everything, key=lambda place: (-sizes[place], place))[:MOST_CLASSES]
-    return sorted(most), f"The {MOST_CLASSES} classes with the most rows of {len(labels)}."
+    return sorted(most), f"The {MOST_CLASSES} classes with the most rows of {of}."
 
 
 def grid_table(run: FinishedRun) -> Table | None:

@@ -100,6 +100,11 @@ class Teacher:
                     self.memory.write(found, answers, shards + number * len(asked) + place)
         ranks.wait()
         self.memory.refresh()
+        if ranks.count() > 1 and (missing := len(lacking(self.memory.missing, source, wants))):
+            raise InputError(
+                f"{self.memory.folder} lacks {missing} answers that other processes were to write there: the processes do not "
+                "share a cache; give all of them one folder in POTSTILL_CACHE, or as memory in the recipe"
+            )
         return len(unknown)
 
     def _unknown(self, source: Source, wants: Wants) -> tuple[np.ndarray, int]:

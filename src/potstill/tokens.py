@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from potstill import interrupts
 from potstill.column_files import ColumnFiles, column, made_once
-from potstill.examples import CHUNK, Examples
+from potstill.examples import Examples
 from potstill.foreign_tokenizers import breakdowns_told
 from potstill.pixel_reader import PixelReader
 
@@ -164,14 +164,13 @@ def _write(
     columns: ColumnFiles,
     progress: Callable[[int], None] | None,
 ) -> None:
-    total, shortened = examples.meta["rows"], 0
+    shortened = 0
     ends = {"offsets": 0, "firsts": 0, "place_offsets": 0}
-    for begin in range(0, total, CHUNK):
-        rows = range(begin, min(begin + CHUNK, total))
+    for rows in examples.chunks():
         with breakdowns_told(tokenizer):
             made = task.split([examples.text(row) for row in rows], tokenizer, length)
         for name, parts in _flat(made, *ends.values()).items():
-            if begin == 0 and name in ends:
+            if rows[0] == 0 and name in ends:
                 columns.add(name, np.zeros(1, np.int64))
             columns.add(name, np.concatenate(parts))
             if name in ends:

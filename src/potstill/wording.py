@@ -10,12 +10,17 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from potstill.significance import DEV
+
 Found = Mapping[str, Any]
 NOTHING = "–"
+UNDEFINED = "undefined"  # such as the correlation of a constant
 BEAM = 5  # of the search that is measured, as in the papers on translation
 # of metrics whose keys are no words of papers; files keep the keys
 TITLES = {"bleu": "BLEU K=1", "bleu_beam": f"BLEU K={BEAM}", "chrf": "chrF", "mode": "p(ŷ)"}
 TITLES |= {"rmse": "RMSE", "rmse_constant": "RMSE of a constant"}
+BY_BEAM = "bleu_beam"
+SEARCHED = {"greedy": "without a beam"}
 TINY = 0.001  # of a probability
 PLAIN = (
     "perplexity",
@@ -120,7 +125,7 @@ def quoted_splits(found: Found, data: str) -> list[str]:
     """The test sets, or dev where there are none."""
     models = within(found, "models")
     splits = list(dict.fromkeys(str(split) for model in models.values() for split in within(model, "quality", data)))
-    return [split for split in splits if split != "dev"] or splits
+    return [split for split in splits if split != DEV] or splits
 
 
 def quoted(found: Found) -> list[tuple[str, str, str]]:
@@ -152,7 +157,10 @@ def _digits(metric: str) -> int:
 def score(model: Any, data: str, split: str, metric: str) -> str:
     """A score in percent, ± its deviation over seeds where there is one."""
     told = in_its_unit(metric)
-    found = number(inside(model, "quality", data, split, metric))
+    held = within(model, "quality", data, split)
+    if metric in held and held[metric] is None:
+        return UNDEFINED
+    found = number(held.get(metric))
     deviation = number(inside(model, "deviation", data, split, metric))
     if found is None or not deviation:
         return told(found)
@@ -193,6 +201,10 @@ def searches(models: Mapping[str, Any]) -> list[str]:
     return [one for one in found if one not in ("pytorch", "onnx")]
 
 
+def search_name(beam: int) -> str:
+    return "greedy" if beam == 1 else f"beam {beam}"
+
+
 def main_student(found: Found) -> str:
     """The model that the run was made for: in a fine-tuning run it is the fine-tuned one itself."""
     return "distilled" if "distilled" in within(found, "models") else "fine-tuned"
@@ -207,11 +219,14 @@ def headline(found: Found, student: str | None = None) -> list[str]:
     places = quoted(found)
     several = len(places) > 1
     sentences = [_quality(model, teacher, place, several) for place in places]
-    if cost := _cost(model, teacher):
+    by_beam = bool(places) and all(metric == BY_BEAM for _, _, metric in places)
+    if cost := _cost(model, teacher, found, search_name(BEAM if by_beam else 1)):
         if len(sentences) == 1:
             sentences[0] += f" {cost}"
         else:
             sentences.append(f"The student comes {cost}")
+    if not by_beam:
+        sentences += [_beside_a_beam(model, teacher, found, place) for place in places[:1]]
     return [f"{sentence}." for sentence in sentences if sentence]
 
 
@@ -223,6 +238,7 @@ def _quality(model: Any, teacher: Any, place: tuple[str, str, str], several: boo
     rows = number(inside(model, "quality", data, split, "rows"))
     where = f"on {named(data)} {named(split)}" if several else f"on {named(split)}"
     where += f" ({count(rows)} rows)" if rows else ""
+    where += ", by which it was chosen" if split == DEV else ""
     if ours is None:
         return f"No {titled(metric)} was measured {where}"
     mine, told = score(model, data, split, metric), in_its_unit(metric)
@@ -236,22 +252,52 @@ def _quality(model: Any, teacher: Any, place: tuple[str, str, str], several: boo
     return f"The student scores {mine} in {titled(metric)}, the teacher {told(theirs)}, {where}"
 
 
-def _cost(model: Any, teacher: Any) -> str:
-    """Size and speed, as far as they are known."""
+def _cost(model: Any, teacher: Any, found: Found, searched: str) -> str:
+    """Size and speed, as far as they are known; the speed is that of the search whose quality was told."""
     ours, theirs = (number(inside(one, "parameters")) for one in (model, teacher))
     words = []
     if ours is not None:
         words.append(f"with {parameters(ours)}" + (f" of {parameters(theirs)}" if theirs else "") + " parameters")
-    faster = number(inside(model, "times_faster"))
-    if teacher and faster is not None:
-        words.append(
-            f"{faster:.1f} times faster"
-            if faster >= 1.05
-            else "as fast as the teacher"
-            if faster > 0.95
-            else f"slower than the teacher ({faster:.2f} times its speed)"
-        )
+    written = searches({"model": model})
+    faster = _ratio(model, teacher, searched, searched) if written else number(inside(model, "times_faster"))
+    if teacher and faster is not None and found.get("too_busy"):
+        words.append("its speed not told, since the machine was too busy")
+    elif teacher and faster is not None:
+        alike = f", both {SEARCHED.get(searched, 'with a beam')}{_engines(model, teacher)}" if written else ""
+        words.append(_faster(faster) + alike)
     return ", ".join(words)
+
+
+def _beside_a_beam(model: Any, teacher: Any, found: Found, place: tuple[str, str, str]) -> str:
+    """A student that needs no beam beside the teacher with its own, as it would be used: quality and time of the same texts."""
+    ours, theirs = (
+        number(inside(one, "quality", *place[:2], key)) for one, key in ((model, "bleu"), (teacher, BY_BEAM))
+    )
+    faster = _ratio(model, teacher, search_name(1), search_name(BEAM))
+    if not ours or not theirs or faster is None or found.get("too_busy"):
+        return ""
+    return (
+        f"Without a beam it has {percent(ours / theirs)} % of the BLEU of the teacher with a beam of {BEAM} "
+        f"({percent(ours)} of {percent(theirs)}) and is {_faster(faster)}{_engines(model, teacher)}"
+    )
+
+
+def _ratio(model: Any, teacher: Any, ours: str, theirs: str) -> float | None:
+    """Texts a second of one model by those of another, each by its search."""
+    mine, other = number(per_second(model, ours)), number(per_second(teacher, theirs))
+    return mine / other if mine and other else None
+
+
+def _faster(times: float) -> str:
+    if times >= 1.05:
+        return f"{times:.1f} times faster"
+    return "as fast as the teacher" if times > 0.95 else f"slower than the teacher ({times:.2f} times its speed)"
+
+
+def _engines(model: Any, teacher: Any) -> str:
+    """Said where two engines decode, since it is then also they that are compared."""
+    ours, theirs = (inside(one, "engine") for one in (model, teacher))
+    return f" (the student by {named(ours)}, the teacher by {named(theirs)})" if ours != theirs else ""
 
 
 def verdicts(found: Found) -> list[str]:
@@ -271,15 +317,32 @@ def verdicts(found: Found) -> list[str]:
                 compared = (one.get("model"), one.get("against"), one.get("data"), one.get("split"), one.get("metric"))
                 if compared == ("distilled", other, *place):
                     where = f" on {named(place[0])}" if len(places) > 1 else ""
-                    said.append(f"{words}{where}: {clean(one.get('words', ''))}.")
+                    said.append(f"{words}{where}: {points_and_words(one)}.")
+    said += [f"{note}." for note in [how_corrected(differences(found))] if note and said]
     if not said and "fine-tuned" in models and places:
         reached = score(models["fine-tuned"], *places[0])
         said.append(
             f"The same student, fine-tuned on labels alone, reaches {reached}; whether they differ was not tested."
         )
-    if "fine-tuned" not in models:
-        said.append("No baseline was trained, so nothing here says what the teacher added.")
-    return said
+    return said + no_baseline(found)
+
+
+def no_baseline(found: Found) -> list[str]:
+    models = within(found, "models")
+    if "distilled" not in models or "fine-tuned" in models:
+        return []
+    return ["No baseline was trained, so nothing here says what the teacher added."]
+
+
+def points_and_words(one: Mapping[str, Any]) -> str:
+    """ "+1.6 points, better, p = 0.02" """
+    return f"{points(one.get('mean'), str(one.get('metric')))} points, {clean(one.get('words', ''))}"
+
+
+def how_corrected(compared: Sequence[Mapping[str, Any]]) -> str:
+    """That p values of several comparisons are larger than each would be alone."""
+    several = max((int(number(one.get("comparisons")) or 0) for one in compared), default=0)
+    return f"Each p is corrected for {several} comparisons (Holm)" if several > 1 else ""
 
 
 def differences(found: Found) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from potstill import plugins
@@ -40,3 +40,22 @@ def explained(
     if words.startswith("a list") or words == "a table":
         words = message[0].lower() + message[1:].replace("Input should be", "it should be")
     return f"recipe: {where} = {plugins.as_toml(given)}: expected {words}"
+
+
+def unknown_words(recipe: Any, tables: Mapping[str, Any], tree: Any) -> list[str]:
+    """A sentence for each word that no field of the recipe or of its tables has. Only names are looked at."""
+    found = _unknown(tree, recipe, {recipe: ("data", "stage"), tables["stage"]: ("optimizer",)}, tables, ())
+    return [explained(recipe, tables, "extra_forbidden", one, None, "") for one in found]
+
+
+def _unknown(
+    tree: Any, model: Any, inside: Mapping[Any, tuple[str, ...]], tables: Mapping[str, Any], at: tuple[int | str, ...]
+) -> Iterator[tuple[int | str, ...]]:
+    for key, value in tree.items() if isinstance(tree, dict) else ():
+        if key not in model.model_fields:
+            yield (*at, key)
+        elif key in inside.get(model, ()):
+            several = enumerate(value) if isinstance(value, list) else [(None, value)]
+            for place, one in several:
+                where = (*at, key) if place is None else (*at, key, place)
+                yield from _unknown(one, tables[key], inside, tables, where)

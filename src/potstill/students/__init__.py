@@ -78,7 +78,7 @@ class Context:
 
     start: Student  # untouched, to take weights from
     seed: int
-    texts: Callable[[], Iterator[str]]  # every text (and pair) of the task's train and dev rows, anew at each call
+    texts: Callable[[], Iterator[str]]  # every text (and pair) of the task's train rows, anew at each call
     pairs: bool = False  # whether a row of the task is two texts
 
 

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 from potstill.recipe import Recipe
 from potstill.results import STUDENT, Said, Spoken, spoken
-from potstill.significance import Difference, paired
-from potstill.wording import inside, quoted
+from potstill.significance import DEV, Difference, contrast, corrected
+from potstill.wording import inside, points, quoted
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,41 @@ class Study(Protocol):
 
 
 def compared(ours: Sequence[Said | None], theirs: Sequence[Said | None]) -> Difference | None:
-    """All seeds of some runs against all seeds of others, on the same rows; None where one side said nothing."""
+    """The mean of some runs against the mean of others, on the same rows; None where one side said nothing.
+
+    Runs of different conditions are no seeds of each other: what seeds change is seen within each.
+    """
     left, right = ([one for one in side if one is not None] for side in (ours, theirs))
     if not left or not right:
         return None
-    pooled = [[score for one in side for score in one.scores()] for side in (left, right)]
-    return paired(pooled[0], pooled[1], len(left[0].targets))
+    return weighed([*((1 / len(left), one) for one in left), *((-1 / len(right), one) for one in right)])
+
+
+def weighed(sides: Sequence[tuple[float, Said]]) -> Difference | None:
+    """The sum of weight × a run's mean over seeds, on the same rows; None on dev, which was chosen by."""
+    if any(said.split == DEV for _, said in sides):
+        return None
+    return contrast([(weight, said.scores()) for weight, said in sides], len(sides[0][1].targets))
+
+
+def told_together(found: Mapping[str, Difference | None]) -> dict[str, Difference]:
+    """What was tested, with p corrected for the number of comparisons in one answer."""
+    tested = {words: one for words, one in found.items() if one is not None}
+    return dict(zip(tested, corrected(list(tested.values())), strict=True))
+
+
+def how_tested(found: Mapping[str, Difference]) -> list[str]:
+    """What stands below the comparisons of an answer."""
+    if not found:
+        return [
+            "Nothing was tested: dev was chosen by, and there is no test set on which two runs answered the same rows."
+        ]
+    return [f"Each p is corrected for {len(found)} comparisons (Holm); intervals are each one's own."][: len(found) - 1]
+
+
+def in_points(one: Difference) -> str:
+    """+1.0 points, −0.1 to +2.0"""
+    return f"{points(one.mean)} points, {points(one.low)} to {points(one.high)}"
 
 
 def shown(score: tuple[float, float] | None) -> str:

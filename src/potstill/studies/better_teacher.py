@@ -11,8 +11,7 @@ from potstill.errors import InputError
 from potstill.plots import forest
 from potstill.recipe import Recipe
 from potstill.results import TEACHER
-from potstill.significance import SHOWN
-from potstill.studies import Answer, Found, compared, shown
+from potstill.studies import Answer, Found, compared, how_tested, in_points, shown, told_together
 
 MAPS = ("skip", "last")
 
@@ -66,9 +65,9 @@ class BetterTeacher:
             words: compared(*([found[n].said() for n in found if side(n)] for side in sides))
             for words, sides in questions.items()
         }
-        kept = {words: one for words, one in verdicts.items() if one is not None}
-        sentences = [f"{words}: {100 * one.mean:+.1f} points, {one.words}." for words, one in kept.items()]
-        ranges = [(100 * one.mean, 100 * one.low, 100 * one.high, one.p < SHOWN) for one in kept.values()]
+        kept = told_together(verdicts)
+        sentences = [f"{words}: {in_points(one)}; {one.words}." for words, one in kept.items()] + how_tested(kept)
+        ranges = [(100 * one.mean, 100 * one.low, 100 * one.high, one.is_shown) for one in kept.values()]
         figure = forest("better-teacher", "Difference in points, with 95 % intervals", list(kept), ranges)
         return Answer("Better teacher", sentences, header, rows, figure)
 

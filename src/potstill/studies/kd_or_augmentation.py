@@ -11,8 +11,8 @@ from potstill.errors import InputError
 from potstill.plots import forest
 from potstill.recipe import Recipe, Stage
 from potstill.results import BASELINE, TEACHER
-from potstill.significance import SHOWN, Difference, contrast
-from potstill.studies import Answer, Found, shown
+from potstill.significance import ONE_SEED, Difference
+from potstill.studies import Answer, Found, how_tested, in_points, shown, told_together, weighed
 
 TARGETS = {"gold": "gold labels", "choice": "the teacher's choice", "logits": "the teacher's logits"}
 DATA = {"rows": "rows alone", "copies": "rows and copies"}
@@ -61,12 +61,9 @@ class KdOrAugmentation:
             rows.append([_words(name), "–", shown(_score(found[name])), "–"])
         teacher = found["logits-copies"].score(TEACHER)
         verdicts = {words: _contrast(found, sides) for words, sides in _questions(list(found)).items()}
-        kept = {words: one for words, one in verdicts.items() if one is not None}
-        sentences = [
-            f"{words}: {100 * one.mean:+.1f} points, {100 * one.low:+.1f} to {100 * one.high:+.1f}; {_told(one)}."
-            for words, one in kept.items()
-        ]
-        ranges = [(100 * one.mean, 100 * one.low, 100 * one.high, one.p < SHOWN) for one in kept.values()]
+        kept = told_together(verdicts)
+        sentences = [f"{words}: {in_points(one)}; {_told(one)}." for words, one in kept.items()] + how_tested(kept)
+        ranges = [(100 * one.mean, 100 * one.low, 100 * one.high, one.is_shown) for one in kept.values()]
         figure = forest("kd-or-augmentation", "Difference in points, with 95 % intervals", list(kept), ranges)
         header = ["targets", DATA["rows"], DATA["copies"], f"gain (teacher: {shown(teacher)})"]
         return Answer("Distillation or augmentation", sentences, header, rows, figure)
@@ -117,7 +114,9 @@ def _words(name: str) -> str:
 
 
 def _told(one: Difference) -> str:
-    return "not shown to differ from zero" if one.p >= SHOWN else one.words
+    if one.is_shown:
+        return one.words
+    return "not shown to differ from zero" + (f"; {ONE_SEED}" if one.seeds < 2 else "")
 
 
 def _questions(names: list[str]) -> dict[str, dict[str, float]]:
@@ -146,5 +145,4 @@ def _contrast(found: Mapping[str, Found], weights: Mapping[str, float]) -> Diffe
     known = {name: one for name, one in said.items() if one is not None}
     if len(known) < len(said):
         return None
-    rows = len(next(iter(known.values())).targets)
-    return contrast([(weight, known[name].scores()) for name, weight in weights.items()], rows)
+    return weighed([(weight, known[name]) for name, weight in weights.items()])

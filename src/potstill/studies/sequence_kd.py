@@ -12,9 +12,8 @@ from potstill.errors import InputError
 from potstill.plots import forest
 from potstill.recipe import Recipe, Stage
 from potstill.results import BASELINE, TEACHER
-from potstill.significance import SHOWN
-from potstill.studies import Answer, Found, compared
-from potstill.wording import inside, quoted, score, titled
+from potstill.studies import Answer, Found, compared, how_tested, told_together
+from potstill.wording import inside, points, quoted, score, titled
 
 WORDS = {
     "no-kd": "no KD",
@@ -32,8 +31,8 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class SequenceKd:
-    """Four runs of the recipe's student on the recipe's last stage. Seq-Inter goes on for `epochs_after` from what Seq-KD
-    made, at `rate_after` times its rate."""
+    """Four runs of the recipe's student with the epochs of the recipe's last stage each. Of Seq-Inter's the last
+    `epochs_after` go on from what Seq-KD made, at `rate_after` times its rate."""
 
     alpha: Share = 0.5  # of Word-KD
     top: Count | None = (
@@ -46,6 +45,11 @@ class SequenceKd:
     def runs(self, recipe: Recipe) -> dict[str, Recipe]:
         if recipe.teacher is None and not all(data.teacher for data in recipe.data):
             raise InputError("study sequence_kd needs a teacher that translates; give its folder with --teacher")
+        if self.epochs_after >= recipe.stage[-1].passes:
+            raise InputError(
+                f"study sequence_kd gives Seq-Inter {self.epochs_after:g} of the recipe's {recipe.stage[-1].passes:g} epochs, "
+                "so that all runs have as many; write fewer with --with epochs_after=N, or more --epochs"
+            )
         smoothing = recipe.stage[-1].method.get("smoothing", 0.0)
         plain = _method("hard_labels", smoothing=smoothing)
         stage = recipe.stage[-1].model_copy(update={"data": [], "method": plain, "stop_teaching": None})
@@ -60,7 +64,7 @@ class SequenceKd:
             "no-kd": [stage],
             "word-kd": [stage.model_copy(update={"method": word})],
             "seq-kd": [seq],
-            "seq-inter": [seq, inter],
+            "seq-inter": [seq.model_copy(update={"epochs": stage.passes - self.epochs_after}), inter],
         }
         return {
             name: recipe.model_copy(update={"name": name, "baseline": False, "stage": made})
@@ -76,16 +80,15 @@ class SequenceKd:
         models = {name: _student(one) for name, one in found.items()}
         rows = [row("teacher", inside(found["seq-kd"].told, "models", TEACHER))]
         rows += [row(WORDS[name], model) for name, model in models.items()]
-        sentences, ranges, names = [], [], []
         plain = found["no-kd"].said(BASELINE)
-        for name in ("word-kd", "seq-kd", "seq-inter"):
-            said = found[name].said() or found[name].said(BASELINE)
-            if (gain := compared([said], [plain])) is not None:
-                told = f"{100 * gain.mean:+.1f} {titled(chosen_by)}, {100 * gain.low:+.1f} to {100 * gain.high:+.1f}"
-                sentences.append(f"{WORDS[name]} against no KD: {told}; {gain.words}.")
-                ranges.append((100 * gain.mean, 100 * gain.low, 100 * gain.high, gain.p < SHOWN))
-                names.append(WORDS[name])
-        figure = forest("sequence-kd", f"{titled(chosen_by)} above no KD, with 95 % intervals", names, ranges)
+        said = {name: found[name].said() or found[name].said(BASELINE) for name in ("word-kd", "seq-kd", "seq-inter")}
+        gains = told_together({WORDS[name]: compared([one], [plain]) for name, one in said.items()})
+        sentences = [
+            f"{name} against no KD: {points(gain.mean)} {titled(chosen_by)}, {points(gain.low)} to {points(gain.high)}; {gain.words}."
+            for name, gain in gains.items()
+        ] + how_tested(gains)
+        ranges = [(100 * gain.mean, 100 * gain.low, 100 * gain.high, gain.is_shown) for gain in gains.values()]
+        figure = forest("sequence-kd", f"{titled(chosen_by)} above no KD, with 95 % intervals", list(gains), ranges)
         return Answer("Sequence-level distillation", sentences, ["", *COLUMNS.values()], rows, figure)
 
 

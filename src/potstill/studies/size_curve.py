@@ -14,7 +14,8 @@ from potstill.plots import BASELINE as BASELINE_COLOUR
 from potstill.plots import COLOURS, Point, scatter
 from potstill.recipe import Recipe
 from potstill.results import BASELINE, STUDENT, TEACHER
-from potstill.studies import Answer, Found, compared, shown
+from potstill.significance import ONE_SEED, Difference
+from potstill.studies import Answer, Found, compared, how_tested, shown, told_together
 from potstill.wording import titled
 
 
@@ -43,10 +44,11 @@ class SizeCurve:
         last = list(found.values())[-1]
         split = last.said(TEACHER)
         rows, points = [], []
+        tested = _compared(found)
         for name, one in found.items():
             model = one.told["models"][STUDENT]
             size = model["parameters"] / 1e6
-            verdicts = [compared([one.said()], [one.said(other)]) for other in (BASELINE, TEACHER)]
+            verdicts = [tested.get(f"{name} against {other}") for other in (BASELINE, TEACHER)]
             speed = f"{model['times_faster']:.1f}×" if "times_faster" in model else "–"
             scores = [shown(one.score(kind)) for kind in (BASELINE, STUDENT)]
             rows.append([name, f"{size:.1f} M", speed, *scores, *(v.words if v else "–" for v in verdicts)])
@@ -71,7 +73,8 @@ class SizeCurve:
         ]
         title = f"{titled(split.metric)} in percent; filled: distilled, hollow: fine-tuned"
         figure = scatter("size-curve", "Quality against size", "parameters (millions)", title, points)
-        return Answer("Size curve", _sentences(found, teacher[0]), header, rows, figure)
+        sentences = _sentences(found, tested, teacher[0]) + how_tested(tested)
+        return Answer("Size curve", sentences, header, rows, figure)
 
 
 def _changed(recipe: Recipe, name: str, shape: dict[str, Any], rate: float) -> Recipe:
@@ -82,21 +85,33 @@ def _changed(recipe: Recipe, name: str, shape: dict[str, Any], rate: float) -> R
     return recipe.model_copy(update={"name": name, "student": [shape], "stage": stages})
 
 
-def _sentences(found: Mapping[str, Found], teacher: float) -> list[str]:
-    names = list(found)
-    steps = {
-        (small, large): compared([found[large].said()], [found[small].said()])
-        for small, large in itertools.pairwise(names)
+def _compared(found: Mapping[str, Found]) -> dict[str, Difference]:
+    """Each student with its baseline and its teacher, and with the next larger one."""
+    asked = {
+        f"{name} against {other}": compared([one.said()], [one.said(other)])
+        for name, one in found.items()
+        for other in (BASELINE, TEACHER)
     }
-    paid = [f"{a} to {b}" for (a, b), one in steps.items() if one and one.low > 0]
-    free = [f"{a} to {b}" for (a, b), one in steps.items() if one and one.low <= 0]
+    for small, large in itertools.pairwise(found):
+        asked[f"{small} to {large}"] = compared([found[large].said()], [found[small].said()])
+    return told_together(asked)
+
+
+def _sentences(found: Mapping[str, Found], tested: Mapping[str, Difference], teacher: float) -> list[str]:
+    if not tested:
+        return []
+    if any(one.seeds < 2 for one in tested.values()):
+        return [f"The runs of each size are of one seed, and {ONE_SEED}: write --seeds 3 to hear of sizes."]
+    steps = {name: tested[name] for name in (f"{a} to {b}" for a, b in itertools.pairwise(found)) if name in tested}
+    paid = [name for name, one in steps.items() if one.is_shown and one.mean > 0]
+    free = [name for name in steps if name not in paid]
     told = []
     if paid:
         told.append(f"More size brings a better student from {', '.join(paid)}.")
     if free:
         told.append(f"No gain is shown from {', '.join(free)}.")
-    against = {name: compared([one.said()], [one.said(TEACHER)]) for name, one in found.items()}
-    equal = [name for name, one in against.items() if one and one.high >= 0]
+    against = {name: tested[key] for name in found if (key := f"{name} against {TEACHER}") in tested}
+    equal = [name for name, one in against.items() if not (one.is_shown and one.mean < 0)]
     if equal:
         one = found[equal[0]]
         score = one.score()

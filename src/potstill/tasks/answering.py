@@ -14,7 +14,8 @@ from potstill.errors import InputError
 from potstill.examples import Examples
 from potstill.rows import Form, Label, Span
 from potstill.significance import Score
-from potstill.tasks.labels import Rows, Task, TaskName, cut_at_the_end, encoded, softmax
+from potstill.tasks.cutting import cut_at_the_end, encoded
+from potstill.tasks.labels import Rows, Task, TaskName, softmax
 from potstill.tokens import Encoded, Tokens
 
 NBEST = 20

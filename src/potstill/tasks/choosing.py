@@ -10,7 +10,8 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from potstill.rows import BETWEEN, Form
-from potstill.tasks.labels import Task, TaskName, both_cut, encoded
+from potstill.tasks.cutting import both_cut, encoded
+from potstill.tasks.labels import Task, TaskName
 from potstill.tokens import Encoded, Tokens
 
 

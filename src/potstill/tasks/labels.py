@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Protocol, Self
 
@@ -17,10 +16,10 @@ from potstill import metrics
 from potstill.errors import InputError
 from potstill.examples import Examples
 from potstill.label_names import respelt
-from potstill.long_texts import FAR_TOO_LONG, beginnings, both_beginnings
 from potstill.rows import Form, Label
 from potstill.signals import Outcome
 from potstill.significance import Score
+from potstill.tasks.cutting import both_cut, encoded
 from potstill.tokens import Encoded, Tokens, with_own_mask
 
 TaskName = Literal["classify", "multilabel", "regress", "tag", "answer", "choose", "translate", "write"]
@@ -32,6 +31,7 @@ PROBLEMS: dict[Outcome, Problem] = {
 }
 NAMES: dict[Outcome, TaskName] = {"class": "classify", "classes": "multilabel", "value": "regress"}
 F1_OF = "f1 of "  # before the name of a class, in the name of its metric
+MOST_IN_MATRIX = 100  # classes
 LOOKS_LIKE_A_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
 
 
@@ -113,9 +113,9 @@ class Task:
             target[self.number(one, where)] = 1.0
         return target
 
-    def number(self, label: str, where: str) -> int:
+    def number(self, label: Any, where: str) -> int:
         try:
-            return self.numbers[label]
+            return self.numbers[str(label)]
         except KeyError:
             known = ", ".join(self.labels[:20])
             raise InputError(
@@ -306,17 +306,27 @@ class Task:
 def by_class(
     labels: Sequence[str], gold: np.ndarray, said: np.ndarray, probabilities: np.ndarray | None
 ) -> dict[str, Any]:
-    """Of single classes, (n,) twice, and perhaps (n, classes) of probabilities."""
-    matrix = np.zeros((len(labels), len(labels)), int)
-    np.add.at(matrix, (gold, said), 1)
-    counts = (matrix.diagonal(), matrix.sum(1), matrix.sum(0))
-    found: dict[str, Any] = {"confusion": matrix.tolist()}
+    """Of single classes, (n,) twice, and perhaps (n, classes) of probabilities.
+
+    A square of very many classes would be larger than the model: then it is of those with the most rows.
+    """
+    there, claimed = (np.bincount(one, minlength=len(labels)) for one in (gold, said))
+    right = np.bincount(gold[gold == said], minlength=len(labels))
+    kept = np.sort(np.argsort(-there, kind="stable")[:MOST_IN_MATRIX])
+    place = np.full(len(labels), -1)
+    place[kept] = np.arange(len(kept))
+
+    def square(rows: list[list[float]]) -> Any:
+        return rows if len(kept) == len(labels) else {"classes": kept.tolist(), "rows": rows}
+
+    matrix = np.zeros((len(kept), len(kept)), int)
+    both = (place[gold] >= 0) & (place[said] >= 0)
+    np.add.at(matrix, (place[gold[both]], place[said[both]]), 1)
+    found: dict[str, Any] = {"confusion": square(matrix.tolist())}
     if probabilities is not None:
-        mean = [
-            probabilities[gold == one].mean(0) if (gold == one).any() else np.zeros(len(labels))
-            for one in range(len(labels))
-        ]
-        found["mean_probabilities"] = np.round(mean, 6).tolist()
+        mean = [probabilities[gold == one].mean(0)[kept] if there[one] else np.zeros(len(kept)) for one in kept]
+        found["mean_probabilities"] = square(np.round(mean, 6).tolist())
+    counts = (right, there, claimed)
     return {**found, "per_class": {label: of_class(*each) for label, *each in zip(labels, *counts, strict=True)}}
 
 
@@ -333,50 +343,3 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     """Over the last axis."""
     shifted = np.exp(logits - logits.max(-1, keepdims=True))
     return np.asarray(shifted / shifted.sum(-1, keepdims=True))
-
-
-def encoded(
-    tokenizer: PreTrainedTokenizerBase, texts: list[str], pairs: list[str] | None, length: int, **more: Any
-) -> Any:
-    settings = {"truncation": True, "return_token_type_ids": True, "return_attention_mask": False, **more}
-    return tokenizer(texts, pairs, max_length=length, **settings)
-
-
-def both_cut(
-    tokenizer: PreTrainedTokenizerBase, texts: list[str], pairs: list[str] | None, length: int
-) -> tuple[list[str], list[str] | None]:
-    """The rows with a text that is far too long, or with two, each cut to twice what is read of it.
-
-    What is cut off of a pair is kept by tokenizers in every combination: two texts of 100,000 letters need 22 GB.
-    """
-    if pairs is None:
-        return beginnings(tokenizer, texts, length), None
-    texts, pairs = both_beginnings(tokenizer, texts, pairs, length)
-    limit = FAR_TOO_LONG * length
-    rows = [row for row, pair in enumerate(pairs) if min(len(pair), len(texts[row])) > limit]
-    if not rows:
-        return texts, pairs
-    sides = [
-        encoded(tokenizer, [side[row] for row in rows], None, 2 * length, add_special_tokens=False).encodings
-        for side in (texts, pairs)
-    ]
-    for row, *both in zip(rows, *sides, strict=True):
-        whole = [len(one.ids) + sum(len(rest.ids) for rest in one.overflowing) for one in both]
-        for side, one, tokens in zip((texts, pairs), both, whole, strict=True):
-            # the longer one stays the longer one: it gives up its tokens first
-            kept = one.offsets[: len(one.offsets) - (tokens < max(whole))]
-            if tokenizer.truncation_side == "left":
-                kept = one.offsets[len(one.offsets) - len(kept) :]
-            if one.overflowing:
-                side[row] = side[row][kept[0][0] : kept[-1][1]]
-    return texts, pairs
-
-
-@contextmanager
-def cut_at_the_end(tokenizer: PreTrainedTokenizerBase) -> Iterator[None]:
-    """Whatever side the tokenizer cuts by itself: where words or windows are counted, they are counted from the first."""
-    before, tokenizer.truncation_side = tokenizer.truncation_side, "right"
-    try:
-        yield
-    finally:
-        tokenizer.truncation_side = before

@@ -17,7 +17,8 @@ from potstill.long_texts import beginnings
 from potstill.metrics import Entity
 from potstill.rows import BETWEEN, Form, Label
 from potstill.significance import Score
-from potstill.tasks.labels import Rows, Task, TaskName, by_class, cut_at_the_end, encoded, of_class, softmax
+from potstill.tasks.cutting import cut_at_the_end, encoded
+from potstill.tasks.labels import Rows, Task, TaskName, by_class, of_class, softmax
 from potstill.tokens import Encoded, Tokens, ranges
 
 ENTITY_TAG = re.compile(r"O|[BIESLU](-.+)?")
