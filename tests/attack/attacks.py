@@ -18,7 +18,6 @@ HERE = Path(__file__).parent
 ROOM = 3 * 2**30  # bytes of address space that a command may take beyond what the libraries have
 SECONDS = 60.0
 SCALE = 1.0 if os.environ.get("POTSTILL_ATTACK") == "full" else float(os.environ.get("POTSTILL_ATTACK", "0.02"))
-FULL = SCALE >= 1
 
 
 def many(full: int, least: int = 1) -> int:
@@ -126,7 +125,9 @@ class Server:
         self.process.stdin.flush()
         answer = self._answer()
         out, err = (path.read_bytes().decode("utf-8", "replace") for path in streams.values())
-        return Ended(tuple(asked["words"]), answer["code"], out, plain(err), *(answer[k] for k in ("seconds", "peak", "late")))
+        return Ended(
+            tuple(asked["words"]), answer["code"], out, plain(err), *(answer[k] for k in ("seconds", "peak", "late"))
+        )
 
     def close(self) -> None:
         assert self.process.stdin is not None

@@ -16,6 +16,7 @@ import signal
 import sys
 import time
 import traceback
+from pathlib import Path
 from typing import Any
 
 
@@ -48,13 +49,16 @@ def in_the_fork(asked: dict[str, Any]) -> None:
             handle = os.open(path, flags, 0o600)
             os.dup2(handle, number)
             os.close(handle)
-        sys.stdin = io.TextIOWrapper(open(0, "rb", closefd=False), encoding="utf-8")
-        sys.stdout = io.TextIOWrapper(open(1, "wb", closefd=False), encoding=asked["encoding"])
+        sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, "rb", closefd=False)), encoding="utf-8")
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "wb", closefd=False)), encoding=asked["encoding"])
         sys.stderr = io.TextIOWrapper(
-            open(2, "wb", closefd=False), encoding=asked["encoding"], errors="backslashreplace", write_through=True
+            io.BufferedWriter(io.FileIO(2, "wb", closefd=False)),
+            encoding=asked["encoding"],
+            errors="backslashreplace",
+            write_through=True,
         )
         # what is mapped already, shared with all forks, and so much more
-        mapped = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (mapped + asked["room"],) * 2)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         sys.argv = ["potstill", *asked["words"]]
@@ -110,7 +114,11 @@ def main() -> None:
     for line in requests:
         asked = json.loads(line)
         if process := os.fork():
-            print(json.dumps(waited_for(process, asked["seconds"], asked["log"], asked["lines"])), file=answers, flush=True)
+            print(
+                json.dumps(waited_for(process, asked["seconds"], asked["log"], asked["lines"])),
+                file=answers,
+                flush=True,
+            )
         else:
             in_the_fork(asked)
 
