@@ -47,8 +47,7 @@ class File(NamedTuple):
 def text(chance: random.Random, without: str = "") -> str:
     """A few fragments; without letters that the format cannot hold."""
     made = "".join(chance.choice(FRAGMENTS) for _ in range(chance.choice((1, 1, 2, 3, 4))))
-    if chance.random() < 0.01:
-        made = made * 500
+    made *= 500 if chance.random() < 0.01 else 1
     return "".join(letter for letter in made if letter not in without)
 
 
@@ -369,8 +368,7 @@ def npz_file(chance: random.Random, folder: Path) -> File:
         arrays["labels"] = chance.choice(labels)
     path = folder / "rows.npz"
     (np.savez_compressed if chance.random() < 0.5 else np.savez)(path, **arrays)
-    data = path.read_bytes()
-    path, whole = written(chance, path, data, 0, packs=False)
+    path, whole = written(chance, path, path.read_bytes(), 0, packs=False)
     meant = Names("images", None, "labels" if "labels" in arrays else None)
     return File(str(path), lambda names: ways(lambda: readers.npz(path, names)), whole, meant)
 
@@ -387,6 +385,7 @@ def idx_file(chance: random.Random, folder: Path) -> File:
     return File(str(images), lambda names: ways(lambda: readers.idx(images, labels)), whole)
 
 
+# how each is made, and how many there are in full
 FORMATS: dict[str, tuple[Callable[[random.Random, Path], File], int]] = {
     "CSV": (csv_file, 6000),
     "TSV": (tsv_file, 4000),
@@ -399,4 +398,3 @@ FORMATS: dict[str, tuple[Callable[[random.Random, Path], File], int]] = {
     "npz": (npz_file, 800),
     "idx": (idx_file, 800),
 }
-"""How each format is made, and how many files of it there are in full."""
