@@ -178,7 +178,7 @@ def test_30_damaged_caches_give_the_same_student(
     parts = ("student/model.safetensors", "baseline/model.safetensors")
     whole = [(tmp_path / "whole" / part).read_bytes() for part in parts]
     pattern = Path(shutil.copytree(cache, tmp_path / "pattern"))
-    count, wrong = many(60, 2), []
+    count, wrong = many(60, 1), []
     for number in range(count):
         chance = random.Random(f"cache {number}")
         shutil.rmtree(cache)
@@ -201,7 +201,7 @@ def test_30_damaged_files_of_a_complete_run(
     home: Home, run: Path, server: Server, tmp_path: Path, figure: Callable[..., None]
 ) -> None:
     """The same command again."""
-    count, wrong = many(60, 2), []
+    count, wrong = many(60, 1), []
     out = tmp_path / "run"
     words = home.distill("--out", out)
     assert server.run(*words).code == 0
