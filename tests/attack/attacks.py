@@ -61,7 +61,7 @@ class Ended:
         """Whether the message says what to do: after a semicolon, as a question, or with the usage."""
         messages = [line for line in self.err.splitlines() if line.startswith("potstill: ")]
         if not messages:
-            return "Usage:" in self.err + self.out
+            return "Usage:" in self.err + self.out or "Error" in self.err  # as typer tells it
         rest = self.err[self.err.index(messages[-1]) :]
         return any(sign in rest.lower() for sign in (";", "did you mean", "there are", "expected"))
 
