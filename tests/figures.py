@@ -29,7 +29,9 @@ def figure() -> Callable[..., None]:
 
 def leave_what_said_nothing(report: pytest.TestReport, folder: str) -> None:
     """What was skipped or failed leaves a note as well: a figure of an earlier run must not stand in its place."""
-    if not (named := re.search(rf"{folder}/.*::(test_(\d\d)_\w+)", report.nodeid)):  # the number stands in the test's name
+    if not (
+        named := re.search(rf"{folder}/.*::(test_(\d\d)_\w+)", report.nodeid)
+    ):  # the number stands in the test's name
         return
     if report.skipped and isinstance(report.longrepr, tuple):
         leave({"number": int(named[2]), "skipped": report.longrepr[2].removeprefix("Skipped: ")})

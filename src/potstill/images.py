@@ -77,7 +77,8 @@ class Idx:
             if counts != (self.count,):
                 told = f"holds {' x '.join(map(str, counts))} labels, {self.source} {self.count} images"
                 raise InputError(f"{self.labels}: {told}; take two files that belong together")
-            return next(_pieces(file, 1, self.count, str(self.labels), "labels"))
+            (numbers,) = _pieces(file, 1, self.count, str(self.labels), "labels")  # all of them: nothing may follow
+            return numbers
 
 
 def _idx_header(file: IO[bytes], source: str, allowed: int) -> tuple[int, ...]:

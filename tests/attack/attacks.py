@@ -18,7 +18,6 @@ HERE = Path(__file__).parent
 ROOM = 3 * 2**30  # bytes of address space that a command may take beyond what the libraries have
 SECONDS = 60.0
 SCALE = 1.0 if os.environ.get("POTSTILL_ATTACK") == "full" else float(os.environ.get("POTSTILL_ATTACK", "0.02"))
-FULL = SCALE >= 1
 
 
 def many(full: int, least: int = 1) -> int:
@@ -62,7 +61,7 @@ class Ended:
         """Whether the message says what to do: after a semicolon, as a question, or with the usage."""
         messages = [line for line in self.err.splitlines() if line.startswith("potstill: ")]
         if not messages:
-            return "Usage:" in self.err + self.out
+            return "Usage:" in self.err + self.out or "Error" in self.err  # as typer tells it
         rest = self.err[self.err.index(messages[-1]) :]
         return any(sign in rest.lower() for sign in (";", "did you mean", "there are", "expected"))
 
@@ -126,12 +125,16 @@ class Server:
         self.process.stdin.flush()
         answer = self._answer()
         out, err = (path.read_bytes().decode("utf-8", "replace") for path in streams.values())
-        return Ended(tuple(asked["words"]), answer["code"], out, plain(err), *(answer[k] for k in ("seconds", "peak", "late")))
+        return Ended(
+            tuple(asked["words"]), answer["code"], out, plain(err), *(answer[k] for k in ("seconds", "peak", "late"))
+        )
 
     def close(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait(timeout=60)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
 
 
 def plain(told: str) -> str:

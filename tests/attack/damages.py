@@ -8,13 +8,18 @@ from pathlib import Path
 from typing import Any
 
 # fmt: off
-VALUES: tuple[Any, ...] = (None, True, False, 0, 1, -1, 2**31, 2**63, 10**30, 0.5, -0.0, 1e308, float("nan"), float("inf"), "", " ", "x", "\0", "\ud800", "../x", "/etc/passwd", "<b>",
-                           "9" * 400, [], [[]], [None], {}, {"": None}, {"0": "a", "0.0": "b"}, [1, "a"], "many", "a" * 10_000, ["a"] * 1000)
+VALUES: tuple[Any, ...] = (
+    None, True, False, 0, 1, -1, 2**31, 2**63, 10**30, 0.5, -0.0, 1e308, float("nan"), float("inf"), "", " ", "x", "\0", "\ud800",
+    "../x", "/etc/passwd", "<b>", "9" * 400, [], [[]], [None], {}, {"": None}, {"0": "a", "0.0": "b"}, [1, "a"], "many", "a" * 10_000,
+    ["a"] * 1000,
+)
 # fmt: on
 
 
 def files_of(folder: Path, *without: str) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in without and path.suffix != ".lock")
+    return sorted(
+        path for path in folder.rglob("*") if path.is_file() and path.name not in without and path.suffix != ".lock"
+    )
 
 
 def damaged_bytes(chance: random.Random, path: Path) -> str:
@@ -68,7 +73,13 @@ def damaged_values(chance: random.Random, path: Path) -> str:
 
 def _places(value: Any) -> Any:
     """Every holder and key below; those of long lists are few."""
-    children = list(value.items()) if isinstance(value, dict) else list(enumerate(value))[:5] if isinstance(value, list) else []
+    children = (
+        list(value.items())
+        if isinstance(value, dict)
+        else list(enumerate(value))[:5]
+        if isinstance(value, list)
+        else []
+    )
     for key, child in children[:400]:
         yield value, key
         yield from _places(child)

@@ -6,30 +6,31 @@ A request is a JSON line on standard input, the answer a JSON line on standard o
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import json
 import os
+import pkgutil
 import resource
 import signal
 import sys
 import time
 import traceback
+from pathlib import Path
 from typing import Any
 
 
 def preload() -> None:
     """What every command would import; nothing here starts a thread, which a fork would not have."""
     import transformers.models.bert.modeling_bert
-    import transformers.models.bert.tokenization_bert
+    import transformers.models.bert.tokenization_bert  # noqa: F401
 
-    import potstill.augmenting
-    import potstill.cli
-    import potstill.plan
-    import potstill.predict
-    import potstill.report
-    import potstill.run
-    import potstill.study
-    import potstill.translating  # noqa: F401
+    import potstill
+
+    for module in pkgutil.walk_packages(potstill.__path__, "potstill."):
+        if not module.name.endswith("__main__"):
+            with contextlib.suppress(ImportError):  # what needs a library that is not installed
+                importlib.import_module(module.name)
 
 
 def in_the_fork(asked: dict[str, Any]) -> None:
@@ -48,13 +49,16 @@ def in_the_fork(asked: dict[str, Any]) -> None:
             handle = os.open(path, flags, 0o600)
             os.dup2(handle, number)
             os.close(handle)
-        sys.stdin = io.TextIOWrapper(open(0, "rb", closefd=False), encoding="utf-8")
-        sys.stdout = io.TextIOWrapper(open(1, "wb", closefd=False), encoding=asked["encoding"])
+        sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, "rb", closefd=False)), encoding="utf-8")
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "wb", closefd=False)), encoding=asked["encoding"])
         sys.stderr = io.TextIOWrapper(
-            open(2, "wb", closefd=False), encoding=asked["encoding"], errors="backslashreplace", write_through=True
+            io.BufferedWriter(io.FileIO(2, "wb", closefd=False)),
+            encoding=asked["encoding"],
+            errors="backslashreplace",
+            write_through=True,
         )
         # what is mapped already, shared with all forks, and so much more
-        mapped = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (mapped + asked["room"],) * 2)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         sys.argv = ["potstill", *asked["words"]]
@@ -110,7 +114,11 @@ def main() -> None:
     for line in requests:
         asked = json.loads(line)
         if process := os.fork():
-            print(json.dumps(waited_for(process, asked["seconds"], asked["log"], asked["lines"])), file=answers, flush=True)
+            print(
+                json.dumps(waited_for(process, asked["seconds"], asked["log"], asked["lines"])),
+                file=answers,
+                flush=True,
+            )
         else:
             in_the_fork(asked)
 

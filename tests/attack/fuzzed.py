@@ -29,7 +29,9 @@ LABELS = ("positive", "negative", "0", "1", "2", "007", "7", "08", "1e1", "10", 
 JUNK = (b'"', b",", b"\n", b"\r", b"\t", b"\0", b"\xff", b"\xc3", b" ", b"{", b"}", b"[", b":", b"#", b"\\", b"0", b'""', b"\r\n",
         b"\xef\xbb\xbf", b"\xed\xa0\x80", b"\x1f\x8b", b"PK")
 # fmt: on
-ALONE = rb"\r(?!\n)"  # a carriage return that ends a line for some readers and is a letter for others: it may be refused
+ALONE = (
+    rb"\r(?!\n)"  # a carriage return that ends a line for some readers and is a letter for others: it may be refused
+)
 
 
 class File(NamedTuple):
@@ -45,8 +47,7 @@ class File(NamedTuple):
 def text(chance: random.Random, without: str = "") -> str:
     """A few fragments; without letters that the format cannot hold."""
     made = "".join(chance.choice(FRAGMENTS) for _ in range(chance.choice((1, 1, 2, 3, 4))))
-    if chance.random() < 0.01:
-        made = made * 500
+    made *= 500 if chance.random() < 0.01 else 1
     return "".join(letter for letter in made if letter not in without)
 
 
@@ -97,7 +98,12 @@ def ways(*each: Callable[[], T]) -> list[T]:
 
 def columns(chance: random.Random) -> tuple[list[str], Names]:
     names = chance.choice(
-        (Names("text", None, "label"), Names("sentence", None, "label"), Names("text"), Names("premise", "hypothesis", "label"))
+        (
+            Names("text", None, "label"),
+            Names("sentence", None, "label"),
+            Names("text"),
+            Names("premise", "hypothesis", "label"),
+        )
     )
     every = [one for one in names if one] + chance.sample(["id", "Notes", "q"], chance.choice((0, 0, 1, 2)))
     chance.shuffle(every)
@@ -135,11 +141,11 @@ def csv_file(chance: random.Random, folder: Path) -> File:
     data, header, meant = table(chance, ",")
     path, whole = written(chance, folder / "rows.csv", data, header)
     whole = whole and not re.search(ALONE, data)
-    return File(str(path), partial(comma_readings, path), whole, meant)
+    return File(str(path), partial(quoted, path, ","), whole, meant)
 
 
-def comma_readings(path: Path, names: Names) -> list[list[Read]]:
-    return next(iter(ways(lambda: readers.quoted_tables(path, names, ","))), [])
+def quoted(path: Path, delimiter: str, names: Names) -> list[list[Read]]:
+    return next(iter(ways(lambda: readers.quoted_tables(path, names, delimiter))), [])
 
 
 def tsv_file(chance: random.Random, folder: Path) -> File:
@@ -155,8 +161,7 @@ def tsv_file(chance: random.Random, folder: Path) -> File:
     whole = whole and not re.search(ALONE, data)
 
     def readings(names: Names) -> list[list[Read]]:
-        quoted = ways(lambda: readers.quoted_tables(path, names, "\t"))
-        return [*(quoted[0] if quoted else []), *ways(lambda: readers.plain_table(path, names, "\t"))]
+        return [*quoted(path, "\t", names), *ways(lambda: readers.plain_table(path, names, "\t"))]
 
     return File(str(path), readings, whole, meant)
 
@@ -213,7 +218,9 @@ def parquet_file(chance: random.Random, folder: Path) -> File:
         "struct": (pa.struct([("a", pa.int32())]), lambda: {"a": 1}),
     }
     # fmt: on
-    kinds = {name: chance.choice((pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string()))) for name in every}
+    kinds = {
+        name: chance.choice((pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string()))) for name in every
+    }
     makers: dict[str, Callable[[], Any]] = {
         name: partial(chance.choice, LABELS) if name == meant.label else partial(text, chance) for name in every
     }
@@ -225,7 +232,10 @@ def parquet_file(chance: random.Random, folder: Path) -> File:
             plain = plain and (name not in meant or (name == meant.label and kind.startswith(("int", "uint", "bool"))))
     nulls = chance.random() < 0.2
     values = {
-        name: [None if nulls and name not in (meant.text, meant.pair) and chance.random() < 0.3 else makers[name]() for _ in range(rows)]
+        name: [
+            None if nulls and name not in (meant.text, meant.pair) and chance.random() < 0.3 else makers[name]()
+            for _ in range(rows)
+        ]
         for name in every
     }
     made = pa.table({name: pa.array(values[name], kinds[name]) for name in every})
@@ -247,7 +257,25 @@ def parquet_file(chance: random.Random, folder: Path) -> File:
 def conll_file(chance: random.Random, folder: Path) -> File:
     """Words and tags; the columns by tabs or by spaces, comments as CoNLL-U has them."""
     width, by = chance.choice((1, 2, 2, 3, 4)), chance.choice(("\t", " "))
-    words = ("EU", "rejects", "#", "#tag", "7", "日本", '"', "-", "O", "B-PER", "a\u2028b", "🎬", "-DOC", "''", "NA", "\u200b", "é")
+    words = (
+        "EU",
+        "rejects",
+        "#",
+        "#tag",
+        "7",
+        "日本",
+        '"',
+        "-",
+        "O",
+        "B-PER",
+        "a\u2028b",
+        "🎬",
+        "-DOC",
+        "''",
+        "NA",
+        "\u200b",
+        "é",
+    )
     tags = ("O", "B-PER", "I-PER", "B-ORG", "NA", "null", "1", "007", "7", "#")
     lines = []
     if chance.random() < 0.2:
@@ -262,7 +290,9 @@ def conll_file(chance: random.Random, folder: Path) -> File:
         lines += [""] * chance.choice((1, 1, 2))
     data = chance.choice(("\n", "\r\n")).join(lines).encode()
     path, whole = written(chance, folder / f"rows.{chance.choice(('conll', 'bio', 'iob2'))}", data, 0)
-    return File(str(path), lambda names: ways(lambda: readers.conll(path), lambda: readers.conll(path, doubted=True)), whole)
+    return File(
+        str(path), lambda names: ways(lambda: readers.conll(path), lambda: readers.conll(path, doubted=True)), whole
+    )
 
 
 def squad_file(chance: random.Random, folder: Path) -> File:
@@ -286,7 +316,9 @@ def squad_file(chance: random.Random, folder: Path) -> File:
                 questions.append(question)
             paragraphs.append({"context": context, "qas": questions})
         articles.append({"title": text(chance), "paragraphs": paragraphs})
-    told = json.dumps({"version": "1.1", "data": articles}, ensure_ascii=chance.random() < 0.5, indent=chance.choice((None, 1)))
+    told = json.dumps(
+        {"version": "1.1", "data": articles}, ensure_ascii=chance.random() < 0.5, indent=chance.choice((None, 1))
+    )
     path, whole = written(chance, folder / "rows.json", told.encode("utf-8", "surrogatepass"), 40)
     return File(str(path), lambda names: ways(lambda: readers.squad(path)), whole and not turned)
 
@@ -319,7 +351,9 @@ def npz_file(chance: random.Random, folder: Path) -> File:
     import numpy as np
 
     count, side = chance.randint(1, 5), chance.randint(1, 5)
-    shape = chance.choice(((count, side, side + 1), (count, side * side), (count, side, side, 3), (count, side, side, 1)))
+    shape = chance.choice(
+        ((count, side, side + 1), (count, side * side), (count, side, side, 3), (count, side, side, 1))
+    )
     drawn = np.random.default_rng(chance.randrange(2**32))
     arrays: dict[str, Any] = {"images": drawn.integers(0, 256, shape, dtype=np.uint8)}
     labels: list[Any] = [
@@ -334,8 +368,7 @@ def npz_file(chance: random.Random, folder: Path) -> File:
         arrays["labels"] = chance.choice(labels)
     path = folder / "rows.npz"
     (np.savez_compressed if chance.random() < 0.5 else np.savez)(path, **arrays)
-    data = path.read_bytes()
-    path, whole = written(chance, path, data, 0, packs=False)
+    path, whole = written(chance, path, path.read_bytes(), 0, packs=False)
     meant = Names("images", None, "labels" if "labels" in arrays else None)
     return File(str(path), lambda names: ways(lambda: readers.npz(path, names)), whole, meant)
 
@@ -352,6 +385,7 @@ def idx_file(chance: random.Random, folder: Path) -> File:
     return File(str(images), lambda names: ways(lambda: readers.idx(images, labels)), whole)
 
 
+# how each is made, and how many there are in full
 FORMATS: dict[str, tuple[Callable[[random.Random, Path], File], int]] = {
     "CSV": (csv_file, 6000),
     "TSV": (tsv_file, 4000),
@@ -364,4 +398,3 @@ FORMATS: dict[str, tuple[Callable[[random.Random, Path], File], int]] = {
     "npz": (npz_file, 800),
     "idx": (idx_file, 800),
 }
-"""How each format is made, and how many files of it there are in full."""

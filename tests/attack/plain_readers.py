@@ -17,7 +17,6 @@ import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-
 LETTER = "\ue000"  # of no file here
 
 
@@ -136,7 +135,9 @@ def plain_table(path: Path, names: Names, delimiter: str) -> list[Read]:
     if wide and len(wide[0]) == 1:
         while wide[-1] == [""]:
             wide.pop()
-        if [""] in wide or ['""'] in wide:  # an empty text, or a line too many; quotes that stand for nothing, or two letters
+        if [""] in wide or [
+            '""'
+        ] in wide:  # an empty text, or a line too many; quotes that stand for nothing, or two letters
             raise Unreadable
     return table_rows([one for one in wide if one != [""]], names)
 
@@ -290,7 +291,16 @@ def npz(path: Path, names: Names) -> list[Read]:
         with np.load(path, allow_pickle=False) as arrays:
             images = arrays[names.text]
             labels = arrays[names.label].tolist() if names.label else [None] * len(images)
-    except (OSError, ValueError, EOFError, KeyError, zlib.error, zipfile.BadZipFile, NotImplementedError, SyntaxError) as error:
+    except (
+        OSError,
+        ValueError,
+        EOFError,
+        KeyError,
+        zlib.error,
+        zipfile.BadZipFile,
+        NotImplementedError,
+        SyntaxError,
+    ) as error:
         raise Unreadable from error
     if images.dtype != np.uint8 or images.ndim not in (2, 3, 4) or len(images) != len(labels):
         raise Unreadable
@@ -323,6 +333,4 @@ def idx(images: Path, labels: Path | None) -> list[Read]:
             raise Unreadable
         named = [str(number) for number in numbers]
     size = sizes[1] * sizes[2]
-    return [
-        Read(pixels[at * size : (at + 1) * size].decode("latin-1"), None, named[at]) for at in range(sizes[0])
-    ]
+    return [Read(pixels[at * size : (at + 1) * size].decode("latin-1"), None, named[at]) for at in range(sizes[0])]

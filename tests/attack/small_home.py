@@ -27,17 +27,30 @@ class Home:
         return self.folder / "encoder"
 
     def rows(self, *names: str) -> list[str]:
-        return [word for name in names or ("train", "dev", "test") for word in (f"--{name}", f"{self.folder}/{name}.csv")]
+        return [
+            word for name in names or ("train", "dev", "test") for word in (f"--{name}", f"{self.folder}/{name}.csv")
+        ]
 
     def distill(self, *more: str | Path) -> list[str | Path]:
         """One layer by soft targets, in a second or two."""
-        words = ["distill", "--teacher", self.teacher, *self.rows(), "--student", "keep_layers:1", "--method", "soft_targets"]
+        words = [
+            "distill",
+            "--teacher",
+            self.teacher,
+            *self.rows(),
+            "--student",
+            "keep_layers:1",
+            "--method",
+            "soft_targets",
+        ]
         return [*words, "--no-baseline", "--epochs", "1", *QUICK, *more]
 
 
 def make_home(folder: Path, server: Server) -> Home:
     for name, rows, seed in (("train", 96, 1), ("dev", 40, 2), ("test", 40, 3)):
-        write_csv(folder / f"{name}.csv", [(text, ("negative", "positive")[label]) for text, label in sentences(rows, seed)])
+        write_csv(
+            folder / f"{name}.csv", [(text, ("negative", "positive")[label]) for text, label in sentences(rows, seed)]
+        )
     save_student(small_model("bert", layers=2, width=16), folder / "encoder")
     home = Home(folder)
     made = finetuned(home, server, folder / "teacher")

@@ -137,22 +137,51 @@ OUTS: list[Case] = [
     Case("plan", lambda user: ["plan", *distill(user, user)[1:]], (0, 2)),
     Case("memory", lambda user: distill(user, user / "new", "--set", f"memory={user}/notes"), (0, 2)),
     Case("export out there", lambda user: ["export", user / "models/teacher", "--to", "onnx", "--out", user]),
-    Case("export, overwrite", lambda user: ["export", user / "models/teacher", "--to", "onnx", "--out", user / "notes", AGAIN]),
+    Case(
+        "export, overwrite",
+        lambda user: ["export", user / "models/teacher", "--to", "onnx", "--out", user / "notes", AGAIN],
+    ),
     Case(
         "export over their own",
         lambda user: ["export", user / "models/teacher", "--to", "onnx", "--out", user / "notes", AGAIN],
         before=their_onnx,
     ),
     Case(
-        "export around", lambda user: ["export", user / "models/teacher", "--to", "onnx", "--out", user, AGAIN], before=their_onnx
+        "export around",
+        lambda user: ["export", user / "models/teacher", "--to", "onnx", "--out", user, AGAIN],
+        before=their_onnx,
     ),
-    Case("export onto itself", lambda user: ["export", user / "models/teacher", "--to", "onnx", "--out", user / "models/teacher", AGAIN]),
-    Case("export onto a file", lambda user: ["export", user / "models/teacher", "--to", "onnx", "--out", user / "thesis.md", AGAIN]),
-    Case("augment onto itself", lambda user: ["augment", user / "train.csv", "--out", user / "train.csv", "--copies", "1"]),
-    Case("augment onto itself, overwrite", lambda user: ["augment", user / "train.csv", "--out", user / "train.csv", AGAIN]),
-    Case("augment onto itself by dots", lambda user: ["augment", "train.csv", "--out", "notes/../train.csv", AGAIN], inside=True),
-    Case("augment onto a link", lambda user: ["augment", user / "train.csv", "--out", user / "rows.csv", AGAIN], before=a_link),
-    Case("augment from a link", lambda user: ["augment", user / "rows.csv", "--out", user / "train.csv", AGAIN], before=a_link),
+    Case(
+        "export onto itself",
+        lambda user: ["export", user / "models/teacher", "--to", "onnx", "--out", user / "models/teacher", AGAIN],
+    ),
+    Case(
+        "export onto a file",
+        lambda user: ["export", user / "models/teacher", "--to", "onnx", "--out", user / "thesis.md", AGAIN],
+    ),
+    Case(
+        "augment onto itself",
+        lambda user: ["augment", user / "train.csv", "--out", user / "train.csv", "--copies", "1"],
+    ),
+    Case(
+        "augment onto itself, overwrite",
+        lambda user: ["augment", user / "train.csv", "--out", user / "train.csv", AGAIN],
+    ),
+    Case(
+        "augment onto itself by dots",
+        lambda user: ["augment", "train.csv", "--out", "notes/../train.csv", AGAIN],
+        inside=True,
+    ),
+    Case(
+        "augment onto a link",
+        lambda user: ["augment", user / "train.csv", "--out", user / "rows.csv", AGAIN],
+        before=a_link,
+    ),
+    Case(
+        "augment from a link",
+        lambda user: ["augment", user / "rows.csv", "--out", user / "train.csv", AGAIN],
+        before=a_link,
+    ),
     Case("augment onto others", lambda user: ["augment", user / "train.csv", "--out", user / "dev.csv"]),
     Case("augment onto a folder", lambda user: ["augment", user / "train.csv", "--out", user / "notes", AGAIN]),
     Case("report onto the thesis", lambda user: ["report", "RUN", "--out", user / "thesis.md"]),
@@ -163,11 +192,33 @@ OUTS: list[Case] = [
     Case("report onto a new page", lambda user: ["report", "RUN", "--out", user / "new.html"], (0,)),
     Case(
         "a study",
-        lambda user: ["study", "size-curve", "--teacher", user / "models/teacher", *rows(user), "--out", user, *STUDY, AGAIN],
+        lambda user: [
+            "study",
+            "size-curve",
+            "--teacher",
+            user / "models/teacher",
+            *rows(user),
+            "--out",
+            user,
+            *STUDY,
+            AGAIN,
+        ],
         before=their_pages,
     ),
 ]
-STUDY = ["--with", "layers=[1, 2]", "--with", "tiny=none", "--set", "timing=none", "--set", "epochs=1", "--set", "length=16", "--quiet"]
+STUDY = [
+    "--with",
+    "layers=[1, 2]",
+    "--with",
+    "tiny=none",
+    "--set",
+    "timing=none",
+    "--set",
+    "epochs=1",
+    "--set",
+    "length=16",
+    "--quiet",
+]
 
 
 @pytest.fixture(scope="module")
@@ -190,14 +241,23 @@ def test_26_whatever_is_named_as_out_nothing_of_the_user_s_is_gone(
         words = [run if word == "RUN" else word for word in case.words(user)]
         ended = server.run(*words, cwd=user if case.inside else tmp_path, seconds=120)
         if gone := lost(there):
-            wrong.append(f"{case.name}: {len(gone)} of {len(there)} are gone or changed, {gone[:3]}; {ended.err[-200:]}")
+            wrong.append(
+                f"{case.name}: {len(gone)} of {len(there)} are gone or changed, {gone[:3]}; {ended.err[-200:]}"
+            )
         elif fault := ended.fault(case.codes):
             wrong.append(f"{case.name}: {fault}")
     assert not wrong, summed(wrong, len(cases))
     figure(26, f"{len(cases)} of {len(cases)} commands with OUT at, above, around or inside what the user has")
 
 
-PLACES = ("notes.txt", "student/notes.txt", "student/mine/a.txt", "stages/notes.txt", "stages/0/notes.txt", "mine.safetensors")
+PLACES = (
+    "notes.txt",
+    "student/notes.txt",
+    "student/mine/a.txt",
+    "stages/notes.txt",
+    "stages/0/notes.txt",
+    "mine.safetensors",
+)
 
 
 def add_notes(out: Path, places: tuple[str, ...] = PLACES) -> dict[str, bytes | None]:

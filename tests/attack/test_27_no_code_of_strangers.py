@@ -35,7 +35,13 @@ def theirs(folder: Path, mark: Path) -> None:
         (folder / name).write_text(code)
 
 
-EVERY = ("AutoConfig", "AutoModel", "AutoModelForSequenceClassification", "AutoModelForSeq2SeqLM", "AutoModelForCausalLM")
+EVERY = (
+    "AutoConfig",
+    "AutoModel",
+    "AutoModelForSequenceClassification",
+    "AutoModelForSeq2SeqLM",
+    "AutoModelForCausalLM",
+)
 AUTO = {name: "theirs.Theirs" for name in EVERY} | {"AutoTokenizer": ["theirs.Theirs", "theirs.Theirs"]}
 
 
@@ -61,7 +67,11 @@ def known_tokenizer(folder: Path, mark: Path) -> None:
 
 def of_another_repository(folder: Path, mark: Path) -> None:
     theirs(folder, mark)
-    changed(folder, "config.json", {"auto_map": {name: f"{folder}--theirs.Theirs" for name in EVERY}, "model_type": "theirs"})
+    changed(
+        folder,
+        "config.json",
+        {"auto_map": {name: f"{folder}--theirs.Theirs" for name in EVERY}, "model_type": "theirs"},
+    )
 
 
 def pickled(folder: Path, mark: Path) -> None:
@@ -118,7 +128,11 @@ def own_generation(folder: Path, mark: Path) -> None:
 
 def own_pipeline(folder: Path, mark: Path) -> None:
     theirs(folder, mark)
-    changed(folder, "config.json", {"custom_pipelines": {"text-classification": {"impl": "theirs.Theirs", "pt": ["AutoModel"]}}})
+    changed(
+        folder,
+        "config.json",
+        {"custom_pipelines": {"text-classification": {"impl": "theirs.Theirs", "pt": ["AutoModel"]}}},
+    )
 
 
 def own_quantizer(folder: Path, mark: Path) -> None:
@@ -129,17 +143,29 @@ def own_quantizer(folder: Path, mark: Path) -> None:
 def own_adapter(folder: Path, mark: Path) -> None:
     theirs(folder, mark)
     mapped = {"parent_library": "strangers", "base_model_class": "run"}
-    changed(folder, "adapter_config.json", {"peft_type": "LORA", "base_model_name_or_path": str(folder), "auto_mapping": mapped})
+    changed(
+        folder,
+        "adapter_config.json",
+        {"peft_type": "LORA", "base_model_name_or_path": str(folder), "auto_mapping": mapped},
+    )
 
 
 def own_template(folder: Path, mark: Path) -> None:
-    run = "{{ cycler.__init__.__globals__.os.makedirs('%s') }}" % mark
+    run = f"{{{{ cycler.__init__.__globals__.os.makedirs('{mark}') }}}}"
     (folder / "chat_template.jinja").write_text(run)
     changed(folder, "tokenizer_config.json", {"chat_template": run})
 
 
 def pickles_beside(folder: Path, mark: Path) -> None:
-    for name in ("pytorch_model.bin", "training_args.bin", "optimizer.pt", "vocab.pkl", "scheduler.pt", "rng_state.pth", "tokenizer.pkl"):
+    for name in (
+        "pytorch_model.bin",
+        "training_args.bin",
+        "optimizer.pt",
+        "vocab.pkl",
+        "scheduler.pt",
+        "rng_state.pth",
+        "tokenizer.pkl",
+    ):
         (folder / name).write_bytes(pickle.dumps(Payload(mark)))
 
 
@@ -242,7 +268,9 @@ COMMANDS_NAMED = ("touch {mark}", "sh -c 'touch {mark}'", "/usr/bin/env touch {m
 def recipes(home: Home, mark: Path) -> dict[str, str]:
     """What a stranger could write, by the field that takes it."""
     head = f'teacher = "{home.teacher}"\nstudent = "keep_layers:1"\nforce = true\nbaseline = false\ntiming = "none"\nlength = 16\n'
-    data = f'[data]\ntrain = "{mark.parent}/rows.csv"\ndev = "{home.folder}/dev.csv"\n[[stage]]\nepochs = 1\nbatch = 8\n'
+    data = (
+        f'[data]\ntrain = "{mark.parent}/rows.csv"\ndev = "{home.folder}/dev.csv"\n[[stage]]\nepochs = 1\nbatch = 8\n'
+    )
     found = {}
     for name in FUNCTIONS:
         found[f"tagger {name}"] = f'{head}{data}data = [{{ make = "augmented", copies = 1, tagger = "{name}" }}]\n'
@@ -275,10 +303,14 @@ VERBS: dict[str, Callable[[Path, Path], list[str | Path]]] = {
 }
 
 
-def test_27_no_command_runs_what_a_recipe_names(home: Home, server: Server, tmp_path: Path, figure: Callable[..., None]) -> None:
+def test_27_no_command_runs_what_a_recipe_names(
+    home: Home, server: Server, tmp_path: Path, figure: Callable[..., None]
+) -> None:
     """POTSTILL_COMMANDS is not set: neither a program nor a function is started, whoever wrote it."""
     mark = tmp_path / "it-ran"
-    (tmp_path / "rows.csv").write_text("text,label\n" + "".join(f"touch {mark} {n},positive\nbad {n},negative\n" for n in range(8)))
+    (tmp_path / "rows.csv").write_text(
+        "text,label\n" + "".join(f"touch {mark} {n},positive\nbad {n},negative\n" for n in range(8))
+    )
     (tmp_path / "strangers.py").write_text(f"import os\nos.mkdir({str(mark)!r})\n")
     written = recipes(home, mark)
     pairs = sorted(product(written, VERBS), key=lambda pair: (list(VERBS).index(pair[1]), list(written).index(pair[0])))
@@ -288,7 +320,9 @@ def test_27_no_command_runs_what_a_recipe_names(home: Home, server: Server, tmp_
         place.mkdir()
         (place / "recipe.toml").write_text(written[name])
         words = VERBS[verb](place / "recipe.toml", place / "out")
-        ended = server.run(*words, stdin=YES, cwd=tmp_path, env={"STRANGERS_MARK": str(mark), "POTSTILL_COMMANDS": ""}, seconds=120)
+        ended = server.run(
+            *words, stdin=YES, cwd=tmp_path, env={"STRANGERS_MARK": str(mark), "POTSTILL_COMMANDS": ""}, seconds=120
+        )
         refused = verb == "distill" or name.split()[0] not in ("tagger", "function", "command")
         if fault := what_went_wrong(ended, mark, (2,) if refused else (0, 2)):
             wrong.append(f"{verb} of a recipe with {name}: {fault}")

@@ -16,7 +16,7 @@ from attacks import Server, some, summed
 from safetensors.torch import load_file, save_file
 from small_home import QUICK, Home
 
-EPOCHS = 10
+EPOCHS = 5
 STOPPED_AT = 20  # lines of the log: in the second epoch
 
 
@@ -30,7 +30,14 @@ class World(NamedTuple):
     def words(self, out: Path, epochs: int) -> list[str | Path]:
         files = [word for name in ("train", "dev", "test") for word in (f"--{name}", self.inputs / f"{name}.csv")]
         shape = ["--student", "keep_layers:1", "--method", "soft_targets", "--no-baseline", "--epochs", str(epochs)]
-        models = ["--teacher", self.inputs / "teacher", "--start", self.inputs / "start", "--unlabelled", self.inputs / "more.txt"]
+        models = [
+            "--teacher",
+            self.inputs / "teacher",
+            "--start",
+            self.inputs / "start",
+            "--unlabelled",
+            self.inputs / "more.txt",
+        ]
         quick = [word for word in QUICK if word != "--quiet"]
         return ["distill", *models, *files, *shape, *quick, "--set", "save_every=5", "--force", "--out", out]
 
@@ -162,7 +169,7 @@ FILES: dict[str, tuple[Change, str]] = {  # by what is changed: how, and what th
 WORDS: dict[str, tuple[list[str], str]] = {  # by setting: the words that change it, and what the message must name
     "rate": (["--set", "optimizer.rate=0.0100001"], "rate"),
     "seed": (["--seed", "1"], "seed"),
-    "epochs": (["--epochs", "11"], "epochs"),
+    "epochs": (["--epochs", "6"], "epochs"),
     "batch": (["--set", "batch=9"], "batch"),
     "length": (["--length", "17"], "length"),
     "method": (["--method", "hard_labels"], "method|hard_labels"),
@@ -189,7 +196,9 @@ def what_went_wrong(server: Server, words: list[str | Path], pattern: str) -> st
     return None
 
 
-def test_28_what_changed_since_a_stop_is_named(world: World, server: Server, tmp_path: Path, figure: Callable[..., None]) -> None:
+def test_28_what_changed_since_a_stop_is_named(
+    world: World, server: Server, tmp_path: Path, figure: Callable[..., None]
+) -> None:
     cases, wrong = some([*FILES, *WORDS], 5, first=3), []
     for name in cases:
         out = world.stopped
@@ -253,7 +262,9 @@ def test_28_what_changed_between_two_seeds_is_named(world: World, server: Server
 
 
 @pytest.mark.slow
-def test_28_fewer_seeds_than_a_complete_run_has_are_not_answered_by_all_of_them(world: World, server: Server, tmp_path: Path) -> None:
+def test_28_fewer_seeds_than_a_complete_run_has_are_not_answered_by_all_of_them(
+    world: World, server: Server, tmp_path: Path
+) -> None:
     out = tmp_path / "run"
     assert server.run(*world.words(out, 1), "--seeds", "3").code == 0
     assert what_went_wrong(server, [*world.words(out, 1), "--seeds", "2"], "seeds") is None
@@ -266,8 +277,30 @@ def test_28_a_baseline_is_not_taken_for_that_of_another_network(
 ) -> None:
     """The start's settings are changed, its weights are not: what the cache then gives is what an empty one would give."""
     teacher = Path(shutil.copytree(home.teacher, tmp_path / "teacher"))
-    words = ["distill", "--teacher", str(teacher), *home.rows(), "--student", "keep_layers:1", "--method", "soft_targets"]
-    words += ["--epochs", "1", "--length", "16", "--set", "batch=8", "--set", "optimizer.rate=0.01", "--set", "timing=none", "--quiet", "--force"]
+    words = [
+        "distill",
+        "--teacher",
+        str(teacher),
+        *home.rows(),
+        "--student",
+        "keep_layers:1",
+        "--method",
+        "soft_targets",
+    ]
+    words += [
+        "--epochs",
+        "1",
+        "--length",
+        "16",
+        "--set",
+        "batch=8",
+        "--set",
+        "optimizer.rate=0.01",
+        "--set",
+        "timing=none",
+        "--quiet",
+        "--force",
+    ]
     shared, empty = ({"POTSTILL_CACHE": str(tmp_path / name)} for name in ("shared", "empty"))
     assert server.run(*words, "--out", tmp_path / "before", env=shared).code == 0
     setting(".", "config.json", key, value)(teacher)

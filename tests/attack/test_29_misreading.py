@@ -32,7 +32,7 @@ def ours(source: str, form: str | None) -> tuple[list[Read], Names]:
 
 
 def judged(file: File) -> tuple[str, str]:
-    """"read", "refused", or "wrong" with the reason."""
+    """ "read", "refused", or "wrong" with the reason."""
     try:
         found, names = ours(file.source, file.form)
     except InputError as error:
@@ -65,7 +65,9 @@ def same(found: list[Read], other: list[Read]) -> bool:
 
 
 def plainly(label: object) -> object:
-    return tuple(tuple(part) if isinstance(part, tuple) else part for part in label) if isinstance(label, tuple) else label
+    return (
+        tuple(tuple(part) if isinstance(part, tuple) else part for part in label) if isinstance(label, tuple) else label
+    )
 
 
 def each_of(kind: str, count: int, folder: Path) -> Iterator[tuple[int, str, str]]:
@@ -119,7 +121,11 @@ def test_29_fuzzed_files_are_read_as_others_read_them_or_refused(
 def spelled(label: str) -> str:
     """A label of a text file, where 1.0 may stand for 1."""
     whole, point, rest = label.strip().partition(".")
-    return whole if point and whole.lstrip("-").isascii() and whole.lstrip("-").isdigit() and not rest.strip("0") else label.strip()
+    return (
+        whole
+        if point and whole.lstrip("-").isascii() and whole.lstrip("-").isdigit() and not rest.strip("0")
+        else label.strip()
+    )
 
 
 def test_29_labels_are_texts_from_the_file_to_the_class(
@@ -148,7 +154,9 @@ def test_29_labels_are_texts_from_the_file_to_the_class(
             continue
         read += 1
         merged = len({spelled(label) for label in labels}) > len(set(said))
-        renamed = [(label, name) for (_, label), name in zip(rows, said, strict=True) if spelled(name) != spelled(label)]
+        renamed = [
+            (label, name) for (_, label), name in zip(rows, said, strict=True) if spelled(name) != spelled(label)
+        ]
         if merged or renamed:
             wrong.append(f"{labels} became {said[: len(labels)]}")
     assert not wrong, summed(wrong, sets)

@@ -8,14 +8,17 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from attacks import FULL, Server, some, summed
+import pytest
+from attacks import Server, some, summed
 from command_lines import lines, odd_places
 from small_home import Home
 
 SECONDS = 90.0  # on a machine that does other things as well
 
 
-def test_30_no_command_line_ends_in_a_traceback(home: Home, server: Server, tmp_path: Path, figure: Callable[..., None]) -> None:
+def test_30_no_command_line_ends_in_a_traceback(
+    home: Home, server: Server, tmp_path: Path, figure: Callable[..., None]
+) -> None:
     odd_places(tmp_path / "place")
     every = list(lines(home, tmp_path / "place"))
     assert len(every) >= 500
@@ -24,7 +27,9 @@ def test_30_no_command_line_ends_in_a_traceback(home: Home, server: Server, tmp_
         ended = server.run(*line.words, stdin=line.stdin, encoding=line.encoding, cwd=tmp_path, seconds=SECONDS)
         peak = max(peak, ended.peak)
         if fault := ended.fault(line.codes):
-            wrong.append(f"potstill {' '.join(map(repr, shortened(line.words, home, tmp_path)))} [{line.encoding}]: {fault}")
+            wrong.append(
+                f"potstill {' '.join(map(repr, shortened(line.words, home, tmp_path)))} [{line.encoding}]: {fault}"
+            )
     if path := os.environ.get("POTSTILL_FAULTS"):
         Path(path).write_text("\n".join(wrong) + "\n", encoding="utf-8", errors="backslashreplace")
     assert not wrong, summed(wrong, len(cases))
@@ -33,13 +38,23 @@ def test_30_no_command_line_ends_in_a_traceback(home: Home, server: Server, tmp_
 
 def shortened(words: tuple[str, ...], home: Home, place: Path) -> list[str]:
     """To be read: without what every distillation has."""
-    usual = {str(word) for word in home.distill()} - {"distill", "--teacher", "--train", "--test", "--epochs", "--length", "--student", "--method"}
+    usual = {str(word) for word in home.distill()} - {
+        "distill",
+        "--teacher",
+        "--train",
+        "--test",
+        "--epochs",
+        "--length",
+        "--student",
+        "--method",
+    }
     kept = [word for word in words if word not in usual] if words[:1] == ("distill",) else list(words)
     return [word.replace(str(place), "PLACE").replace(str(home.folder), "HOME")[:120] for word in kept]
 
 
+@pytest.mark.slow
 def test_30_real_processes_end_as_their_forks_do(home: Home, server: Server, tmp_path: Path) -> None:
-    """With the standard streams of a shell; some in full, one by default."""
+    """With the standard streams of a shell."""
     odd = [
         (["predict", str(home.folder / "nosuch")], "utf-8"),
         (["measure", str(home.folder / "nosuch"), "--data", str(home.folder / "test.csv")], "utf-8"),
@@ -48,10 +63,14 @@ def test_30_real_processes_end_as_their_forks_do(home: Home, server: Server, tmp
         (["augment", str(home.folder / "train.csv"), "--out", str(tmp_path / "a.csv"), "--seed", "-1"], "utf-8"),
         (["report", str(home.folder)], "latin-1"),
     ]
-    for words, encoding in odd if FULL else odd[:1]:
+    for words, encoding in odd:
         environment = {**os.environ, "PYTHONIOENCODING": encoding, "POTSTILL_CACHE": str(tmp_path / "cache")}
         told = subprocess.run(
-            [sys.executable, "-m", "potstill", *words], capture_output=True, env=environment, stdin=subprocess.DEVNULL, timeout=120
+            [sys.executable, "-m", "potstill", *words],
+            capture_output=True,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            timeout=120,
         )
         assert b"Traceback" not in told.stderr, told.stderr[-500:]
         assert told.returncode in (0, 2), told.stderr[-500:]

