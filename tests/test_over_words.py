@@ -271,7 +271,7 @@ def test_tasks_and_builders_that_do_not_fit_are_refused() -> None:
 def test_a_plan_counts_a_network_without_layers(home: Path, tmp_path: Path) -> None:
     rows = [f"data.{split}={home}/{split}.csv" for split in ("train", "dev", "test")]
     sets = [f"teacher={home}/teacher/student", *rows, f"student={WORDS}", "method=soft_targets", "timing=none"]
-    found = plan(resolve(None, None, [*sets, "epochs=1", "length=32"]).recipe, tmp_path / "out")
+    found = plan(resolve(None, None, [*sets, "epochs=1", "length=32", "batch=4"]).recipe, tmp_path / "out")
     (line,) = [line for line in found["lines"] if line["what"] == "train distilled"]
     lstm, head = 2 * 4 * 16 * (32 + 16), 32 * 16 + 16 * 2
     least = 6 * (line["tokens"] * lstm + line["rows"] * head)  # and padding

@@ -124,3 +124,16 @@ def test_a_second_process_in_one_folder_is_told(tmp_path: Path) -> None:
         open_folder(RECIPE, folder, overwrite=False)
     with alone_in(folder):
         assert mark_of(folder) is not None
+
+
+def test_what_differs_from_the_run_that_lies_there_is_named(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    open_folder(RECIPE, folder, overwrite=False)
+    (folder.root / "answers.safetensors").write_text("work")
+    other = RECIPE.model_copy(update={"length": 64, "save_every": 7, "dropout": 0.1})
+    with pytest.raises(
+        InputError, match=r"holds another run \(length was 128, is 64, dropout was not given, is 0.1\); write"
+    ):
+        choose_folder(other, folder.root, "auto", False, ())
+    with pytest.raises(InputError, match=r"holds another run \(seeds was 1, is 3\); write"):
+        choose_folder(RECIPE.model_copy(update={"seeds": 3}), folder.root, "auto", False, ())

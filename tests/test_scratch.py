@@ -19,7 +19,9 @@ from small import small_model
 
 from potstill import exported, paths
 from potstill.errors import InputError, TrainingError
+from potstill.exported import MARK
 from potstill.exports import Checked, Rows
+from potstill.files import sealed, unsealed
 from potstill.rows import Columns
 from potstill.scratch import draft_of, scratch_folder
 from potstill.students import Student, load_student, save_student
@@ -125,12 +127,32 @@ def test_overwriting_keeps_what_is_no_export(student: Path, tmp_path: Path) -> N
     export(student, Form(), out)
     (out / "thesis.md").write_text("mine")
     (out / "model.onnx.data").write_text("of an earlier, larger one")
+    mark = unsealed((out / MARK).read_bytes())
+    (out / MARK).write_bytes(sealed({**mark, "files": [*mark["files"], "model.onnx.data"]}))
     with pytest.raises(InputError, match="write --overwrite"):
         export(student, Form(), out)
     export(student, Form(content=b"new"), out, overwrite=True)
-    assert {path.name for path in out.iterdir()} == {"thesis.md", "config.json", "model.onnx"}
+    assert {path.name for path in out.iterdir()} == {"thesis.md", "config.json", "model.onnx", MARK}
+
+
+def test_a_model_of_the_user_s_is_never_replaced_by_an_export(student: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "model.onnx").write_bytes(b"mine")
+    with pytest.raises(InputError, match="not empty and not an export of potstill"):
+        export(student, Form(), out, overwrite=True)
+    (out / "model.onnx").unlink()
+    export(student, Form(), out)
+    mark = unsealed((out / MARK).read_bytes())
+    (out / MARK).write_bytes(sealed({**mark, "files": ["model.onnx"]}))  # as if config.json were the user's
+    with pytest.raises(InputError, match=r"config.json was not written by potstill"):
+        export(student, Form(content=b"new"), out, overwrite=True)
+    assert (out / "model.onnx").read_bytes() == b"model"
+
+
+def test_an_export_onto_a_file_is_refused(student: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="is a file; name a new folder"):
+    with pytest.raises(InputError, match="is a file; give a folder with --out"):
         export(student, Form(), tmp_path / "file")
 
 

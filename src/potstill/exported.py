@@ -22,6 +22,7 @@ from potstill.teacher import fingerprint
 from potstill.translators import asked_for
 
 MANIFEST = "manifest.json"
+MARK = "export.json"  # of a folder that potstill exported to: only its files are ever replaced
 Files = dict[str, tuple[Path, Path]]
 """By model: the float32 file and the one of eight bits."""
 
@@ -90,6 +91,15 @@ def _made(student: Student, folder: Path, advance: Callable[[int], None]) -> tup
     return plain, small
 
 
+def _earlier_export(folder: Path) -> list[str] | None:
+    """The names of the files that an earlier export wrote there; None where none did."""
+    try:
+        mark = unsealed((folder / MARK).read_bytes())
+    except (OSError, ValueError):
+        return None
+    return [*map(str, mark["files"]), MARK] if mark.get("made_by") == "potstill" else None
+
+
 def export_student(
     model: str, form: Export, out: str, data: str | None, columns: Columns, language: str | None, overwrite: bool
 ) -> str:
@@ -97,10 +107,12 @@ def export_student(
     folder = paths.to_write(out)
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; give a folder with --out")
-    earlier = (folder / "model.onnx").exists() or (folder / "model.bin").exists()
-    if folder.exists() and any(folder.iterdir()) and not (overwrite and earlier):
+    earlier = _earlier_export(folder)
+    if folder.exists() and any(folder.iterdir()) and earlier is None:
+        raise InputError(f"{folder} is not empty and not an export of potstill; give another folder with --out")
+    if earlier is not None and not overwrite:
         raise InputError(
-            f"{folder} is not empty; write --overwrite to replace an earlier export, or --out for another folder"
+            f"{folder} holds an earlier export; write --overwrite to replace it, or --out for another folder"
         )
     student = load_student(model)
     before = asked_for(language, student.tokenizer, model)
@@ -108,9 +120,13 @@ def export_student(
     rows = [(before + row.text, row.pair) for row in islice(found, 2000)]
     with draft_of(folder.resolve()) as draft:
         checked = form.export(student, draft, rows)
-        data_before = folder / "model.onnx.data"
-        if data_before.exists() and not (draft / data_before.name).exists():  # of a larger model, and nobody's any more
-            data_before.unlink()
+        names = sorted(path.name for path in draft.iterdir())
+        if users := [name for name in names if (folder / name).exists() and name not in (earlier or ())]:
+            raise InputError(f"{folder / users[0]} was not written by potstill; give another folder with --out")
+        write_atomically(draft / MARK, sealed({"made_by": "potstill", "files": names}))
+        for name in earlier or ():
+            if name not in names:  # a part of the earlier model that the new one does not have
+                (folder / name).unlink(missing_ok=True)
         size = sum(path.stat().st_size for path in draft.glob(f"{checked.file.name}*")) / 1e6
     where = f"{checked.rows or len(rows)} rows of {data}" if rows else "random rows"
     answers = f" of {checked.answers}" if checked.answers is not None else ""

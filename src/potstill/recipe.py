@@ -182,7 +182,7 @@ def resolve(path: str | Path | None, flags: Flags | None = None, sets: Sequence[
     """
     source, tree = ("", {}) if path is None else _read(path)
     tree = _normal(tree)
-    sources = {leaf: source for leaf, _ in _leaves(tree)}
+    sources = {leaf: source for leaf, _ in leaves(tree)}
     for key, (flag, value) in (flags or {}).items():
         if value is not None:
             note_written(value)
@@ -196,10 +196,10 @@ def resolve(path: str | Path | None, flags: Flags | None = None, sets: Sequence[
         tree = _assign(tree, key.strip(), value_given, "--set", sources)
     written = _with_task(_validated(tree), sources)
     recipe = paced(written)
-    left = {leaf for leaf, value in _leaves(written.model_dump()) if value is None}
-    sources |= {leaf: "student" for leaf, value in _leaves(recipe.model_dump()) if leaf in left and value is not None}
+    left = {leaf for leaf, value in leaves(written.model_dump()) if value is None}
+    sources |= {leaf: "student" for leaf, value in leaves(recipe.model_dump()) if leaf in left and value is not None}
     cells(recipe)  # a wrong value in the grid is told now, not after a night of runs
-    return Resolved(recipe, {leaf: sources.get(leaf, "default") for leaf, _ in _leaves(recipe.model_dump())})
+    return Resolved(recipe, {leaf: sources.get(leaf, "default") for leaf, _ in leaves(recipe.model_dump())})
 
 
 def _with_task(recipe: Recipe, sources: dict[str, str]) -> Recipe:
@@ -239,7 +239,7 @@ def to_toml(recipe: Recipe) -> str:
 
 def show(resolved: Resolved) -> str:
     """One line per value, `path = value  # source`, the paths as --set takes them."""
-    lines = [(f"{leaf} = {plugins.as_toml(value)}", leaf) for leaf, value in _leaves(resolved.recipe.model_dump())]
+    lines = [(f"{leaf} = {plugins.as_toml(value)}", leaf) for leaf, value in leaves(resolved.recipe.model_dump())]
     width = min(60, max(len(line) for line, _ in lines))
     return "".join(f"{line:<{width}}  # {resolved.sources[leaf]}\n" for line, leaf in lines)
 
@@ -294,7 +294,7 @@ def _normal(tree: Mapping[str, Any]) -> dict[str, Any]:
     return {**tree, **changed}
 
 
-def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Each plain value with its path; a list of plain values is one value."""
     if isinstance(value, dict):
         children = list(value.items())
@@ -304,7 +304,7 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, value
         return
     for key, child in children:
-        yield from _leaves(child, f"{path}.{key}" if path else str(key))
+        yield from leaves(child, f"{path}.{key}" if path else str(key))
 
 
 def _paths(tree: dict[str, Any]) -> dict[str, str]:
@@ -378,7 +378,7 @@ def _assign(tree: dict[str, Any], path: str, value: Any, source: str, sources: d
     tree = _normal(tree)
     target = ".".join(parts)
     _forget(sources, target)
-    sources.update({leaf: source for leaf, _ in _leaves(tree) if f"{leaf}.".startswith(f"{target}.")})
+    sources.update({leaf: source for leaf, _ in leaves(tree) if f"{leaf}.".startswith(f"{target}.")})
     return tree
 
 

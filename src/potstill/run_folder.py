@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +20,7 @@ from typing import Any
 from potstill.errors import InputError
 from potstill.files import MODEL_FILE, TEMPORARY, remove_files, sealed, unsealed, write_atomically
 from potstill.paths import RunFolder, given, to_write
-from potstill.recipe import Recipe, fingerprint, to_toml
+from potstill.recipe import FREE, Recipe, fingerprint, leaves, to_toml
 from potstill.run_inputs import VERSIONS, Content, changes
 
 FORMAT = 1
@@ -71,12 +73,28 @@ def refuse_others(recipe: Recipe, folder: RunFolder, resume: str, overwrite: boo
         return
     same = mark["recipe"] == fingerprint(recipe) and (mark["seeds"] > 1) == (recipe.seeds > 1)
     if resume == "never" or not same:
-        why = "holds this run already" if same else "holds another run"
+        why = "holds this run already" if same else f"holds another run{_what_differs(recipe, folder)}"
         raise InputError(f"{out} {why}; write --overwrite to replace it, or give another folder with --out")
     if mark["seeds"] > recipe.seeds:
         raise InputError(
             f"{out} holds {mark['seeds']} seeds of this run; write --seeds {mark['seeds']}, or give another folder with --out"
         )
+
+
+def _what_differs(recipe: Recipe, folder: RunFolder) -> str:
+    """Settings of the run that lies there and of the one that is wanted: " (optimizer.rate was 5e-05, is 0.001)"."""
+    try:
+        before = dict(leaves(tomllib.loads(folder.recipe.read_text(encoding="utf-8"))))
+        now = dict(leaves(tomllib.loads(to_toml(recipe))))
+    except (OSError, ValueError):
+        return ""
+    changed = [name for name in {**before, **now} if before.get(name) != now.get(name) and name not in FREE - {"seeds"}]
+    told = [f"{name} was {_shown(before.get(name))}, is {_shown(now.get(name))}" for name in changed]
+    return f" ({', '.join(told[:5])}{', …' if len(told) > 5 else ''})" if told else ""
+
+
+def _shown(value: object) -> str:
+    return "not given" if value is None else json.dumps(value, ensure_ascii=False, default=str)[:80]
 
 
 def mark_of(folder: RunFolder) -> dict[str, Any] | None:

@@ -24,6 +24,7 @@ Content = dict[str, dict[str, str]]
 """By what the user wrote: each file of it -> its digest; by VERSIONS, each package -> its version."""
 
 VERSIONS = "versions"
+LONGEST_PATH = 4096  # letters
 DATA_SET_FILES = ("*.arrow", "*/*.arrow", "state.json", "*/state.json")
 MODEL_FILES = ("*.safetensors", "*.json", "*.txt", "*.model", "*.spm", "*.jinja")  # that decide what a model answers
 
@@ -115,13 +116,12 @@ def named_inputs(recipe: Recipe) -> dict[str, str]:
 
 def paths_of(text: str) -> list[Path]:
     """The files or folders that a text means: one, two with a comma between them, or a folder and its split."""
-    path = Path(os.path.expanduser(text))
-    folder = Path(os.path.expanduser(text.rpartition(":")[0] or "."))
-    if path.exists():
-        return [path]
-    if both := parallel.two_files(text):
+    path, folder = os.path.expanduser(text), os.path.expanduser(text.rpartition(":")[0])
+    if os.path.exists(path):  # unlike Path's, it takes a name that no file can have for one that is not there
+        return [Path(path)]
+    if len(text) < LONGEST_PATH and (both := parallel.two_files(text)):
         return list(both)
-    return [folder] if ":" in text and folder.is_dir() else []
+    return [Path(folder)] if folder and os.path.isdir(folder) else []
 
 
 def _texts(fields: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -131,4 +131,4 @@ def _texts(fields: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _is_there(text: str) -> bool:
-    return ("/" in text or "." in text) and Path(os.path.expanduser(text)).is_file()
+    return ("/" in text or "." in text) and os.path.isfile(os.path.expanduser(text))
