@@ -144,6 +144,19 @@ def test_a_busy_machine_is_told_and_no_speed_is_claimed(tmp_path: Path, capsys: 
     assert "times faster." not in told[1] and "its speed not told, since the machine was too busy" in told[1]
 
 
+def test_what_makes_figures_doubtful_is_told_in_terminal_page_and_card(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = measurements() | {"changed_inputs": ["rows/train.csv"]}
+    found["leaks"] = {"task": [{"split": "test", "also_in": "train", "rows": 12, "of": 100}]}
+    found["models"]["distilled"]["learned"] = False
+    print_table(found)
+    for told in (capsys.readouterr().out, page_of(tmp_path, found).text, model_card(found, RECIPE)):
+        assert "Inputs changed while the run went on: rows/train.csv." in told
+        assert "12 of 100 rows of test are in train too." in told
+        assert "distilled did not learn: on dev it is no better than chance." in told
+
+
 def test_an_undefined_score_is_called_so() -> None:
     found = measurements()
     found["models"]["distilled"]["quality"]["task"]["test"]["accuracy"] = None

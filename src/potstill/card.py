@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from potstill.caveats import caveats
 from potstill.wording import (
     clean,
     count,
@@ -320,6 +321,7 @@ def limits(found: dict[str, Any], model: str) -> str:
         told.append("What the teacher gets wrong or is unfair about, the student may have learned from it.")
     if (device := found.get("device")) is not None:
         told.append(f"Times are of one machine ({safe(device)}); on another they differ.")
+    told += [safe(one) for one in caveats(found)]
     if found.get("too_busy"):
         told.append(f"The times are not to be trusted: {safe(found['too_busy'])}.")
     return "\n".join(["## Limits", "", *(f"- {line}" for line in told)])

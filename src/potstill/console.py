@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from potstill.caveats import caveats
 from potstill.errors import InputError
 from potstill.terminal import fitting, put
 from potstill.wording import (
@@ -43,7 +44,7 @@ def print_table(found: dict[str, Any]) -> None:
         put(f"times are of different engines: {told}")
     for signature in signatures(found):
         put(signature)
-    for told in (*beginnings(found), *constants(found)):
+    for told in (*beginnings(found), *constants(found), *caveats(found)):
         put(told)
 
 

@@ -14,6 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from potstill import plots
+from potstill.caveats import caveats
 from potstill.errors import InputError
 from potstill.files import write_atomically
 from potstill.finished import NO_TERMS, FinishedRun, columns_of, finished_runs, shared_or_first, stage_folders
@@ -112,7 +113,11 @@ def rendered(runs: Sequence[FinishedRun], comparisons: list[dict[str, Any]] | No
         several=len(runs) > 1,
         # what runs say of themselves is corrected for fewer comparisons than this page has
         headlines=[
-            (run.name, headline(run.found), verdicts(run.found) if len(runs) == 1 else no_baseline(run.found))
+            (
+                run.name,
+                headline(run.found),
+                [*(verdicts(run.found) if len(runs) == 1 else no_baseline(run.found)), *caveats(run.found)],
+            )
             for run in runs
         ],
         between=[f"{_compared(one)}: {points_and_words(one)}." for one in compared[:MOST_LINES]],

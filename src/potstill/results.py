@@ -174,6 +174,8 @@ def over_seeds(run: Path) -> dict[str, Any]:
         alike = [one["models"][name] for one in every if name in one["models"]]
         means = {kind: _mean([one[kind] for one in alike]) for kind in AVERAGED if kind in first}
         found["models"][name] = {**first, **means}
+        if "learned" in first:
+            found["models"][name]["learned"] = all(one["learned"] for one in alike)
         if len(alike) > 1:
             found["models"][name]["deviation"] = _deviation([one["quality"] for one in alike])
     said = spoken(run, found)
