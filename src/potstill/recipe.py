@@ -270,6 +270,8 @@ def _read(path: str | Path) -> tuple[str, dict[str, Any]]:
     except UnicodeDecodeError as error:
         line = file.read_bytes()[: error.start].count(b"\n") + 1
         raise InputError(f"{file}:{line}: is not UTF-8; save the file as UTF-8") from None
+    except RecursionError:
+        raise InputError(f"{file}: lists or tables lie too deep in each other; write KEY = VALUE") from None
     except tomllib.TOMLDecodeError as error:
         at = re.search(r" \(at line (\d+), column \d+\)| \(at end of document\)", str(error))
         line = int(at[1]) if at and at[1] else len(text.rstrip().splitlines())
