@@ -35,6 +35,8 @@ def _why_not(place: Path) -> str | None:
         except OSError as error:
             return error.strerror or str(error)
         if one == there:
+            if one.is_symlink() and not one.exists():
+                return "this is a link that leads nowhere"
             continue  # what lies there is looked at by who wants to replace it
         if not one.is_dir():
             return f"{one} is not a folder"

@@ -202,7 +202,8 @@ def _kept(path: Path, step: int) -> list[Mapping[str, Any]]:
     if not step or not path.exists():
         return []
     with path.open(newline="") as file:
-        return [row for row in csv.DictReader(file) if (row["step"] or "").isdigit() and int(row["step"]) <= step]
+        whole = [row for row in csv.DictReader(file) if None not in row.values() and (row.get("step") or "").isdigit()]
+    return [row for row in whole if int(row["step"]) <= step]
 
 
 def _tensorboard(folder: Path) -> Any:

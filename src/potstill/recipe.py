@@ -265,9 +265,13 @@ def _read(path: str | Path) -> tuple[str, dict[str, Any]]:
     try:
         text = file.read_bytes().decode("utf-8-sig")
         return file.name, {"name": file.stem, **tomllib.loads(text)}
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read ({error.strerror}); check the path and its permissions") from None
     except UnicodeDecodeError as error:
         line = file.read_bytes()[: error.start].count(b"\n") + 1
         raise InputError(f"{file}:{line}: is not UTF-8; save the file as UTF-8") from None
+    except RecursionError:
+        raise InputError(f"{file}: lists or tables lie too deep in each other; write KEY = VALUE") from None
     except tomllib.TOMLDecodeError as error:
         at = re.search(r" \(at line (\d+), column \d+\)| \(at end of document\)", str(error))
         line = int(at[1]) if at and at[1] else len(text.rstrip().splitlines())

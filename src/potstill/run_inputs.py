@@ -85,7 +85,14 @@ def _files(text: str) -> dict[str, str]:
         else:
             beside = images.labels_beside(path) if images.is_idx(path.name) else None
             found += [path, *([beside] if beside else [])]
-    return {str(file): xxh3_of(file) for file in sorted(set(found)) if file.is_file()}
+    return {str(file): _digest(file) for file in sorted(set(found)) if file.is_file()}
+
+
+def _digest(file: Path) -> str:
+    try:
+        return xxh3_of(file)
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read ({error.strerror}); check the path and its permissions") from None
 
 
 def input_paths(recipe: Recipe) -> list[Path]:

@@ -24,7 +24,7 @@ def translated(
 ) -> Iterator[str]:
     """The best hypothesis of each line, on one line, in their order. `batch` lines are held at a time."""
     if beam < 1 or batch < 1:
-        raise InputError(f"--beam {beam} --batch {batch}: both are at least 1; write --beam 1 --batch 1 or more")
+        raise InputError(f"--beam {beam} --batch {batch}: both are at least 1; write for example --beam 5 --batch 512")
     rest = iter(lines)
     with decoder_of(model, longest or 256) as decode:
         before = asked_for(language, load_tokenizer(model), model) if language else ""

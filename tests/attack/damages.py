@@ -17,9 +17,7 @@ VALUES: tuple[Any, ...] = (
 
 
 def files_of(folder: Path, *without: str) -> list[Path]:
-    return sorted(
-        path for path in folder.rglob("*") if path.is_file() and path.name not in without and path.suffix != ".lock"
-    )
+    return sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in (*without, ".lock"))
 
 
 def damaged_bytes(chance: random.Random, path: Path) -> str:

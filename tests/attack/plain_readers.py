@@ -127,19 +127,14 @@ def without_blanks(records: list[list[str]]) -> list[list[str]]:
 
 
 def plain_table(path: Path, names: Names, delimiter: str) -> list[Read]:
-    """A line is a row and a quote a letter, as in GLUE's files. A carriage return within a line may be a break: no guess."""
-    lines = lines_of(path)
-    if any("\r" in line for line in lines):
+    """A line is a row and a quote a letter, as in GLUE's files; a carriage return alone ends a line, as for Python's csv."""
+    csv.field_size_limit(2**30)
+    told = io.StringIO(decoded(path), newline="")
+    cells = without_blanks(list(csv.reader(told, delimiter=delimiter, quoting=csv.QUOTE_NONE)))
+    # two quotes alone in a line are an empty text, where the file can be read with quotes at all
+    if cells and len(cells[0]) == 1 and ['""'] in cells and quoted_tables(path, names, delimiter):
         raise Unreadable
-    wide = [line.split(delimiter) for line in lines]
-    if wide and len(wide[0]) == 1:
-        while wide[-1] == [""]:
-            wide.pop()
-        if [""] in wide or [
-            '""'
-        ] in wide:  # an empty text, or a line too many; quotes that stand for nothing, or two letters
-            raise Unreadable
-    return table_rows([one for one in wide if one != [""]], names)
+    return table_rows(cells, names)
 
 
 def no_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
