@@ -12,7 +12,7 @@ from world import make_world
 from potstill.findings import learned
 from potstill.learned import still_rising, what_to_try
 from potstill.prepare import DataSet
-from potstill.progress import Display, Losses, dev_scores
+from potstill.progress import Display, Losses, _kept, dev_scores
 from potstill.recipe import resolve
 from potstill.training import Progress, Step, train
 
@@ -78,3 +78,20 @@ def test_a_training_that_ends_while_dev_rises_says_so() -> None:
         "try --epochs 8, or --rate 0.0001"
     )
     assert still_rising([0.1, 0.31, 0.31], 5e-5, 4.0) is None and still_rising([0.5], 5e-5, 4.0) is None
+
+
+def test_damaged_lines_of_a_log_are_left_out_when_a_run_goes_on(tmp_path: Path) -> None:
+    lines = [
+        "step,epoch,loss,examples",
+        "1,1,0.5,8",
+        "2,\x13,0.4,8",
+        "3,1,oops,8",
+        "4,1,0.3,8,9",
+        "5,1,0.2",
+        "6,1,0.1,8",
+        "7,1,0.1,8",
+    ]
+    (tmp_path / "steps.csv").write_text("\n".join(lines))
+    assert [row["step"] for row in _kept(tmp_path / "steps.csv", 6)] == ["1", "6"]
+    (tmp_path / "steps.csv").write_bytes(b"\xff\xfe\x00")
+    assert _kept(tmp_path / "steps.csv", 6) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import sys
 import time
 from collections.abc import Generator, Iterator, Mapping
@@ -201,9 +202,19 @@ def _kept(path: Path, step: int) -> list[Mapping[str, Any]]:
     """Rows of an earlier log up to a step: what came after the checkpoint happens again."""
     if not step or not path.exists():
         return []
-    with path.open(newline="") as file:
-        whole = [row for row in csv.DictReader(file) if None not in row.values() and (row.get("step") or "").isdigit()]
+    with path.open(newline="", encoding="utf-8", errors="replace") as file:
+        whole = [row for row in csv.DictReader(file, restkey="more") if _is_whole(row)]
     return [row for row in whole if int(row["step"]) <= step]
+
+
+def _is_whole(row: Mapping[str, Any]) -> bool:
+    """Whether a line of a log holds numbers: one that was cut off or damaged is left out."""
+    try:
+        return all(math.isfinite(float(cell)) for cell in row.values()) and all(
+            int(row[name]) >= 0 for name in ("step", "epoch", "examples")
+        )
+    except (KeyError, TypeError, ValueError):
+        return False
 
 
 def _tensorboard(folder: Path) -> Any:
