@@ -25,7 +25,7 @@ test-all: install
 reliability: install
 	mkdir -p build
 	rm -f build/figures.jsonl
-	POTSTILL_FIGURES=$(CURDIR)/build/figures.jsonl POTSTILL_ATTACK=full \
+	POTSTILL_FIGURES=$(CURDIR)/build/figures.jsonl POTSTILL_ATTACK=full OMP_NUM_THREADS=1 \
 	$(BIN)/python -m pytest -m '' tests/reliability tests/attack; ended=$$?; \
 	$(BIN)/python tests/reliability/write_table.py build/figures.jsonl docs/reliability.md; exit $$ended
 
@@ -33,7 +33,7 @@ reliability: install
 attack: install
 	mkdir -p build
 	rm -f build/attack.jsonl
-	POTSTILL_FIGURES=$(CURDIR)/build/attack.jsonl POTSTILL_ATTACK=full \
+	POTSTILL_FIGURES=$(CURDIR)/build/attack.jsonl POTSTILL_ATTACK=full OMP_NUM_THREADS=1 \
 	$(BIN)/python -m pytest -m '' -n 2 --dist loadfile tests/attack; ended=$$?; \
 	$(BIN)/python tests/reliability/write_table.py build/attack.jsonl docs/reliability.md 26-30; exit $$ended
 

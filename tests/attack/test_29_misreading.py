@@ -101,7 +101,7 @@ def each_of(kind: str, count: int, folder: Path) -> Iterator[tuple[int, str, str
             number += 1
 
 
-@pytest.mark.slow  # it forks: by default in a process of its own, see test_forks.py
+@pytest.mark.slow  # it forks, which is safe only where no library has started threads: make attack runs it
 @pytest.mark.parametrize("kind", FORMATS)
 def test_29_fuzzed_files_are_read_as_others_read_them_or_refused(
     kind: str, tmp_path: Path, figure: Callable[..., None]

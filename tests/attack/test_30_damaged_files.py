@@ -78,7 +78,7 @@ def test_30_damaged_models(home: Home, server: Server, tmp_path: Path, figure: C
     figure(30, f"{count} damaged models answered or refused")
 
 
-@pytest.mark.slow  # it forks: by default in a process of its own, see test_forks.py
+@pytest.mark.slow  # it forks, which is safe only where no library has started threads: make attack runs it
 def test_30_damaged_rows_in_the_cache(
     home: Home, tmp_path: Path, figure: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
