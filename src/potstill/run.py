@@ -30,7 +30,7 @@ from potstill.prepare import DataSet, can_teach, prepare
 from potstill.progress import Display
 from potstill.recipe import Recipe, cells, fingerprint
 from potstill.report import write_report
-from potstill.run_folder import alone_in, choose_folder, holds_work, mark_of, open_folder, refuse_changed
+from potstill.run_folder import alone_in, changed_inputs, choose_folder, holds_work, open_folder, refuse_changed
 from potstill.run_inputs import Content, content_of, input_paths, refuse_changed_while_read
 from potstill.stages import Trained, rows_of, train_student
 from potstill.students import Student, save_student
@@ -120,7 +120,7 @@ def one_seed(
     def finish() -> dict[str, Any]:
         found = measured(chosen, data, students, folder, timed, show)
         found |= {"grid": tried} if tried else {}
-        found |= {"changed_inputs": known} if (known := (mark_of(folder) or {}).get("accepted")) else {}
+        found |= changed_inputs(folder)
         if baseline is not None:
             found["models"][results.BASELINE]["begun_from"] = begun_from(chosen)
         found["differences"] = results.own_differences(results.spoken(folder.root, found))
@@ -162,7 +162,7 @@ def several_seeds(
 
     def finish() -> dict[str, Any]:
         found = results.over_seeds(folder.root)
-        found |= {"changed_inputs": known} if (known := (mark_of(folder) or {}).get("accepted")) else {}
+        found |= changed_inputs(folder)
         best = max((place for _, place in seed_folders(folder.root)), key=results.dev_score)
         for place in (RunFolder(best).student, *(RunFolder(best).heads(data.name) for data in recipe.data[1:])):
             if place.exists():  # data sets that share all of the network have one folder
@@ -351,7 +351,7 @@ def make_baseline(
 
 
 def begun_from(recipe: Recipe) -> str:
-    """What a student's weights were before its first step: what a baseline has of the teacher hangs on it."""
+    """What a student's weights were before its first step: what a baseline has of the teacher depends on it."""
     if draws_weights(recipe.student):
         return "random weights"
     return f"the weights of {recipe.start}" if recipe.start is not None else "the weights of its teacher"

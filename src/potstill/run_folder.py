@@ -131,6 +131,12 @@ def refuse_changed(folder: RunFolder, inputs: Content, accept: bool) -> list[str
     return changed
 
 
+def changed_inputs(folder: RunFolder) -> dict[str, list[str]]:
+    """For the measurements: which inputs changed while the run went on, with the user's consent; empty where none did."""
+    accepted = (mark_of(folder) or {}).get("accepted")
+    return {"changed_inputs": accepted} if accepted else {}
+
+
 def open_folder(
     recipe: Recipe,
     folder: RunFolder,
