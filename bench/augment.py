@@ -27,11 +27,11 @@ from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from potstill.data import Context
-from potstill.data.augmented import Augmented
-from potstill.examples import Examples, store
-from potstill.rows import open_table
-from potstill.tagged import TaggedTexts, tagged
+from potstill.data.augment.tagging import TaggedTexts, tagged
+from potstill.data.examples import Examples, store
+from potstill.data.making import Context
+from potstill.data.rows import open_table
+from potstill.plugins.data.augmented import Augmented
 from potstill.tasks import make_task
 
 ROWS = Path(__file__).parents[2] / "shared" / "data" / "sst2_sentence" / "train.tsv"

@@ -27,9 +27,9 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import MarianConfig, MarianMTModel, PreTrainedTokenizerFast
 
-from potstill.ctranslate2_files import pieces
-from potstill.decoding import batches, decoder
-from potstill.students import Student, load_student, quiet_transformers, seeded
+from potstill.models.generation.ctranslate2 import pieces
+from potstill.models.generation.decoding import batches, decoder
+from potstill.models.student import Student, load_student, quiet_transformers, seeded
 
 BEAM, ROUNDS, SOURCES, LONGEST = 5, 3, 128, 256
 TARGETS = {"ctranslate2": 4.0}  # times generate

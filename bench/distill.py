@@ -35,20 +35,20 @@ from torch.nn.functional import cross_entropy, kl_div, normalize, pad
 from torch.utils.data import DataLoader
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel, logging
 
-from potstill import plugins
-from potstill import training as loop
-from potstill.anatomy import encoder_layers, parameters, width
-from potstill.batches import Source, epoch_order, view
-from potstill.examples import store
-from potstill.memory import Memory
-from potstill.recipe import Optimizer, Stage
-from potstill.rows import open_table
+from potstill.data.batches import Source, epoch_order, view
+from potstill.data.examples import store
+from potstill.data.rows import open_table
+from potstill.data.tokens import tokenise
+from potstill.models.anatomy import encoder_layers, parameters, width
+from potstill.models.student import Context, Student
+from potstill.recipe import plugins
+from potstill.recipe.resolve import Optimizer, Stage
 from potstill.signals import Wants
-from potstill.students import Context, Student
 from potstill.tasks import make_task
-from potstill.teacher import Teacher
-from potstill.tokens import tokenise
-from potstill.training import Step, Training, train
+from potstill.training import loop
+from potstill.training.loop import Step, Training, train
+from potstill.training.teacher.memory import Memory
+from potstill.training.teacher.teacher import Teacher
 
 SHARED = Path(__file__).parents[2] / "shared"
 ROWS, BATCH, EPOCHS, LENGTH, ROUNDS = 640, 32, 4, 128, 2

@@ -25,14 +25,14 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedTokenizerFast
 
-from potstill.batches import cut
-from potstill.exports.int8 import quantize
-from potstill.exports.onnx import write
-from potstill.networks import Run, onnx_run, torch_run
-from potstill.predicting import WORDS
-from potstill.recurrent_onnx import write_graph
-from potstill.rows import Columns, open_table
-from potstill.students import Student, load_student
+from potstill.data.batches import cut
+from potstill.data.rows import Columns, open_table
+from potstill.inference.predict import WORDS
+from potstill.models.inference import Run, onnx_run, torch_run
+from potstill.models.onnx.word_vectors import write_graph
+from potstill.models.student import Student, load_student
+from potstill.plugins.exports.int8 import quantize
+from potstill.plugins.exports.onnx import write
 
 VOCABULARY, ROWS, FEW, ALONE = 30522, 512, 32, 24
 GOALS = {"BERT, 24 layers of 1024": 800, "teacher, int8": 30}

@@ -18,18 +18,18 @@ from accelerate import Accelerator
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedTokenizerFast
 
-from potstill import plugins
-from potstill.batches import Source
-from potstill.examples import store
-from potstill.memory import Memory
-from potstill.recipe import Stage
-from potstill.rows import open_table
+from potstill.data.batches import Source
+from potstill.data.examples import store
+from potstill.data.rows import open_table
+from potstill.data.tokens import tokenise
+from potstill.models.student import Context, Student
+from potstill.recipe import plugins
+from potstill.recipe.resolve import Stage
 from potstill.signals import Wants
-from potstill.students import Context, Student
 from potstill.tasks import make_task
-from potstill.teacher import Teacher
-from potstill.tokens import tokenise
-from potstill.training import Training, train
+from potstill.training.loop import Training, train
+from potstill.training.teacher.memory import Memory
+from potstill.training.teacher.teacher import Teacher
 
 ROWS, WORDS, ROUNDS = 320, 3000, 3
 

@@ -37,7 +37,7 @@ def broken(texts: list[str]) -> list[str]:
 def main(place: Path, rows: int, block: int, teacher: str) -> None:
     """Makes the examples of `rows` pairs, slowly; the cache is where the environment says."""
     global PAUSE
-    from potstill.data import teacher_outputs
+    from potstill.plugins.data import teacher_outputs
 
     teacher_outputs.BLOCK = block
     PAUSE = 0.2
@@ -48,10 +48,10 @@ def main(place: Path, rows: int, block: int, teacher: str) -> None:
 def outputs_of(place: Path, rows: int, teacher: str):  # type: ignore[no-untyped-def]
     from small import sentences
 
-    from potstill.data import Context
-    from potstill.data.teacher_outputs import TeacherOutputs
-    from potstill.examples import store
-    from potstill.rows import open_table
+    from potstill.data.examples import store
+    from potstill.data.making import Context
+    from potstill.data.rows import open_table
+    from potstill.plugins.data.teacher_outputs import TeacherOutputs
     from potstill.tasks import make_task
 
     pairs = [(text, text.upper(), place % 2) for place, (text, _) in enumerate(sentences(rows, 3))]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from potstill.significance import told_together
+from potstill.measuring.significance import told_together
 
 RECIPE = """# fingerprint 17cf80f12f375c77
 name = "{name}"

@@ -11,15 +11,16 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
-from potstill import ranks, teacher
-from potstill.batches import Source
-from potstill.examples import store
-from potstill.memory import Memory
-from potstill.rows import open_table
+from potstill.data.batches import Source
+from potstill.data.examples import store
+from potstill.data.rows import open_table
+from potstill.data.tokens import tokenise
+from potstill.models.student import load_student
 from potstill.signals import Wants
-from potstill.students import load_student
+from potstill.system import ranks
 from potstill.tasks import make_task
-from potstill.tokens import tokenise
+from potstill.training.teacher import teacher
+from potstill.training.teacher.memory import Memory
 
 
 def remember(home: Path, folder: Path, die_at: int) -> None:

@@ -13,9 +13,9 @@ import torch
 from reference import Case, Checks, batch_of, close, tensor, total
 from torch import Tensor
 
-from potstill import translation_metrics
-from potstill.methods.soft_targets import SoftTargets
+from potstill.plugins.methods.soft_targets import SoftTargets
 from potstill.signals import Signals
+from potstill.tasks.metrics import texts as translation_metrics
 
 DATA = Path(__file__).parents[1] / "../shared/data"
 

@@ -23,9 +23,9 @@ from transformers import (
     RobertaTokenizer,
 )
 
-from potstill.students import HEADS, Student
+from potstill.models.student import HEADS, Student
 from potstill.tasks import Task
-from potstill.tasks.matching import KINDS as NEW_TASKS
+from potstill.tasks.label_matching import KINDS as NEW_TASKS
 
 torch.set_num_threads(1)  # for models as small as these, threads cost more than they bring
 
@@ -206,8 +206,8 @@ def write_digits(path: Path, rows: int, begin: int = 0) -> Path:
 
 def small_images(hidden: Sequence[int] = (24, 16), seed: int = 0) -> Student:
     """A random network for digits as rows have them here, with two classes."""
-    from potstill.students.mlp import Mlp
-    from potstill.tasks.pixels import Pixels
+    from potstill.plugins.students.mlp import Mlp
+    from potstill.tasks.classify_images import Pixels
 
     return Mlp(hidden=list(hidden)).begin(Pixels("class", ("negative", "positive"), shape=(1, 8, 8)), seed)
 
@@ -218,7 +218,7 @@ class Translates(Task):
 
 def small_translator(layers: int = 2, width: int = 32, seed: int = 0) -> Student:
     """A random Marian with a vocabulary of its own."""
-    from potstill.students.marian import Marian
+    from potstill.plugins.students.marian import Marian
 
     shape = Marian(encoder_layers=layers, decoder_layers=layers, width=width, vocabulary=400)
     return shape.begin(Translates("class", ()), seed, lambda: iter(_corpus()))
@@ -229,7 +229,7 @@ WRITERS = ("llama", "gpt2", "marian", "t5")  # the last two read with one stack 
 
 def small_writer(architecture: str, layers: int = 3, width: int = 32, seed: int = 0) -> Student:
     """A random model that writes texts, with a vocabulary of both sides of a translation."""
-    from potstill.joint_bpe import joint_bpe
+    from potstill.models.tokenizers.joint_bpe import joint_bpe
 
     tokenizer = joint_bpe(_corpus(), 400)
     shape: dict[str, Any] = {"vocab_size": len(tokenizer), "pad_token_id": 0, "eos_token_id": 1}

@@ -11,12 +11,12 @@ from small import logits as logits_of
 from torch import nn
 from transformers import T5Config, T5ForSequenceClassification
 
-from potstill import anatomy
 from potstill.errors import InputError
-from potstill.foreign import tensor_shapes
-from potstill.students import Context, load_student, save_student, stock_model
-from potstill.students.fresh import Fresh
-from potstill.students.keep_layers import KeepLayers
+from potstill.models import anatomy
+from potstill.models.safety import tensor_shapes
+from potstill.models.student import Context, load_student, save_student, stock_model
+from potstill.plugins.students.fresh import Fresh
+from potstill.plugins.students.keep_layers import KeepLayers
 
 every_architecture = pytest.mark.parametrize("architecture", ARCHITECTURES)
 

@@ -21,18 +21,20 @@ from small import choices, questions, sentences, small_model, small_tokenizer, t
 from taggers import by_length
 from test_run import potstill
 
-from potstill import interrupts, paths, plugins
-from potstill.data import Context, augmented
-from potstill.data.augmented import Augmented
+from potstill.data.augment.tagging import WORD, function
+from potstill.data.examples import Examples, store
+from potstill.data.extended import origins
+from potstill.data.making import Context
+from potstill.data.rows import open_table
+from potstill.data.tokens import MASK, in_memory
 from potstill.errors import InputError
-from potstill.examples import Examples, store
-from potstill.extended import origins
-from potstill.prepare import labels_of
-from potstill.rows import open_table
-from potstill.students import Student
-from potstill.tagged import WORD, function
+from potstill.models.student import Student
+from potstill.plugins.data import augmented
+from potstill.plugins.data.augmented import Augmented
+from potstill.recipe import plugins
+from potstill.runs.prepare import labels_of
+from potstill.system import interrupts, paths
 from potstill.tasks import Task, make_task
-from potstill.tokens import MASK, in_memory
 
 QUICK = {"tagger": "taggers:by_length"}
 

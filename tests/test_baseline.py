@@ -11,14 +11,15 @@ import torch
 from accelerate import Accelerator
 from small import sentences, small_model, write_csv
 
-from potstill import run, stages
-from potstill.console import beginnings
-from potstill.paths import RunFolder
-from potstill.prepare import DataSet, prepare
-from potstill.progress import Display
-from potstill.recipe import Recipe, resolve
-from potstill.students import save_student
-from potstill.training import steps_of
+from potstill.models.student import save_student
+from potstill.recipe.resolve import Recipe, resolve
+from potstill.reporting.console import beginnings
+from potstill.runs import distill as run
+from potstill.runs import stages
+from potstill.runs.prepare import DataSet, prepare
+from potstill.system.paths import RunFolder
+from potstill.training.display import Display
+from potstill.training.loop import steps_of
 
 QUIET = Display(quiet=True)
 

@@ -19,9 +19,9 @@ import torch
 from faults import file_size_limit, flip
 from torch import Tensor, nn
 
-from potstill import checkpoints
 from potstill.errors import InputError
-from potstill.files import sealed, unsealed, write_atomically, xxh3_of
+from potstill.system.files import sealed, unsealed, write_atomically, xxh3_of
+from potstill.training import checkpoints
 
 
 def groups(step: int) -> dict[str, dict[str, Tensor]]:

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from potstill import corpora
+from potstill.data.formats import corpora
+from potstill.data.rows import BETWEEN, Columns, Form, Row, Span, open_table
 from potstill.errors import InputError
-from potstill.rows import BETWEEN, Columns, Form, Row, Span, open_table
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 real_data = pytest.mark.skipif(not SHARED.is_dir(), reason="real data sets are not at ../shared/data")

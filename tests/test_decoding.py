@@ -10,8 +10,9 @@ import torch
 from small import sentences, small_model
 from writers import TRANSLATORS, small_writer, trained_marian, writers_tokenizer
 
-from potstill.ctranslate2_files import convert, pieces
-from potstill.decoding import (
+from potstill.errors import InputError
+from potstill.models.generation.ctranslate2 import convert, pieces
+from potstill.models.generation.decoding import (
     Hypothesis,
     _prompts,
     batches,
@@ -21,9 +22,8 @@ from potstill.decoding import (
     decoder_of,
     engine_for,
 )
-from potstill.errors import InputError
-from potstill.exports.ctranslate2 import compare
-from potstill.students import Student, is_spread, load_student, save_student
+from potstill.models.student import Student, is_spread, load_student, save_student
+from potstill.plugins.exports.ctranslate2 import compare
 from potstill.tasks import make_task
 
 TEXTS = [text for text, _ in sentences(40, 5)]

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import typer
 
-from potstill import plugins
-from potstill.cli import app
-from potstill.recipe import Data, Optimizer, Recipe, Stage, resolve
+from potstill.app.cli import app
+from potstill.recipe import plugins
+from potstill.recipe.resolve import Data, Optimizer, Recipe, Stage, resolve
 
 ROOT = Path(__file__).parents[1]
 PAGES = [page for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md") if page.exists()]

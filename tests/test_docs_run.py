@@ -18,8 +18,11 @@ from test_docs import FENCE, PAGES, PLUG_IN, blocks, commands
 from test_run import make_home, potstill
 
 import potstill as package
-from potstill import distill, plugins, resolve, run, timing
-from potstill.students import Context, save_student
+from potstill import distill, resolve
+from potstill.measuring import speed as timing
+from potstill.models.student import Context, save_student
+from potstill.recipe import plugins
+from potstill.runs import distill as run
 
 MINE = """teacher = "runs/teacher/student"
 student = "keep_layers:2"

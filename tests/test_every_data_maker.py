@@ -11,16 +11,17 @@ import torch
 from small import sentences, small_tokenizer, write_csv, write_digits
 from writers import trained_marian
 
-from potstill import paths, plugins
-from potstill.batches import Source
-from potstill.data import Context
+from potstill.data.batches import Source
+from potstill.data.examples import Examples, key_of, store
+from potstill.data.making import Context
+from potstill.data.pixel_reader import PixelReader
+from potstill.data.rows import open_table
+from potstill.data.tokens import tokenise
 from potstill.errors import InputError
-from potstill.examples import Examples, key_of, store
-from potstill.pixel_reader import PixelReader
-from potstill.prepare import labels_of
-from potstill.rows import open_table
+from potstill.recipe import plugins
+from potstill.runs.prepare import labels_of
+from potstill.system import paths
 from potstill.tasks import Task, make_task
-from potstill.tokens import tokenise
 
 ODD = ["", "   ", "x", "日本 の 映画", "ﷺ \u200f شكرا", "🎬 " * 40, "[MASK] film", "a/b // \\ | &slash;", "w" * 5000]
 FIELDS = {

@@ -11,15 +11,15 @@ from encoders import PADDING, asked, built, encoders, texts
 from small import small_tokenizer
 from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
-from potstill.anatomy import KEY_BIAS, encoder_layers, has_layers, is_causal, without_effect
 from potstill.errors import InputError
-from potstill.listening import listen
-from potstill.padding import refuse_moved_by_padding
-from potstill.registered import PREFIX
+from potstill.models.anatomy import KEY_BIAS, encoder_layers, has_layers, is_causal, without_effect
+from potstill.models.architectures.registration import PREFIX
+from potstill.models.hooks import listen
+from potstill.models.padding_check import refuse_moved_by_padding
+from potstill.models.student import Context, Student, quiet_transformers
+from potstill.plugins.students.keep_layers import KeepLayers
 from potstill.signals import View, Wants
-from potstill.students import Context, Student, quiet_transformers
-from potstill.students.keep_layers import KeepLayers
-from potstill.teacher import fingerprint
+from potstill.training.teacher.teacher import fingerprint
 
 KEPT = [1, 4]  # ends of most patterns of layers
 
@@ -117,7 +117,7 @@ def test_a_text_is_stood_for_by_a_token_that_has_seen_all_of_it() -> None:
 def test_memories_of_a_causal_classifier_are_not_those_of_its_first_token(monkeypatch: pytest.MonkeyPatch) -> None:
     model = built()["gpt2"]
     now = fingerprint(model, "", 64)
-    monkeypatch.setattr("potstill.teacher.is_causal", lambda _: False)
+    monkeypatch.setattr("potstill.training.teacher.teacher.is_causal", lambda _: False)
     assert fingerprint(model, "", 64) != now
 
 

@@ -13,14 +13,15 @@ import torch
 from small import ARCHITECTURES, digits, sentences, small_images, small_model
 from writers import TRANSLATORS, WRITERS, small_writer, trained_marian
 
-from potstill import cli, plugins
-from potstill.ctranslate2_files import convert
-from potstill.decoding import decoder, decoder_of
+from potstill.app import cli
 from potstill.errors import InputError, TrainingError
-from potstill.exports import sample_inputs
-from potstill.networks import load_network, torch_run
-from potstill.predicting import measure_models, predict
-from potstill.students import Context, save_student
+from potstill.inference.export_types import sample_inputs
+from potstill.inference.predict import measure_models, predict
+from potstill.models.generation.ctranslate2 import convert
+from potstill.models.generation.decoding import decoder, decoder_of
+from potstill.models.inference import load_network, torch_run
+from potstill.models.student import Context, save_student
+from potstill.recipe import plugins
 
 WRITING = ("ctranslate2",)  # for models that write texts; others are for those that answer with logits
 EXPORTS = [name for name in plugins.names("exports") if name not in WRITING]

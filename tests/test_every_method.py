@@ -27,12 +27,12 @@ from world import (
     stopped_and_resumed,
 )
 
-from potstill.anatomy import set_dropout
 from potstill.errors import InputError
-from potstill.methods.hard_labels import HardLabels
-from potstill.prepare import DataSet
-from potstill.stages import refuse_unfit, refuse_without_layers
-from potstill.training import train
+from potstill.models.anatomy import set_dropout
+from potstill.plugins.methods.hard_labels import HardLabels
+from potstill.runs.prepare import DataSet
+from potstill.runs.stages import refuse_unfit, refuse_without_layers
+from potstill.training.loop import train
 
 SHAPES = {"same width": {}, "other width": {"width": 16}}
 OVER_WORDS = {  # for tasks of one answer per text, by methods that compare no layers; of words, which the teacher splits

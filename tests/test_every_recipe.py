@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from potstill.recipe import RECIPES, Recipe, cells, resolve, shipped, to_toml
-from potstill.rows import Columns, open_table
-from potstill.run import asks_teacher
-from potstill.tasks.matching import FORMS
+from potstill.data.rows import Columns, open_table
+from potstill.recipe.resolve import RECIPES, Recipe, cells, resolve, shipped, to_toml
+from potstill.runs.distill import asks_teacher
+from potstill.tasks.label_matching import FORMS
 
 GRIDS = {"kd-sst2": 27, **{f"pkd-{task}": 108 for task in ("sst2", "mrpc", "qqp", "mnli", "qnli", "rte", "race")}}
 SHARED = Path(__file__).parents[2] / "shared"
@@ -85,7 +85,7 @@ def test_local_recipes_name_files_and_columns_that_exist(name: str):
 def test_the_commands_on_top_are_ones_that_the_command_line_takes(name: str):
     import typer
 
-    from potstill.cli import app
+    from potstill.app.cli import app
 
     text = (RECIPES / f"{name}.toml").read_text(encoding="utf-8").replace("\\\n#", " ")
     commands = [shlex.split(line[1:], comments=True) for line in text.splitlines() if line.startswith("#   potstill ")]

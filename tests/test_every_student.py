@@ -26,17 +26,18 @@ from small import logits as logits_of
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-from potstill import plugins, students
-from potstill.anatomy import encoder_layers, layer_count, layers_path, parameters, word_embeddings
+from potstill.data.tokens import fingerprint
 from potstill.errors import InputError
-from potstill.files import MODEL_FILE
-from potstill.students import Context, Student, load_student, save_student
-from potstill.students.fresh import Fresh
-from potstill.students.keep_layers import KeepLayers, chosen_layers
-from potstill.students.trim_vocabulary import TrimVocabulary
+from potstill.models import student as students
+from potstill.models.anatomy import encoder_layers, layer_count, layers_path, parameters, word_embeddings
+from potstill.models.student import Context, Student, load_student, save_student
+from potstill.plugins.students.fresh import Fresh
+from potstill.plugins.students.keep_layers import KeepLayers, chosen_layers
+from potstill.plugins.students.trim_vocabulary import TrimVocabulary
+from potstill.recipe import plugins
+from potstill.system.files import MODEL_FILE
 from potstill.tasks import Task
-from potstill.tasks.pixels import Pixels
-from potstill.tokens import fingerprint
+from potstill.tasks.classify_images import Pixels
 
 SHARED = Path(__file__).parents[2] / "shared"
 TEXTS = [text for text, _ in sentences(12, seed=1)]  # few enough that they do not use every piece

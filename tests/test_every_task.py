@@ -33,20 +33,21 @@ from transformers import AutoModelForMultipleChoice, AutoModelForQuestionAnsweri
 from transformers import pipeline as pipeline_of
 from world import TASKS
 
-from potstill import checkpoints, plugins
-from potstill.batches import view
+from potstill.data.batches import view
+from potstill.data.examples import store
+from potstill.data.rows import BETWEEN, open_table
+from potstill.data.tokens import in_memory, tokenise
 from potstill.errors import InputError
-from potstill.examples import store
-from potstill.networks import torch_run
-from potstill.predicting import asked_in, predict
-from potstill.prepare import labels_of
-from potstill.rows import BETWEEN, open_table
-from potstill.students import HEADS, Context, load_student, save_student
+from potstill.inference.predict import asked_in, predict
+from potstill.models.inference import torch_run
+from potstill.models.student import HEADS, Context, load_student, save_student
+from potstill.recipe import plugins
+from potstill.reporting.wording import titled
+from potstill.runs.prepare import labels_of
 from potstill.tasks import make_task
-from potstill.tasks.answering import LONGEST_ANSWER, Answering
-from potstill.tasks.tagging import Tagging
-from potstill.tokens import in_memory, tokenise
-from potstill.wording import titled
+from potstill.tasks.answer import LONGEST_ANSWER, Answering
+from potstill.tasks.tag import Tagging
+from potstill.training import checkpoints
 
 METRIC = {"tag": "f1", "answer": "f1", "choose": "accuracy", "translate": "bleu", "write": "likelihood"}
 HUB = {"tag": "token-classification", "answer": "question-answering", "choose": "multiple-choice"}
@@ -550,7 +551,7 @@ def test_memory_of_a_longer_reading_serves_a_shorter_one(tmp_path: Path) -> None
     """The teacher remembers all its words, though the first student kept fewer."""
     from world import make_world
 
-    from potstill.batches import Source
+    from potstill.data.batches import Source
     from potstill.signals import Wants
 
     world = make_world(tmp_path, task="tag")

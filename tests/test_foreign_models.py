@@ -27,15 +27,16 @@ from test_run import potstill
 from tokenizers import Regex, Tokenizer, models, normalizers
 from transformers import PreTrainedTokenizerFast
 
-from potstill import long_texts, students
+from potstill.data.tokens import in_memory
 from potstill.errors import InputError
-from potstill.exports.onnx import describe
-from potstill.foreign_tokenizers import MOST_GROWTH, growth
-from potstill.networks import load_network
-from potstill.predicting import predict
-from potstill.students import Student, load_student, save_student
+from potstill.inference.predict import predict
+from potstill.models import student as students
+from potstill.models.inference import load_network
+from potstill.models.student import Student, load_student, save_student
+from potstill.models.tokenizers import long_texts
+from potstill.models.tokenizers.safety import MOST_GROWTH, growth
+from potstill.plugins.exports.onnx import describe
 from potstill.tasks import Task
-from potstill.tokens import in_memory
 
 
 @pytest.fixture(scope="module")

@@ -20,23 +20,23 @@ from test_run import FAST, measurements, potstill
 from transformers import LlamaConfig, LlamaForCausalLM, MarianConfig, MarianMTModel, MarianTokenizer
 from world import make_world
 
-from potstill import paths
-from potstill.batches import Source, view
-from potstill.examples import store
-from potstill.joint_bpe import joint_bpe
-from potstill.measure import answers, network
-from potstill.networks import torch_run
-from potstill.rows import Columns, open_table
-from potstill.students import Student, load_student, save_student
-from potstill.students.marian import Marian
-from potstill.tasks.generating import Answer, as_letters, as_text, unpacked
-from potstill.tasks.translating import Translating
-from potstill.tasks.writing import Writing
-from potstill.tokens import tokenise
-from potstill.training import surpassed, train
-from potstill.translation_metrics import signatures
-from potstill.translators import knows_language
-from potstill.wording import short
+from potstill.data.batches import Source, view
+from potstill.data.examples import store
+from potstill.data.rows import Columns, open_table
+from potstill.data.tokens import tokenise
+from potstill.inference.answers import answers, network
+from potstill.models.inference import torch_run
+from potstill.models.student import Student, load_student, save_student
+from potstill.models.tokenizers.joint_bpe import joint_bpe
+from potstill.models.tokenizers.translation import knows_language
+from potstill.plugins.students.marian import Marian
+from potstill.reporting.wording import short
+from potstill.system import paths
+from potstill.tasks.generate import Answer, as_letters, as_text, unpacked
+from potstill.tasks.metrics.texts import signatures
+from potstill.tasks.translate import Translating
+from potstill.tasks.write import Writing
+from potstill.training.loop import surpassed, train
 
 ENGLISH = ["a dog runs .", "two men eat", "a child", "the old man sleeps on a bench in the park .", "dogs"]
 GERMAN = ["ein hund läuft .", "zwei männer essen etwas", "ein kind", "der alte mann schläft .", "hunde 🐕"]

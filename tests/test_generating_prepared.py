@@ -10,15 +10,15 @@ from small import Translates, same_weights, sentences, small_teacher, translatio
 from test_unlabelled import CPU, Heard
 from transformers import PreTrainedTokenizerBase
 
-from potstill.building import build
+from potstill.data.tokens import fingerprint
 from potstill.errors import InputError
-from potstill.joint_bpe import joint_bpe
-from potstill.prepare import DataSet, prepare
-from potstill.recipe import resolve
-from potstill.students import Student, save_student
-from potstill.students.marian import Marian
-from potstill.tokens import fingerprint
-from potstill.translators import knows_language
+from potstill.models.student import Student, save_student
+from potstill.models.tokenizers.joint_bpe import joint_bpe
+from potstill.models.tokenizers.translation import knows_language
+from potstill.plugins.students.marian import Marian
+from potstill.recipe.resolve import resolve
+from potstill.runs.build import build
+from potstill.runs.prepare import DataSet, prepare
 
 FOREIGN = [(row["source"], row["target"]) for row in translations(30, 1)]
 
@@ -99,8 +99,8 @@ def test_byte_pairs_are_looked_for_once(home: Path, monkeypatch: pytest.MonkeyPa
         made.append(size)
         return joint_bpe(texts, size, found)
 
-    monkeypatch.setattr("potstill.translators.joint_bpe", counted)
-    monkeypatch.setattr("potstill.translators._MADE", {})
+    monkeypatch.setattr("potstill.models.tokenizers.translation.joint_bpe", counted)
+    monkeypatch.setattr("potstill.models.tokenizers.translation._MADE", {})
     rows = [
         f"data.train={home}/pairs.csv",
         f"data.dev={home}/pairs.csv",

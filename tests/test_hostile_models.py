@@ -19,7 +19,7 @@ from test_checkpoints import Payload
 from test_run import potstill
 
 import potstill as package
-from potstill.students import save_student
+from potstill.models.student import save_student
 
 SOURCES = Path(package.__file__).parent
 DOOR = {"model_folders.py", "students/__init__.py"}  # the second reads weights of folders that the first has let in

@@ -14,7 +14,7 @@ from small import sentences
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from potstill.errors import InputError
-from potstill.joint_bpe import END, PAD, joint_bpe
+from potstill.models.tokenizers.joint_bpe import END, PAD, joint_bpe
 
 ENGLISH = [text for text, _ in sentences(60, seed=1)]
 GERMAN = ["Zwei junge weiße Männer sind im Freien in der Nähe vieler Büsche.", "Ein  Mann läuft\tschnell …"] * 20

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from world import make_world
 
-from potstill.findings import learned
-from potstill.learned import still_rising, what_to_try
-from potstill.prepare import DataSet
-from potstill.progress import Display, Losses, _kept, dev_scores
-from potstill.recipe import resolve
-from potstill.training import Progress, Step, train
+from potstill.recipe.resolve import resolve
+from potstill.runs.learning_check import still_rising, what_to_try
+from potstill.runs.measure import learned
+from potstill.runs.prepare import DataSet
+from potstill.training.display import Display, Losses, _kept, dev_scores
+from potstill.training.loop import Progress, Step, train
 
 
 def test_of_equal_scores_the_later_epoch_is_kept_and_is_no_gain() -> None:

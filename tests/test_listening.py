@@ -6,8 +6,8 @@ import pytest
 import torch
 from small import ARCHITECTURES, sentences, small_model
 
-from potstill.anatomy import set_dropout
-from potstill.listening import listen
+from potstill.models.anatomy import set_dropout
+from potstill.models.hooks import listen
 from potstill.signals import View, Wants
 
 

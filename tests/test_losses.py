@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import batch_of
 
-from potstill import losses
 from potstill.errors import InputError
-from potstill.methods.hard_labels import HardLabels
-from potstill.methods.soft_targets import SoftTargets
-from potstill.recipe import resolve
-from potstill.run import baseline_recipe
+from potstill.plugins.methods.hard_labels import HardLabels
+from potstill.plugins.methods.soft_targets import SoftTargets
+from potstill.recipe.resolve import resolve
+from potstill.runs.distill import baseline_recipe
 from potstill.signals import NEVER, Signals
+from potstill.training import losses
 
 
 @settings(max_examples=50, deadline=None)
@@ -151,7 +151,7 @@ def test_smoothing_is_refused_where_there_is_no_one_class(outcome: losses.Outcom
 
 
 def test_the_baseline_learns_the_same_smoothed_labels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("potstill.run.rows_of", lambda *_: 10)
+    monkeypatch.setattr("potstill.runs.distill.rows_of", lambda *_: 10)
     for smoothing, told in ((0.1, {"smoothing": 0.1}), (0.0, {})):
         sets = ["teacher=t", "data.train=a.csv", "method=soft_targets", f"method.smoothing={smoothing}"]
         recipe = resolve(None, None, sets).recipe

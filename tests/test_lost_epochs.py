@@ -10,10 +10,10 @@ import torch
 from faults import flip
 from world import World, make_world
 
-from potstill import checkpoints
 from potstill.errors import TrainingError
-from potstill.stages import chosen_checkpoint
-from potstill.training import Training, train
+from potstill.runs.stages import chosen_checkpoint
+from potstill.training import checkpoints
+from potstill.training.loop import Training, train
 
 
 def made(folder: Path, keep: str) -> tuple[World, Training]:

@@ -17,15 +17,17 @@ from torch import Tensor
 from world import make_world
 from writers import small_writer
 
-from potstill import findings, measure, timing
-from potstill.anatomy import all_parameters
-from potstill.ctranslate2_files import convert
-from potstill.examples import store
-from potstill.metrics import calibration_error
-from potstill.rows import open_table
-from potstill.significance import wilson
+from potstill.data.examples import store
+from potstill.data.rows import open_table
+from potstill.inference import answers as measure
+from potstill.measuring import speed as timing
+from potstill.measuring.significance import wilson
+from potstill.models.anatomy import all_parameters
+from potstill.models.generation.ctranslate2 import convert
+from potstill.runs import measure as findings
 from potstill.tasks import Task
-from potstill.translation_metrics import signatures
+from potstill.tasks.metrics.labels import calibration_error
+from potstill.tasks.metrics.texts import signatures
 
 THREE = Task("class", ("a", "b", "c"), {"a": 0, "b": 1, "c": 2})
 MANY = Task("classes", ("a", "b", "c"), {"a": 0, "b": 1, "c": 2})
@@ -110,7 +112,7 @@ def test_label_sets_are_counted_label_by_label(tmp_path: Path) -> None:
     write_csv(
         tmp_path / "rows.csv", [(f"text {n}", *row) for n, row in enumerate(gold.tolist())], ("text", "a", "b", "c")
     )
-    from potstill.rows import Columns
+    from potstill.data.rows import Columns
 
     examples = store(open_table(tmp_path / "rows.csv", Columns(label=("a", "b", "c"))), MANY)
     logits = (random.normal(size=(120, 3)) + 2 * gold - 1).astype(np.float32)

@@ -20,8 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from potstill.errors import InputError
-from potstill.files import sealed, unsealed, write_atomically
-from potstill.memory import Memory
+from potstill.system.files import sealed, unsealed, write_atomically
+from potstill.training.teacher.memory import Memory
 
 SHARDS, ROWS = 6, 40
 # children start from a process that has imported everything: a kill test needs many

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from potstill import metrics
 from potstill.errors import InputError
+from potstill.tasks.metrics import labels as metrics
 
 REFERENCE = Path(__file__).parents[2] / "shared" / "reference" / "dev" / "glue_metrics.json"
 

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from world import CPU, make_world
 
 from potstill.errors import InputError
-from potstill.losses import soft_targets
-from potstill.memory import Memory
-from potstill.methods.soft_targets import SoftTargets
-from potstill.most_probable import kept, kept_size, spread
+from potstill.plugins.methods.soft_targets import SoftTargets
 from potstill.signals import Wants
-from potstill.teacher import Teacher
+from potstill.training.losses import soft_targets
+from potstill.training.teacher.memory import Memory
+from potstill.training.teacher.teacher import Teacher
+from potstill.training.teacher.top_classes import kept, kept_size, spread
 
 answers = st.integers(1, 40).flatmap(
     lambda classes: st.lists(

@@ -12,18 +12,19 @@ import torch
 from accelerate import Accelerator
 from small import ARCHITECTURES, sentences, small_model, write_csv
 
-from potstill import checkpoints, measure
-from potstill.building import build
-from potstill.console import constants
 from potstill.errors import InputError
-from potstill.prepare import DataSet, prepare
-from potstill.progress import Display
-from potstill.recipe import Recipe, resolve
-from potstill.stages import make_training, metric_of, train_student
-from potstill.standard import Standard, in_users_unit, last_layer, to_standard_unit, to_users_unit
-from potstill.students import Student, load_student, save_student
+from potstill.inference import answers as measure
+from potstill.models.student import Student, load_student, save_student
+from potstill.recipe.resolve import Recipe, resolve
+from potstill.reporting.console import constants
+from potstill.runs.build import build
+from potstill.runs.prepare import DataSet, prepare
+from potstill.runs.stages import make_training, metric_of, train_student
 from potstill.tasks import Task
-from potstill.training import Training, train
+from potstill.training import checkpoints
+from potstill.training.display import Display
+from potstill.training.loop import Training, train
+from potstill.training.standard import Standard, in_users_unit, last_layer, to_standard_unit, to_users_unit
 
 QUIET = Display(quiet=True)
 UNITS = {"as it is": (0.0, 1.0), "shifted": (100.0, 1.0), "shifted and scaled": (100.0, 1000.0)}

@@ -15,17 +15,18 @@ import torch
 from small import sentences, small_model, write_csv
 from test_run import FAST, files, make_home, measurements, potstill
 
-from potstill import plugins, students
-from potstill.anatomy import layer_count, longest_input, parameters, word_embeddings
+from potstill.data.tokens import fingerprint
 from potstill.errors import InputError
-from potstill.networks import onnx_run
-from potstill.plan import plan
-from potstill.predicting import predict
-from potstill.recipe import resolve
-from potstill.recurrent import separated
-from potstill.report import write_report
-from potstill.students import Context, Student
-from potstill.tokens import fingerprint
+from potstill.inference.predict import predict
+from potstill.models import student as students
+from potstill.models.anatomy import layer_count, longest_input, parameters, word_embeddings
+from potstill.models.architectures.word_vectors import separated
+from potstill.models.inference import onnx_run
+from potstill.models.student import Context, Student
+from potstill.recipe import plugins
+from potstill.recipe.resolve import resolve
+from potstill.reporting.page import write_report
+from potstill.runs.planning.plan import plan
 
 SMALL = {"hidden": 8, "features": 12, "width": 16}
 TEXTS = [text for text, _ in sentences(60, seed=1)]

@@ -10,12 +10,12 @@ import pytest
 from small import small_model, write_csv
 from test_run import potstill
 
-from potstill import own_functions
-from potstill.black_boxes import by_function
+from potstill.data.augment.tagging import function
 from potstill.errors import InputError
-from potstill.recipe import resolve
-from potstill.students import save_student
-from potstill.tagged import function
+from potstill.models.student import save_student
+from potstill.recipe import user_functions as own_functions
+from potstill.recipe.resolve import resolve
+from potstill.training.teacher.black_boxes import by_function
 
 RUNS = "torch.utils.collect_env:run"  # of an installed module, and it starts what it is given
 

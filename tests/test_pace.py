@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from potstill import plugins
-from potstill.pace import FINE_TUNING, FROM_RANDOM_WEIGHTS, paced
-from potstill.recipe import Recipe, cells, fingerprint, resolve, shipped, show, to_toml
-from potstill.run import finetune
+from potstill.recipe import plugins
+from potstill.recipe.pace import FINE_TUNING, FROM_RANDOM_WEIGHTS, paced
+from potstill.recipe.resolve import Recipe, cells, fingerprint, resolve, shipped, show, to_toml
+from potstill.runs.distill import finetune
 
 SETS = ("teacher=t", "data.train=a.csv")
 
@@ -80,7 +80,7 @@ def test_a_model_that_is_fine_tuned_as_it_is_has_the_rate_of_fine_tuning(
 ) -> None:
     """Whatever student the recipe has for later."""
     seen: list[Recipe] = []
-    monkeypatch.setattr("potstill.run.distill", lambda recipe, *_: seen.append(paced(recipe)) or {})
+    monkeypatch.setattr("potstill.runs.distill.distill", lambda recipe, *_: seen.append(paced(recipe)) or {})
     finetune("model", Recipe.model_validate({"data": {"train": "a.csv"}, "student": "bag"}), tmp_path)
     assert (seen[0].stage[0].optimizer.rate, seen[0].stage[0].epochs) == FINE_TUNING
 

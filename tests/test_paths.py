@@ -11,13 +11,18 @@ import pytest
 from small import sentences, small_model, write_csv
 from test_run import potstill
 
-from potstill import cli, exported, options, paths, predicting, run, study
-from potstill.decoding import decoder_of
+from potstill.app import cli, options
 from potstill.errors import InputError, TrainingError
-from potstill.model_folders import load_config
-from potstill.recipe import resolve
-from potstill.report import write_report
-from potstill.students import load_student, save_student
+from potstill.inference import export as exported
+from potstill.inference import predict as predicting
+from potstill.models.generation.decoding import decoder_of
+from potstill.models.loading import load_config
+from potstill.models.student import load_student, save_student
+from potstill.recipe.resolve import resolve
+from potstill.reporting.page import write_report
+from potstill.runs import distill as run
+from potstill.runs import study
+from potstill.system import paths
 
 LONG = "x" * 300
 ROWS = ["--train", "train.csv", "--student", "keep_layers:1"]

@@ -15,19 +15,20 @@ import torch
 from small import digits, small_images, small_model, write_csv, write_digits
 from test_run import FAST, measurements, potstill
 
-from potstill import plugins, timing
-from potstill.batches import drawn
-from potstill.data import Context
-from potstill.data.jitter import Jitter, moved
-from potstill.data.without import Without
+from potstill.data.batches import drawn
+from potstill.data.examples import store
+from potstill.data.making import Context
+from potstill.data.rows import Row, open_table
 from potstill.errors import InputError
-from potstill.examples import store
-from potstill.predicting import predict
-from potstill.prepare import labels_of
-from potstill.rows import Row, open_table
-from potstill.students import load_student, save_student
+from potstill.inference.predict import predict
+from potstill.measuring import speed as timing
+from potstill.models.student import load_student, save_student
+from potstill.plugins.data.jitter import Jitter, moved
+from potstill.plugins.data.without import Without
+from potstill.recipe import plugins
+from potstill.runs.prepare import labels_of
 from potstill.tasks import make_task
-from potstill.tasks.pixels import Pixels
+from potstill.tasks.classify_images import Pixels
 
 QUICK = [*FAST, "--set", "batch=32", "--set", "optimizer.rate=0.01"]  # the last one counts
 MNIST = Path(__file__).parents[2] / "shared/data/mnist"

@@ -28,20 +28,20 @@ from test_run import files, make_home, potstill
 from torch.utils.flop_counter import FlopCounterMode
 from world import World, make_world
 
-from potstill import space
-from potstill.batches import Micro
-from potstill.calibration import fitted, time_training
+from potstill.data.batches import Micro
 from potstill.errors import InputError
-from potstill.listening import listen
-from potstill.operations import forward, training_step
-from potstill.plan import Machine, cost_key, ends_and_saves, plan
-from potstill.recipe import Recipe, resolve
-from potstill.run import distill
-from potstill.shapes import Shapes, epoch_pieces, shapes_of, spread_out
+from potstill.models.hooks import listen
+from potstill.models.student import save_student
+from potstill.recipe.resolve import Recipe, resolve
+from potstill.runs.distill import distill
+from potstill.runs.planning import machine as space
+from potstill.runs.planning.batch_sizes import Shapes, epoch_pieces, shapes_of, spread_out
+from potstill.runs.planning.flops import forward, training_step
+from potstill.runs.planning.plan import Machine, cost_key, ends_and_saves, plan
+from potstill.runs.planning.stage_cost import Work
+from potstill.runs.planning.timing import fitted, time_training
 from potstill.signals import View, Wants
-from potstill.stage_costs import Work
-from potstill.students import save_student
-from potstill.training import gradients, make_bridges
+from potstill.training.loop import gradients, make_bridges
 
 QUICK = ["batch=8", "dropout=0.0", "length=32", "timing=none", "optimizer.rate=0.003", "tokens=100"]
 
@@ -306,7 +306,7 @@ def test_what_does_not_fit_is_named_and_what_comes_first_is(
     assert found["will_not_fit"] is None
     needed = found["device_memory"]
     between = (needed["program"] + needed["weights"] + needed["peak"]) / 2e9
-    monkeypatch.setattr("potstill.plan.private_bytes", lambda: needed["program"])
+    monkeypatch.setattr("potstill.runs.planning.plan.private_bytes", lambda: needed["program"])
     for memory, told in ((0.0001, "the weights of teacher and student need"), (between, "training needs")):
         assert plan(recipe, tmp_path / "run", memory=memory)["will_not_fit"].startswith(told)
     free = {"total": 1, "used": 1}

@@ -13,11 +13,12 @@ from small import translations, write_task
 from test_plan import QUICK, lines_of, logged
 from writers import trained_marian
 
-from potstill import decoding, imagined_outputs
-from potstill.plan import plan
-from potstill.recipe import Recipe, resolve
-from potstill.run import distill
-from potstill.students import save_student
+from potstill.models.generation import decoding
+from potstill.models.student import save_student
+from potstill.recipe.resolve import Recipe, resolve
+from potstill.runs.distill import distill
+from potstill.runs.planning import dry_texts as imagined_outputs
+from potstill.runs.planning.plan import plan
 
 ROWS = 24
 FEW = 8
@@ -48,7 +49,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
             yield told
 
-    monkeypatch.setattr("potstill.data.teacher_outputs.decoder", listening)
+    monkeypatch.setattr("potstill.plugins.data.teacher_outputs.decoder", listening)
     return found
 
 

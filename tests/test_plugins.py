@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from plugged import METHOD, write_plugins
 
-from potstill import plugins
 from potstill.errors import InputError
+from potstill.recipe import plugins
 
 
 @pytest.fixture(autouse=True)

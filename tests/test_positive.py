@@ -11,12 +11,12 @@ from sklearn.metrics import f1_score
 from small import sentences, small_model, write_csv
 
 from potstill.errors import InputError
-from potstill.prepare import DataSet, prepare
-from potstill.progress import Display
-from potstill.recipe import resolve
-from potstill.stages import metric_of
-from potstill.students import save_student
+from potstill.models.student import save_student
+from potstill.recipe.resolve import resolve
+from potstill.runs.prepare import DataSet, prepare
+from potstill.runs.stages import metric_of
 from potstill.tasks import Task, named
+from potstill.training.display import Display
 
 
 def prepared(folder: Path, share: float, *sets: str) -> DataSet:

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plugged import write_plugins
 
-from potstill import options
+from potstill.app import options
 from potstill.errors import InputError
-from potstill.pace import paced
-from potstill.recipe import Data, Optimizer, Recipe, Stage, cells, fingerprint, resolve, show, to_toml
+from potstill.recipe.pace import paced
+from potstill.recipe.resolve import Data, Optimizer, Recipe, Stage, cells, fingerprint, resolve, show, to_toml
 
 TEACHER_AND_DATA = 'teacher = "t"\n[data]\ntrain = "train.tsv"\n'
 
@@ -23,7 +23,7 @@ TEACHER_AND_DATA = 'teacher = "t"\n[data]\ntrain = "train.tsv"\n'
 def plugged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_plugins(tmp_path / "plugged")
     monkeypatch.setenv("POTSTILL_PLUGINS", str(tmp_path / "plugged"))
-    monkeypatch.setattr("potstill.short_forms.PLAIN_METHOD", "slow")
+    monkeypatch.setattr("potstill.recipe.short_forms.PLAIN_METHOD", "slow")
     return tmp_path / "plugged"
 
 

@@ -18,16 +18,18 @@ from reference import Case, Checks, batch_of, close, tensor, total, value
 from reference_generation import GENERATION
 from torch import Tensor
 
-from potstill import layers, losses, metrics
-from potstill.examples import key_of
-from potstill.methods.logit_regression import LogitRegression
-from potstill.methods.patient import Patient
-from potstill.methods.soft_targets import SoftTargets
-from potstill.recurrent import BilstmForSequenceClassification, pair_features
-from potstill.recurrent_config import BilstmConfig
+from potstill.data.augment.tagging import TaggedTexts
+from potstill.data.augment.word_changes import Changed, Corpus, Rules, seeds_of
+from potstill.data.examples import key_of
+from potstill.models.architectures.recurrent_configs import BilstmConfig
+from potstill.models.architectures.word_vectors import BilstmForSequenceClassification, pair_features
+from potstill.plugins.methods.logit_regression import LogitRegression
+from potstill.plugins.methods.patient import Patient
+from potstill.plugins.methods.soft_targets import SoftTargets
 from potstill.signals import Batch, Signals, Term
-from potstill.tagged import TaggedTexts
-from potstill.word_changes import Changed, Corpus, Rules, seeds_of
+from potstill.tasks.metrics import labels as metrics
+from potstill.training import layer_maps as layers
+from potstill.training import losses
 
 FOLDER = Path(os.environ.get("POTSTILL_REFERENCE", Path(__file__).parents[1] / "../shared/reference/dev"))
 

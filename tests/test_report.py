@@ -18,13 +18,13 @@ import yaml
 from huggingface_hub import ModelCard
 from made_runs import RECIPE, difference, measurements, write_run
 
-from potstill import plots
-from potstill.card import base_model, model_card
-from potstill.console import print_differences, print_table, table
 from potstill.errors import InputError
-from potstill.report import write_report
-from potstill.significance import NOT_TESTED, told_together
-from potstill.wording import BEAM, headline, in_its_unit, score
+from potstill.measuring.significance import NOT_TESTED, told_together
+from potstill.reporting import figures as plots
+from potstill.reporting.card import base_model, model_card
+from potstill.reporting.console import print_differences, print_table, table
+from potstill.reporting.page import write_report
+from potstill.reporting.wording import BEAM, headline, in_its_unit, score
 
 
 class Reader(HTMLParser):

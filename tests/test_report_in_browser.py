@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from made_runs import difference, measurements, write_run
 
-from potstill.report import write_report
+from potstill.reporting.page import write_report
 
 CHROMIUM = shutil.which("chromium")
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>\n?')

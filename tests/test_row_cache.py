@@ -13,14 +13,14 @@ import pytest
 from small import small_tokenizer
 from world import make_world
 
-from potstill import column_files, ranks
+from potstill.data.examples import Examples, store
+from potstill.data.rows import Columns, Table, open_table
+from potstill.data.tokens import tokenise
+from potstill.data.unlabelled import open_unlabelled
 from potstill.errors import InputError
-from potstill.examples import Examples, store
-from potstill.rows import Columns, Table, open_table
 from potstill.signals import Wants
+from potstill.system import column_files, ranks
 from potstill.tasks import Task, make_task
-from potstill.tokens import tokenise
-from potstill.unlabelled import open_unlabelled
 
 TASK = make_task(None, None, ["no", "yes"], None, "rows")[0]
 
@@ -121,7 +121,7 @@ def test_rows_with_long_texts_are_read_a_few_at_a_time(tmp_path: Path, monkeypat
     tokenizer = small_tokenizer("bert")
     plain = store(open_table(rows_csv(tmp_path)), TASK)
     before, ids = content(plain), np.array(tokenise(TASK, plain, tokenizer, 16).ids)
-    monkeypatch.setattr("potstill.examples.LETTERS", 20)
+    monkeypatch.setattr("potstill.data.examples.LETTERS", 20)
     assert all(len(rows) <= 3 for rows in plain.chunks()) and sum(map(len, plain.chunks())) == len(plain)
     shutil.rmtree(plain.folder)
     again = store(open_table(tmp_path / "rows.csv"), TASK)

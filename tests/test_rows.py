@@ -22,8 +22,8 @@ import xxhash
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from potstill.data.rows import Columns, Row, open_table
 from potstill.errors import InputError
-from potstill.rows import Columns, Row, open_table
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 real_data = pytest.mark.skipif(not SHARED.is_dir(), reason="real data sets are not at ../shared/data")

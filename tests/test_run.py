@@ -19,8 +19,9 @@ import typer
 from rich.text import Text
 from small import sentences, small_model, write_csv
 
-from potstill import cli, students
-from potstill.predicting import predict
+from potstill.app import cli
+from potstill.inference.predict import predict
+from potstill.models import student as students
 
 FAST = ["--set", "optimizer.rate=0.003", "--set", "batch=8", "--set", "dropout=0", "--length", "32", "--quiet"]
 FAST += ["--set", "timing=none"]

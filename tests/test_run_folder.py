@@ -9,9 +9,9 @@ from small import write_csv
 from test_run import potstill
 
 from potstill.errors import InputError
-from potstill.paths import RunFolder
-from potstill.recipe import Recipe
-from potstill.run_folder import alone_in, choose_folder, holds_work, mark_of, open_folder, remove_run
+from potstill.recipe.resolve import Recipe
+from potstill.runs.folder import alone_in, choose_folder, holds_work, mark_of, open_folder, remove_run
+from potstill.system.paths import RunFolder
 
 RECIPE = Recipe.model_validate({"teacher": "teacher", "data": [{"train": "train.csv"}]})
 

@@ -13,9 +13,9 @@ from faults import flip
 from small import sentences, small_model, write_csv
 from test_run import potstill
 
-from potstill import students
-from potstill.recipe import Recipe
-from potstill.run_inputs import VERSIONS, changes, content_of, input_paths
+from potstill.models import student as students
+from potstill.recipe.resolve import Recipe
+from potstill.runs.inputs import VERSIONS, changes, content_of, input_paths
 
 OPTIONS = ["--student", "keep_layers:1", "--epochs", "1", "--batch", "8", "--length", "16", "--no-baseline", "--force"]
 
@@ -130,7 +130,7 @@ def test_other_versions_are_named_until_a_run_is_finished(
 def test_a_file_that_changes_while_it_is_read_is_refused(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from potstill import run
+    from potstill.runs import distill as run
 
     prepare = run.prepare
 

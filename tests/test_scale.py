@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from small import sentences, small_model, write_csv
 
-from potstill import students
+from potstill.models import student as students
 
 MEASURED = """
 import json, sys, threading, time

@@ -17,14 +17,15 @@ from pathlib import Path
 import pytest
 from small import small_model
 
-from potstill import exported, paths
+from potstill.data.rows import Columns
 from potstill.errors import InputError, TrainingError
-from potstill.exported import MARK
-from potstill.exports import Checked, Rows
-from potstill.files import sealed, unsealed
-from potstill.rows import Columns
-from potstill.scratch import draft_of, scratch_folder
-from potstill.students import Student, load_student, save_student
+from potstill.inference import export as exported
+from potstill.inference.export import MARK
+from potstill.inference.export_types import Checked, Rows
+from potstill.models.student import Student, load_student, save_student
+from potstill.system import paths
+from potstill.system.files import sealed, unsealed
+from potstill.system.scratch import draft_of, scratch_folder
 
 KILLED = """
 import os, signal, sys

@@ -15,14 +15,19 @@ from small import translations, write_digits
 from test_run import FAST, files, make_home, measurements, potstill
 from writers import trained_marian
 
-from potstill import exported, paths, plugins, results, stages, timing
 from potstill.errors import InputError
-from potstill.recipe import resolve
-from potstill.results import Said, differences, write_answers
-from potstill.significance import NOT_TESTED, Difference
-from potstill.soft_answers import gap_closed
-from potstill.students import save_student
-from potstill.studies import compared, how_tested, told_together
+from potstill.inference import export as exported
+from potstill.measuring import comparisons as results
+from potstill.measuring import speed as timing
+from potstill.measuring.comparisons import Said, differences, write_answers
+from potstill.measuring.significance import NOT_TESTED, Difference
+from potstill.models.student import save_student
+from potstill.plugins.studies._soft_answers import gap_closed
+from potstill.recipe import plugins
+from potstill.recipe.resolve import resolve
+from potstill.runs import stages
+from potstill.runs.study_types import compared, how_tested, told_together
+from potstill.system import paths
 from potstill.tasks import Task
 
 TWO = Task("class", ("no", "yes"))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from potstill.significance import (
+from potstill.measuring.significance import (
     ONE_SEED,
     Difference,
     Score,

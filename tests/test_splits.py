@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from potstill.data.examples import Examples, store
+from potstill.data.rows import open_table
+from potstill.data.splits import held_out, leaks
 from potstill.errors import InputError
-from potstill.examples import Examples, store
-from potstill.prepare import DataSet, asked_first
-from potstill.rows import open_table
-from potstill.splits import held_out, leaks
+from potstill.runs.prepare import DataSet, asked_first
 from potstill.tasks import make_task
 
 TASK = make_task(None, None, ["a", "b", "c"], None, "rows")[0]

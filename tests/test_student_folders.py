@@ -13,10 +13,10 @@ from small import ARCHITECTURES, same_weights, sentences, small_model
 from small import logits as logits_of
 from transformers.utils import logging
 
-from potstill.anatomy import encoder_layers
 from potstill.errors import InputError
-from potstill.students import Context, Student, load_student, save_student
-from potstill.students.keep_layers import KeepLayers
+from potstill.models.anatomy import encoder_layers
+from potstill.models.student import Context, Student, load_student, save_student
+from potstill.plugins.students.keep_layers import KeepLayers
 
 TEXTS = [text for text, _ in sentences(6, seed=1)]
 
@@ -171,9 +171,9 @@ def test_saving_that_fails_leaves_the_old_folder(folder, monkeypatch):
 
 def test_a_teacher_that_does_not_fit_is_spread_and_answers_alike(tmp_path: Path) -> None:
     """On disk but for what is at work; a memory that it fills is that of the whole one."""
-    from potstill.networks import torch_run
-    from potstill.students import is_spread
-    from potstill.teacher import weights_hash
+    from potstill.models.inference import torch_run
+    from potstill.models.student import is_spread
+    from potstill.training.teacher.teacher import weights_hash
 
     save_student(small_model("bert"), tmp_path / "teacher")
     whole, spread = load_student(tmp_path / "teacher"), load_student(tmp_path / "teacher", devices={"cpu": "60KB"})

@@ -84,7 +84,7 @@ def test_texts_far_too_long_are_read_as_if_they_had_not_been_cut_before(
         (" ".join(words[n % len(words)] for n in range(size)), " ".join(words[: size // 2])) for size in (5, 80, 300)
     ]
     plain = task.split(texts, tokenizer, 16)
-    monkeypatch.setattr("potstill.tasks.cutting.FAR_TOO_LONG", 1)
+    monkeypatch.setattr("potstill.tasks.truncation.FAR_TOO_LONG", 1)
     assert task.split(texts, tokenizer, 16) == plain and plain.shortened >= 2
 
 
@@ -179,7 +179,7 @@ def test_enormous_texts_are_read_as_if_they_were_tokenised_whole(
     rows.append([(a, b) for a in texts[:3] for b in texts[:3]])  # of the others the longer one has fewer tokens
     task = Task("class", ("no", "yes"))
     plain = [task.split(one, tokenizer, 16) for one in rows]
-    monkeypatch.setattr("potstill.long_texts.LONG", 50)
+    monkeypatch.setattr("potstill.models.tokenizers.long_texts.LONG", 50)
     assert [task.split(one, tokenizer, 16) for one in rows] == plain
 
 

@@ -18,16 +18,17 @@ from black_box import outputs_of
 from small import sentences, write_csv
 from writers import small_writer, trained_marian
 
-from potstill import paths
-from potstill.black_boxes import by_command, by_function, what_decides
-from potstill.data import Context, teacher_outputs
-from potstill.data.teacher_outputs import TeacherOutputs
-from potstill.decoding import Hypothesis, decoder
+from potstill.data.examples import Examples, key_of, store
+from potstill.data.making import Context
+from potstill.data.rows import open_table
 from potstill.errors import InputError
-from potstill.examples import Examples, key_of, store
-from potstill.outputs import Outputs
-from potstill.rows import open_table
+from potstill.models.generation.decoding import Hypothesis, decoder
+from potstill.plugins.data import teacher_outputs
+from potstill.plugins.data.teacher_outputs import TeacherOutputs
+from potstill.system import paths
 from potstill.tasks import make_task
+from potstill.training.teacher.black_boxes import by_command, by_function, what_decides
+from potstill.training.teacher.texts import Outputs
 
 BEAM = 4
 

@@ -13,14 +13,16 @@ from small import ARCHITECTURES, sentences, small_model
 from torch import Tensor, nn
 from world import World, make_world
 
-from potstill import checkpoints, listening, training
-from potstill.anatomy import word_embeddings
-from potstill.batches import occurring, view
-from potstill.listening import listen
-from potstill.optimizers import UsedRows, used_rows
-from potstill.recipe import Optimizer
+from potstill.data.batches import occurring, view
+from potstill.models import hooks as listening
+from potstill.models.anatomy import word_embeddings
+from potstill.models.hooks import listen
+from potstill.recipe.resolve import Optimizer
 from potstill.signals import Signals, View, Wants
-from potstill.training import Step, Training, train
+from potstill.training import checkpoints
+from potstill.training import loop as training
+from potstill.training.loop import Step, Training, train
+from potstill.training.optimizers import UsedRows, used_rows
 
 SETTINGS: dict[str, Any] = {"rate": 2e-3, "weight_decay": 0.1, "clip": 0.5}
 

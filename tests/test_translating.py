@@ -14,12 +14,12 @@ from test_run import potstill
 from transformers import MarianConfig, MarianMTModel
 from writers import shape_of, small_writer, trained_marian
 
-from potstill.ctranslate2_files import convert
-from potstill.decoding import decoder
 from potstill.errors import InputError
-from potstill.joint_bpe import joint_bpe
-from potstill.students import HEADS, Student, save_student, seeded
-from potstill.translating import lines_of, translated
+from potstill.inference.translate import lines_of, translated
+from potstill.models.generation.ctranslate2 import convert
+from potstill.models.generation.decoding import decoder
+from potstill.models.student import HEADS, Student, save_student, seeded
+from potstill.models.tokenizers.joint_bpe import joint_bpe
 
 TEXTS = [text for text, _ in sentences(12, 5)]
 

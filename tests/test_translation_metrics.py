@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sacrebleu.metrics import BLEU, CHRF
 
-from potstill import translation_metrics as metrics
+from potstill.tasks.metrics import texts as metrics
 
 # few words, so that n-grams match; some marks, case, and what is empty
 words = st.sampled_from(["the", "The", "cat", "sat", "on", "a", "mat.", "3,5", "(x)", "'s", "größer", "&amp;", "猫"])

@@ -11,16 +11,16 @@ import torch
 from small import Translates, sentences, small_translator
 from torch import Tensor
 
-from potstill import short_forms
-from potstill.anatomy import word_embeddings
+from potstill.data.tokens import fingerprint
 from potstill.errors import InputError
-from potstill.foreign import LARGEST_VOCABULARY
-from potstill.losses import smoothed, soft_targets
-from potstill.most_probable import kept, spread
-from potstill.students import Context, Student, begin_anew, save_student
-from potstill.students.lstm_translator import LstmTranslator
-from potstill.students.marian import Marian
-from potstill.tokens import fingerprint
+from potstill.models.anatomy import word_embeddings
+from potstill.models.safety import LARGEST_VOCABULARY
+from potstill.models.student import Context, Student, begin_anew, save_student
+from potstill.plugins.students.lstm_translator import LstmTranslator
+from potstill.plugins.students.marian import Marian
+from potstill.recipe import short_forms
+from potstill.training.losses import smoothed, soft_targets
+from potstill.training.teacher.top_classes import kept, spread
 
 TEXTS = [text for text, _ in sentences(12, seed=1)]
 TASK = Translates("class", ())

@@ -14,18 +14,18 @@ from reference import batch_of
 from small import sentences, small_model, tagged, write_csv
 from test_run import potstill
 
-from potstill import stages
+from potstill.data.examples import store
+from potstill.data.rows import Columns, Label, open_table
+from potstill.data.unlabelled import with_unlabelled
 from potstill.errors import InputError
-from potstill.examples import store
-from potstill.methods.teacher_labels import TeacherLabels
-from potstill.prepare import DataSet, prepare
-from potstill.progress import Display
-from potstill.recipe import Recipe, resolve
-from potstill.rows import Columns, Label, open_table
+from potstill.models.student import save_student
+from potstill.plugins.methods.teacher_labels import TeacherLabels
+from potstill.recipe.resolve import Recipe, resolve
+from potstill.runs import stages
+from potstill.runs.prepare import DataSet, prepare
 from potstill.signals import Outcome, Signals, Wants
-from potstill.students import save_student
 from potstill.tasks import Task, make_task
-from potstill.unlabelled import with_unlabelled
+from potstill.training.display import Display
 
 CPU = torch.device("cpu")
 
@@ -225,7 +225,7 @@ def test_the_teachers_answer_is_the_label(outcome: Outcome) -> None:
     """As `hard` with the teacher's answer in place of the label, for every row that it answered."""
     from dataclasses import replace
 
-    from potstill.losses import hard
+    from potstill.training.losses import hard
 
     ours, theirs = answers(outcome)
     said: Any = {"class": theirs.argmax(1), "classes": (theirs > 0).float(), "value": theirs[:, 0]}[outcome]

@@ -12,21 +12,22 @@ from accelerate import Accelerator
 from small import GENERATED, KINDS, small_teacher, write_task
 from transformers import PreTrainedModel
 
-from potstill import checkpoints, plugins, short_forms
-from potstill.anatomy import layer_count
-from potstill.batches import Source, epoch_order, step_batches
-from potstill.examples import Examples, store
-from potstill.listening import Bridges
-from potstill.memory import Memory
-from potstill.methods import Method
-from potstill.prepare import labels_of
-from potstill.recipe import Stage
-from potstill.rows import open_table
-from potstill.students import Context, Student
+from potstill.data.batches import Source, epoch_order, step_batches
+from potstill.data.examples import Examples, store
+from potstill.data.rows import open_table
+from potstill.data.tokens import tokenise
+from potstill.models.anatomy import layer_count
+from potstill.models.hooks import Bridges
+from potstill.models.student import Context, Student
+from potstill.recipe import plugins, short_forms
+from potstill.recipe.resolve import Stage
+from potstill.runs.prepare import labels_of
 from potstill.tasks import Task, make_task
-from potstill.teacher import Teacher
-from potstill.tokens import tokenise
-from potstill.training import Training, gradients, make_bridges, teacher_layers, train
+from potstill.training import checkpoints
+from potstill.training.loop import Training, gradients, make_bridges, teacher_layers, train
+from potstill.training.method import Method
+from potstill.training.teacher.memory import Memory
+from potstill.training.teacher.teacher import Teacher
 
 CPU = torch.device("cpu")
 METHODS = plugins.names("methods")

@@ -10,7 +10,7 @@ from small import LONGEST, _byte_pairs, _numbered, sentences
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrainedTokenizerFast
 
-from potstill.students import Student, seeded
+from potstill.models.student import Student, seeded
 
 TRANSLATORS = ("marian", "bart", "t5", "m2m_100")
 WRITERS = (*TRANSLATORS, "gpt2", "llama")

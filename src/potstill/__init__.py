@@ -8,30 +8,30 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from potstill import registered
+from potstill.models.architectures import registration as registered
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from potstill.errors import InputError, TrainingError
-    from potstill.predicting import measure_models, predict
-    from potstill.recipe import Recipe, resolve
-    from potstill.run import distill, finetune
-    from potstill.students import Student, load_student, save_student
+    from potstill.inference.predict import measure_models, predict
+    from potstill.models.student import Student, load_student, save_student
+    from potstill.recipe.resolve import Recipe, resolve
+    from potstill.runs.distill import distill, finetune
 
 # a public name must not be a module's: importing that module would put it in the name's place
 _WHERE = {
     "InputError": "errors",
-    "Recipe": "recipe",
-    "Student": "students",
+    "Recipe": "recipe.resolve",
+    "Student": "models.student",
     "TrainingError": "errors",
-    "distill": "run",
-    "finetune": "run",
-    "load_student": "students",
-    "measure_models": "predicting",
-    "predict": "predicting",
-    "resolve": "recipe",
-    "save_student": "students",
+    "distill": "runs.distill",
+    "finetune": "runs.distill",
+    "load_student": "models.student",
+    "measure_models": "inference.predict",
+    "predict": "inference.predict",
+    "resolve": "recipe.resolve",
+    "save_student": "models.student",
 }
 __all__ = [
     "InputError",

@@ -1,3 +1,3 @@
-from potstill.cli import main
+from potstill.app.cli import main
 
 main()

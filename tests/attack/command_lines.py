@@ -25,7 +25,7 @@ SHAPES = ("keep_layers", "keep_layers:0", "keep_layers:-1", "keep_layers:99", "k
           "keep_layers:[5]", "keep_layers:1+keep_layers:1", "keep_layers:1+", "+", ":", "", "nosuch", "bilstm:999999",
           "bilstm:0", "bilstm:-5", "fresh:99999999", "fresh:0", "fresh:2x99999", "fresh:2x7", "bag:-1",
           "bag:999999999", "bag", "trim_vocabulary:x", "trim_vocabulary", "marian:4+4x256", "lstm_translator", "mlp",
-          "mlp:0", "mlp:99999999", "potstill.students", "../bag")
+          "mlp:0", "mlp:99999999", "potstill.models.student", "../bag")
 METHODS = ("", "nosuch", "soft_targets:", "soft_targets:5", "patient:x", "hints", "answer_attention",
            "teacher_labels", "logit_regression", "soft_targets+hints", "Soft_Targets", "../x")
 FIELDS = ("name", "teacher", "start", "student", "data", "data.0.train", "data.0.test", "data.0.label_map",

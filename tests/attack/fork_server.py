@@ -62,7 +62,7 @@ def in_the_fork(asked: dict[str, Any]) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (mapped + asked["room"],) * 2)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         sys.argv = ["potstill", *asked["words"]]
-        from potstill import cli
+        from potstill.app import cli
 
         try:
             cli.main()

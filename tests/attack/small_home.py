@@ -8,7 +8,7 @@ from pathlib import Path
 from attacks import Ended, Server
 from small import sentences, small_model, write_csv
 
-from potstill.students import save_student
+from potstill.models.student import save_student
 
 QUICK = ["--length", "16", "--set", "batch=8", "--set", "optimizer.rate=0.01", "--set", "dropout=0"]
 QUICK += ["--set", "timing=none", "--quiet"]

@@ -16,10 +16,10 @@ from fuzzed import FORMATS, LABELS, File
 from plain_readers import Names, Read
 from small import write_csv
 
+from potstill.data.examples import store
+from potstill.data.rows import Columns, open_table
 from potstill.errors import InputError
-from potstill.examples import store
-from potstill.prepare import labels_of
-from potstill.rows import Columns, open_table
+from potstill.runs.prepare import labels_of
 from potstill.tasks import make_task
 
 

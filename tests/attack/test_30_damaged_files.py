@@ -15,13 +15,13 @@ from attacks import Server, many, summed
 from damages import damaged, damaged_bytes, files_of
 from small_home import QUICK, Home
 
+from potstill.data.examples import store
+from potstill.data.rows import open_table
+from potstill.data.tokens import tokenise
 from potstill.errors import InputError
-from potstill.examples import store
-from potstill.prepare import labels_of
-from potstill.rows import open_table
-from potstill.students import load_student
+from potstill.models.student import load_student
+from potstill.runs.prepare import labels_of
 from potstill.tasks import make_task
-from potstill.tokens import tokenise
 
 SECONDS = 120.0
 

@@ -28,9 +28,9 @@ def words() -> dict[str, Any]:
     from typer.main import get_command
 
     import potstill
-    from potstill import plugins
-    from potstill.cli import app
-    from potstill.recipe import Data, Optimizer, Recipe, Stage, shipped
+    from potstill.app.cli import app
+    from potstill.recipe import plugins
+    from potstill.recipe.resolve import Data, Optimizer, Recipe, Stage, shipped
 
     group: Any = get_command(app)
     commands = {
@@ -57,7 +57,7 @@ def page(folder: Path) -> dict[str, str]:
     """Hashes of all its bytes, and of those outside figures, whose coordinates another processor may round otherwise."""
     from made_runs import measurements, write_run
 
-    from potstill.report import write_report
+    from potstill.reporting.page import write_report
 
     made = write_report([write_run(folder / "run", measurements(seeds=3))], folder / "page.html")
     whole = made.read_bytes()
@@ -68,7 +68,7 @@ def page(folder: Path) -> dict[str, str]:
 def make_inputs(task: str, home: Path) -> None:
     from small import sentences, small_model, small_teacher, write_csv, write_task
 
-    from potstill.students import save_student
+    from potstill.models.student import save_student
 
     home.mkdir(parents=True)
     for split, count, seed in zip(SPLITS, (48, 24, 24), (1, 2, 3), strict=True):

@@ -13,17 +13,17 @@ from small import NEGATIVE, NEUTRAL, POSITIVE, small_tokenizer, write_csv
 from transformers import BertConfig, BertForSequenceClassification
 from world import CPU
 
-from potstill import checkpoints
-from potstill.batches import Source
-from potstill.examples import store
-from potstill.methods.hard_labels import HardLabels
-from potstill.prepare import labels_of
-from potstill.recipe import Stage
-from potstill.rows import open_table
+from potstill.data.batches import Source
+from potstill.data.examples import store
+from potstill.data.rows import open_table
+from potstill.data.tokens import tokenise
+from potstill.plugins.methods.hard_labels import HardLabels
+from potstill.recipe.resolve import Stage
+from potstill.runs.prepare import labels_of
 from potstill.tasks import make_task
-from potstill.teacher import Teacher
-from potstill.tokens import tokenise
-from potstill.training import Training, train
+from potstill.training import checkpoints
+from potstill.training.loop import Training, train
+from potstill.training.teacher.teacher import Teacher
 
 STEPS, EVERY, AFTER = 240, 20, 6  # steps in all, from checkpoint to checkpoint, and those that may suffer from one
 

@@ -10,7 +10,7 @@ import pytest
 from processes import run_to_the_end, same_student, started, steps_told, wait_until
 from test_run import patient
 
-from potstill import checkpoints
+from potstill.training import checkpoints
 
 KILLS = 20
 

@@ -7,8 +7,8 @@ import pytest
 from test_every_student import FIELDS, READS_IMAGES, SERVES
 from world import CASES, World, make_world, stopped_and_resumed
 
-from potstill import plugins
-from potstill.students import Context
+from potstill.models.student import Context
+from potstill.recipe import plugins
 
 STOPS = (2, 5, 7, 10)  # epochs end after 6 and 12 steps
 

@@ -14,16 +14,16 @@ from small import write_digits
 from test_run import patient
 from world import World, make_world, stopped_and_resumed
 
-from potstill.batches import Source, counted_through, mix, step_batches
-from potstill.data import Context
-from potstill.data.augmented import Augmented
-from potstill.data.jitter import Jitter
-from potstill.examples import Examples, store
-from potstill.methods.soft_targets import SoftTargets
-from potstill.prepare import labels_of
-from potstill.rows import open_table
+from potstill.data.batches import Source, counted_through, mix, step_batches
+from potstill.data.examples import Examples, store
+from potstill.data.making import Context
+from potstill.data.rows import open_table
+from potstill.plugins.data.augmented import Augmented
+from potstill.plugins.data.jitter import Jitter
+from potstill.plugins.methods.soft_targets import SoftTargets
+from potstill.plugins.students.mlp import Mlp
+from potstill.runs.prepare import labels_of
 from potstill.signals import Batch, Signals, Term, Wants
-from potstill.students.mlp import Mlp
 from potstill.tasks import make_task
 
 STOPS = (2, 5, 7, 10)

@@ -17,7 +17,7 @@ import pytest
 from safetensors.torch import load_file
 from test_run import FAST, files, make_home, measurements
 
-from potstill.memory import Memory
+from potstill.training.teacher.memory import Memory
 
 HERE = Path(__file__).parents[1]
 LAUNCHERS = {
@@ -91,7 +91,7 @@ def steps(run: Path) -> list[dict[str, str]]:
 def test_12_two_ranks_make_the_student_of_one_process(
     launcher: str, home: Path, tmp_path: Path, figure: Callable[..., None]
 ) -> None:
-    from potstill import cli
+    from potstill.app import cli
 
     sys.argv = ["potstill", *map(str, distilled(home)[2:]), "--set", "dropout=0.1", "--out", str(tmp_path / "one")]
     with pytest.raises(SystemExit) as ended:

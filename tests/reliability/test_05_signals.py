@@ -11,8 +11,8 @@ from processes import run_to_the_end, same_student, started, steps_told, wait_un
 from small import sentences, write_csv
 from test_run import patient
 
-from potstill import checkpoints
-from potstill.files import locked
+from potstill.system.files import locked
+from potstill.training import checkpoints
 
 SHORT = ["--length", "32", "--quiet", "--set", "timing=none"]
 SIGNALS = {signal.SIGTERM: 143, signal.SIGINT: 130}

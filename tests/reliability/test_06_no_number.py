@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from test_run import FAST, patient, potstill
 
-from potstill import students
+from potstill.models import student as students
 
 
 def non_finite_numbers(folder: Path) -> list[str]:

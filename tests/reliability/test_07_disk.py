@@ -8,9 +8,9 @@ from faults import nearly_full, read_only, small_disk
 from processes import same_student
 from test_run import FAST, patient, potstill
 
-from potstill import checkpoints
-from potstill.paths import RunFolder
-from potstill.run import holds_work
+from potstill.runs.distill import holds_work
+from potstill.system.paths import RunFolder
+from potstill.training import checkpoints
 
 
 def test_07_a_full_disk_is_told_and_the_run_goes_on_when_there_is_room(

@@ -15,11 +15,11 @@ from faults import flip
 from small import ARCHITECTURES, small_model
 from world import World, make_world
 
-from potstill import checkpoints
 from potstill.errors import InputError
-from potstill.memory import Memory
-from potstill.students import load_student, save_student
-from potstill.training import Training, train
+from potstill.models.student import load_student, save_student
+from potstill.training import checkpoints
+from potstill.training.loop import Training, train
+from potstill.training.teacher.memory import Memory
 
 
 @pytest.fixture

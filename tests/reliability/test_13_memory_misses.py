@@ -12,11 +12,11 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 from world import CPU
 
-from potstill.prepare import prepare
-from potstill.progress import Display
-from potstill.recipe import resolve
+from potstill.models.student import Student, load_student, save_student
+from potstill.recipe.resolve import resolve
+from potstill.runs.prepare import prepare
 from potstill.signals import Wants
-from potstill.students import Student, load_student, save_student
+from potstill.training.display import Display
 
 ROWS = 40
 LOGITS = Wants(logits=True)

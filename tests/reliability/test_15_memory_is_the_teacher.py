@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from world import CASES, loss_and_norm, make_world
 
-from potstill.anatomy import set_dropout
+from potstill.models.anatomy import set_dropout
 
 
 @pytest.mark.slow

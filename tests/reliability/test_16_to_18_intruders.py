@@ -20,9 +20,9 @@ from test_memory import SHARDS, block, remember
 from test_run import potstill
 
 from potstill.errors import InputError
-from potstill.files import sealed, unsealed, write_atomically
-from potstill.memory import Memory
-from potstill.students import load_student, save_student
+from potstill.models.student import load_student, save_student
+from potstill.system.files import sealed, unsealed, write_atomically
+from potstill.training.teacher.memory import Memory
 
 
 @pytest.fixture(scope="module")

@@ -17,11 +17,11 @@ from faults import peak_memory
 from small import small_model
 from test_checkpoints import reseal, save
 
-from potstill import checkpoints
+from potstill.data.rows import open_table
 from potstill.errors import InputError
-from potstill.files import xxh3_of
-from potstill.rows import open_table
-from potstill.students import load_student, save_student
+from potstill.models.student import load_student, save_student
+from potstill.system.files import xxh3_of
+from potstill.training import checkpoints
 
 MOST = 50  # MB
 EACH, TIMES = 2**20, 240  # 240 MB

@@ -11,10 +11,10 @@ from test_rows import ODD_TEXTS
 from test_run import FAST, potstill
 from world import TASKS
 
-from potstill.cells import speakable
-from potstill.predicting import predict
-from potstill.students import save_student
-from potstill.translating import translated
+from potstill.data.records import speakable
+from potstill.inference.predict import predict
+from potstill.inference.translate import translated
+from potstill.models.student import save_student
 
 NEW_LINES = ["a\nb", "\r", "\u2028"]
 TEXTS = [

@@ -15,10 +15,10 @@ from small import ARCHITECTURES, GENERATED, LABELS, WRITERS, logits, sentences, 
 from test_run import potstill
 from world import TASKS
 
-from potstill import plugins
-from potstill.exports import sample_inputs
-from potstill.networks import load_network, torch_run
-from potstill.students import head_of, save_student
+from potstill.inference.export_types import sample_inputs
+from potstill.models.inference import load_network, torch_run
+from potstill.models.student import head_of, save_student
+from potstill.recipe import plugins
 
 SHARED = Path(__file__).parents[3] / "shared"
 TEACHER, ROWS = SHARED / "models/gte-small-sst2", SHARED / "data/sst2_sentence"

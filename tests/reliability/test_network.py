@@ -12,7 +12,7 @@ import pytest
 from small import small_model
 from test_run import FAST, patient
 
-from potstill.students import save_student
+from potstill.models.student import save_student
 
 CUT = """
 import socket

@@ -10,8 +10,10 @@ import pytest
 from processes import same_student
 from test_run import FAST, patient, potstill
 
-from potstill import checkpoints, interrupts, stages
-from potstill.training import Step, train
+from potstill.runs import stages
+from potstill.system import interrupts
+from potstill.training import checkpoints
+from potstill.training.loop import Step, train
 
 
 @pytest.fixture

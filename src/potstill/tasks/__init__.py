@@ -5,7 +5,7 @@ The loop, the methods and the memory see predictions only (rows of logits, see `
 
 from __future__ import annotations
 
-from potstill.tasks.labels import Task, TaskName
-from potstill.tasks.matching import make_task, named
+from potstill.tasks.classify import Task, TaskName
+from potstill.tasks.label_matching import make_task, named
 
 __all__ = ["Task", "TaskName", "make_task", "named"]

@@ -14,10 +14,10 @@ from typing import Literal
 
 import numpy as np
 
-from potstill.tasks.answering import F1, Answering
-from potstill.tasks.generating import Generating
-from potstill.tasks.labels import Task
-from potstill.tasks.tagging import ABSENT, Tagging
+from potstill.tasks.answer import F1, Answering
+from potstill.tasks.classify import Task
+from potstill.tasks.generate import Generating
+from potstill.tasks.tag import ABSENT, Tagging
 
 DRAWS = 999
 UNLIKELY = 0.025  # a share of the draws

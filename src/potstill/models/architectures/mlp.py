@@ -1,0 +1,61 @@
+"""Hidden layers of rectified linear units between pixels and classes, as transformers keeps networks."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers import initialization as init
+from transformers.modeling_outputs import BaseModelOutputWithPooling, ImageClassifierOutput
+
+from potstill.models.architectures.mlp_config import MlpConfig
+
+
+class MlpPreTrainedModel(PreTrainedModel):
+    config_class = MlpConfig
+    base_model_prefix = "mlp"
+    main_input_name = "pixel_values"
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """He et al. (2015): the size of what a layer gives does not hang on how many units it reads."""
+        if isinstance(module, nn.Linear):
+            init.kaiming_normal_(module.weight, nonlinearity="relu")
+            init.zeros_(module.bias)
+
+    def get_input_embeddings(self) -> None:  # type: ignore[override]
+        """There is no table of words."""
+
+
+class MlpModel(MlpPreTrainedModel):
+    """From pixels to the last hidden layer."""
+
+    def __init__(self, config: MlpConfig) -> None:
+        super().__init__(config)
+        channels, height, width = config.shape
+        sizes = [channels * height * width, *config.hidden_sizes]
+        self.input_dropout = nn.Dropout(config.input_dropout)
+        self.layers = nn.ModuleList([nn.Linear(*pair) for pair in itertools.pairwise(sizes)])
+        self.dropout = nn.Dropout(config.dropout)
+        self.post_init()
+
+    def forward(self, pixel_values: Tensor, **_: Any) -> BaseModelOutputWithPooling:
+        """(batch, channels, height, width), or flat, from 0 to 1 -> (batch, width)."""
+        states = self.input_dropout(pixel_values.flatten(1))
+        for layer in self.layers:
+            states = self.dropout(nn.functional.relu(layer(states)))
+        return BaseModelOutputWithPooling(last_hidden_state=states, pooler_output=states)
+
+
+class MlpForImageClassification(MlpPreTrainedModel):
+    def __init__(self, config: MlpConfig) -> None:
+        super().__init__(config)
+        self.mlp = MlpModel(config)
+        self.classifier = nn.Linear(config.hidden_sizes[-1], int(config.num_labels or 2))
+        self.post_init()
+
+    def forward(self, pixel_values: Tensor, labels: Tensor | None = None, **_: Any) -> ImageClassifierOutput:
+        logits = self.classifier(self.mlp(pixel_values).last_hidden_state)
+        loss: Any = None if labels is None else nn.functional.cross_entropy(logits, labels)
+        return ImageClassifierOutput(loss=loss, logits=logits)

@@ -1,0 +1,132 @@
+"""Networks over word vectors: a bidirectional LSTM (Tang et al., 2019, arXiv:1903.12136), and a bag of words.
+
+Both read a text into one vector, or each text of a pair by the same weights; a ReLU layer and an output layer follow.
+No attention, no layer norm. Texts are padded on the right, and padding never reaches a vector.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence
+from transformers.modeling_outputs import SequenceClassifierOutput
+from transformers.modeling_utils import PreTrainedModel
+
+from potstill.models.architectures.recurrent_configs import BagConfig, BilstmConfig
+
+
+class Bilstm(nn.Module):
+    """The last state of either direction: of the forward one at a text's last token, of the backward one at its first."""
+
+    def __init__(self, config: BilstmConfig) -> None:
+        super().__init__()
+        self.embeddings = nn.Embedding(config.vocab_size, config.embedding_size, padding_idx=config.pad_token_id)
+        self.dropout = nn.Dropout(config.dropout)
+        self.lstm = nn.LSTM(config.embedding_size, config.hidden_size, batch_first=True, bidirectional=True)
+        self.width = 2 * config.hidden_size
+
+    def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
+        """(texts, tokens) and (texts,) -> (texts, 2 * hidden); zeros for an empty text."""
+        vectors = self.dropout(self.embeddings(ids))
+        packed = pack_padded_sequence(vectors, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
+        _, (last, _) = self.lstm(packed)  # (directions, texts, hidden)
+        return last.transpose(0, 1).flatten(1) * (lengths > 0)[:, None]
+
+
+class Bag(nn.Module):
+    """The mean of a text's word vectors."""
+
+    def __init__(self, config: BagConfig) -> None:
+        super().__init__()
+        self.embeddings = nn.Embedding(config.vocab_size, config.embedding_size, padding_idx=config.pad_token_id)
+        self.dropout = nn.Dropout(config.dropout)
+        self.width = config.embedding_size
+
+    def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
+        """(texts, tokens) and (texts,) -> (texts, width); zeros for an empty text."""
+        vectors = self.dropout(self.embeddings(ids))
+        real = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
+        return (vectors * real[:, :, None]).sum(1) / lengths.clamp(min=1)[:, None]
+
+
+def pair_features(a: Tensor, b: Tensor) -> Tensor:
+    """(rows, width) twice -> (rows, 4 * width): [a, b, a⊙b, |a−b|]"""
+    return torch.cat([a, b, a * b, (a - b).abs()], -1)
+
+
+def separated(ids: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows of two texts, one behind the other, and the tokens of each -> all first texts, then all second ones; lengths."""
+    columns = torch.arange(ids.shape[1], device=ids.device)
+    behind = (first[:, None] + columns).clamp(max=ids.shape[1] - 1)
+    return torch.cat([ids, ids.gather(1, behind)]), torch.cat([first, second])
+
+
+class OverWords(PreTrainedModel):
+    """What the two have in common: everything behind a text's vector."""
+
+    base_model_prefix = "encoder"
+
+    def __init__(self, config: Any, encoder: Any) -> None:
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.encoder = encoder
+        self.dense = nn.Linear((4 if config.pairs else 1) * encoder.width, config.features)
+        self.dropout = nn.Dropout(config.dropout)
+        self.out = nn.Linear(config.features, config.num_labels)
+        self.post_init()
+
+    def _init_weights(self, module: nn.Module) -> None:
+        if isinstance(module, nn.Embedding):
+            nn.init.uniform_(module.weight, -0.25, 0.25)
+        elif isinstance(module, nn.Linear | nn.LSTM):
+            module.reset_parameters()
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        table: nn.Embedding = self.encoder.embeddings
+        return table
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.encoder.embeddings = value
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        **_: Any,
+    ) -> SequenceClassifierOutput:
+        """(rows, tokens) each -> logits (rows, classes)."""
+        if input_ids.shape[1] == 0:  # texts that are all empty, which tokenizers give as floats
+            input_ids = torch.full((len(input_ids), 1), self.config.pad_token_id or 0, device=input_ids.device)
+            attention_mask = token_type_ids = torch.zeros_like(input_ids)
+        real = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        if self.config.pairs:
+            second = torch.zeros_like(real) if token_type_ids is None else real * token_type_ids
+            lengths = real.sum(1), second.sum(1)
+            a, b = self.encoder(*separated(input_ids, lengths[0] - lengths[1], lengths[1])).chunk(2)
+            features = pair_features(a, b)
+        else:
+            features = self.encoder(input_ids, real.sum(1))
+        logits = self.out(self.dropout(F.relu(self.dense(features))))
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+        return SequenceClassifierOutput(loss=loss, logits=logits)
+
+
+class BilstmForSequenceClassification(OverWords):
+    config_class = BilstmConfig
+
+    def __init__(self, config: BilstmConfig) -> None:
+        super().__init__(config, Bilstm(config))
+
+
+class BagForSequenceClassification(OverWords):
+    config_class = BagConfig
+
+    def __init__(self, config: BagConfig) -> None:
+        super().__init__(config, Bag(config))

@@ -1,0 +1,190 @@
+"""The one door for models of others: each config and tokenizer that is read comes in here, and weights from a folder that did.
+
+The folder is looked at before anything of it is loaded (`foreign`), code that comes with a model is never run, and nobody
+is asked whether it may. Whatever transformers makes of a broken folder is an `InputError`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
+from transformers.utils import logging
+
+from potstill.data.pixel_reader import PixelReader
+from potstill.errors import InputError
+from potstill.models.heads import head_named
+from potstill.models.safety import refuse_unsafe_files, refuse_unsafe_settings
+from potstill.models.tokenizers.safety import breakdowns_told, refuse_growing, refuse_unusable
+from potstill.system.paths import given
+
+NO_CODE: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+
+
+def safe_folder(folder: str | Path) -> Path:
+    """Where a model lies, once it is known that only plain weights and stock code will be opened there."""
+    path = _place(folder)
+    _refuse_unsafe(path)
+    if not any(path.glob("*.safetensors")) and not any(path.glob("*.onnx")):
+        pickled = any(path.glob("*.bin")) or any(path.glob("*.pt"))
+        raise InputError(
+            f"{folder} has {'only pickled weights, which can run code' if pickled else 'no weights'}; "
+            "potstill reads safetensors only: write it with `model.save_pretrained(folder)` of a recent transformers"
+        )
+    refuse_unsafe_settings(path)
+    return path
+
+
+def load_config(model: str | Path) -> PreTrainedConfig:
+    """Of a model's folder, of an exported one or its .onnx file, or of a name on the hub."""
+    file = onnx_file(model)
+    place = safe_folder(file.parent if file else model)
+    try:
+        with quiet_transformers():
+            config: PreTrainedConfig = AutoConfig.from_pretrained(place, **NO_CODE)
+    except Exception as error:  # a broken config fails in many ways inside transformers
+        raise InputError(
+            f"{model} has a config.json that cannot be read ({first_line(error)}); use the model's original folder"
+        ) from error
+    names = config.architectures
+    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise InputError(
+            f"{place}: architectures in config.json is no list of names; write the name of one class in brackets"
+        )
+    return config
+
+
+def onnx_file(model: str | Path) -> Path | None:
+    """The file for ONNX Runtime that is meant: this one, or the one of this folder."""
+    path = given(model)
+    file = path / "model.onnx" if is_there(path, "dir") else path
+    return file if file.suffix == ".onnx" and is_there(file, "file") else None
+
+
+def load_tokenizer(folder: str | Path) -> PreTrainedTokenizerBase:
+    """Of a model's folder, or of one that holds nothing else; weights are not looked at."""
+    path = _place(folder)
+    _refuse_unsafe(path)
+    refuse_unsafe_settings(path, needed="tokenizer_config.json")
+    return _tokenizer(path, folder)
+
+
+def reader_of(config: PreTrainedConfig, folder: Path) -> PreTrainedTokenizerBase:
+    """The tokenizer in a model's folder; of a network that reads pixels, what it has in its place."""
+    if head_named(str((config.architectures or [""])[0])) != "ImageClassification":
+        return _tokenizer(folder, folder)
+    if config.model_type != "potstill-mlp":  # others have images scaled and normalised in ways of their own
+        raise InputError(f"{folder} is an image model of type {config.model_type!r}; use one that was made by mlp")
+    return PixelReader(config.shape)
+
+
+def _tokenizer(path: Path, folder: str | Path) -> PreTrainedTokenizerBase:
+    refuse_growing(path)
+    try:
+        with quiet_transformers(), breakdowns_told(folder=folder):
+            found: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(path, **NO_CODE)
+    except InputError:
+        raise
+    except Exception as error:  # files that are missing or broken fail in many ways inside transformers
+        raise InputError(
+            f"{folder} holds no tokenizer that can be read ({first_line(error)}); "
+            "give a folder that `tokenizer.save_pretrained(folder)` of transformers has written"
+        ) from error
+    refuse_unusable(found, path)
+    return found
+
+
+def refuse_odd_labels(config: PreTrainedConfig, folder: str | Path) -> None:
+    """An error unless the classes of a trained head are numbered from 0, and each has a name of its own."""
+    names = config.id2label or {}
+    if not names or sorted(names) != list(range(len(names))):
+        numbers = ", ".join(map(str, list(names)[:5])) or "none"
+        raise InputError(f"{folder}: the classes of id2label in config.json are {numbers}; number them 0, 1, …")
+    for name in names.values():
+        if str(name) != str(name).encode("utf-8", "replace").decode():
+            raise InputError(
+                f"{folder}: the class {str(name)!a} in config.json is no text; write another name in id2label"
+            )
+    twice = [name for name, count in Counter(map(str, names.values())).items() if count > 1]
+    if twice:
+        raise InputError(
+            f"{folder}: two classes in config.json have the name {twice[0]!r}; write two names in id2label"
+        )
+
+
+def read_again(tokenizer: PreTrainedTokenizerBase, folder: str | Path) -> PreTrainedTokenizerBase:
+    """A tokenizer of the same class, out of a folder that we have written."""
+    again: PreTrainedTokenizerBase = type(tokenizer).from_pretrained(folder, **NO_CODE)
+    return again
+
+
+def _refuse_unsafe(path: Path) -> None:
+    try:
+        refuse_unsafe_files(path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); check the path and its permissions") from None
+
+
+def _place(folder: str | Path) -> Path:
+    path = given(folder)
+    if is_there(path, "dir") and str(folder):
+        return path
+    if _is_path(folder):
+        raise InputError(
+            f"there is no folder {str(folder)[:200]}; write the path of a model's folder, or a name on the hub"
+        )
+    return _from_hub(str(folder))
+
+
+def is_there(path: Path, what: Literal["dir", "file"]) -> bool:
+    try:
+        return path.is_dir() if what == "dir" else path.is_file()
+    except OSError:  # a name that no file can have
+        return False
+
+
+def _is_path(folder: str | Path) -> bool:
+    """Whether this can only mean a folder: a name on the hub has at most two parts and no dot or slash in front."""
+    parts = Path(folder).parts
+    if isinstance(folder, Path) or not parts or len(parts) > 2 or folder.startswith((".", "/", "~")):
+        return True
+    return not folder.isprintable() or len(folder) > 200 or Path(parts[0]).exists()
+
+
+def _from_hub(name: str) -> Path:
+    """The model's folder in the local cache of the hub, brought there first where HF_HUB_OFFLINE does not forbid it."""
+    from huggingface_hub import snapshot_download
+
+    wanted = ["*.safetensors", "*.safetensors.index.json", "*.json", "*.txt", "*.model", "*.spm"]
+    try:
+        return Path(snapshot_download(name, allow_patterns=wanted, ignore_patterns=["*/*"]))
+    except Exception as error:  # no network, no such model, a name that cannot be one: each has a class of its own
+        raise InputError(
+            f"there is no folder {name}, and the Hugging Face Hub gave no such model ({first_line(error)}); "
+            "check the name and the network, or give the path of a model's folder"
+        ) from error
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """No load report, warning or progress bar: what they would tell is checked here, and said once as an error."""
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -1,0 +1,22 @@
+"""The teacher's most probable class as the label, for rows with and without one (Tang et al., 2019, arXiv:1903.12136)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from potstill.signals import Batch, Signals, Term, Wants
+from potstill.training.losses import chosen_by_the_teacher, hard, taught
+
+
+@dataclass(frozen=True)
+class TeacherLabels:
+    """L = CE(argmax z_teacher, z_student); CE(y, z_student) where the teacher has no answer"""
+
+    def wants(self, student_layers: int, teacher_layers: int) -> tuple[Wants, Wants]:
+        return Wants(logits=True), Wants(logits=True)
+
+    def losses(self, student: Signals, teacher: Signals, batch: Batch) -> dict[str, Term]:
+        return {
+            "hard": 1.0 * taught(chosen_by_the_teacher(student.logits, teacher.logits, batch.outcome), batch),
+            "labels": 1.0 * hard(student.logits, batch, beside_teacher=0.0),
+        }

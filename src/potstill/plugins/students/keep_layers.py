@@ -1,0 +1,118 @@
+"""Keep some layers, the embeddings and the head: the start of vanilla KD and of Patient KD (arXiv:1908.09355)."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+from torch import Tensor
+from transformers import PreTrainedConfig
+
+from potstill.errors import InputError
+from potstill.models.anatomy import layers_path, stacks
+from potstill.models.student import Context, Student, stock_model
+from potstill.recipe.pace import FINE_TUNING, Pace
+
+SAME_PARTS = {"full_attention", "sliding_attention"}  # kinds of layers that have the same weights
+NOT_OF_LAYERS = ("architectures", "token_id", "token_ids")  # ends of names whose lists may be as long by chance
+
+
+@dataclass(frozen=True)
+class KeepLayers:
+    """`layers`: a number (the first ones), "first:3", "last:3", "every:2" (2, 4, 6 …), "skip:3" (spread out: 4, 8, 12
+    of 12), or a list counted from 1. Of a translator, so many on either side."""
+
+    layers: int | str | list[int] | tuple[int, ...] = 3
+
+    def kept(self, layers: int) -> list[int]:
+        """Which of a network's layers they are, counted from 1: the report draws it."""
+        return chosen_layers(self.layers, layers)
+
+    @property
+    def pace(self) -> Pace:
+        """The rate that fits all of twelve layers, more for fewer of them: 2e-4 for three, 6e-4 for one."""
+        return Pace(12 * FINE_TUNING.rate / min(12, self._count()), FINE_TUNING.epochs)
+
+    def _count(self) -> int:
+        """How many layers are kept, out of twelve where it hangs on that."""
+        if isinstance(self.layers, int):
+            return max(1, self.layers)
+        if isinstance(self.layers, str):
+            way, _, number = self.layers.partition(":")
+            count = int(number) if number.isascii() and number.isdigit() and int(number) else 12
+            return max(1, 12 // count) if way == "every" else count
+        return max(1, len(self.layers))
+
+    def build(self, current: Student, context: Context) -> Student:
+        model, old = current.model, current.model.state_dict()
+        layers_path(model)  # refuses networks without layers
+        config, weights = copy.deepcopy(model.config), dict(old)
+        kinds = getattr(model.config, "layer_types", None)
+        for path, counted in stacks(model).items():
+            chosen = self.kept(int(getattr(config, counted)))
+            follow(config, int(getattr(config, counted)), chosen)
+            setattr(config, counted, len(chosen))
+            weights = {name: weight for name, weight in weights.items() if not name.startswith(f"{path}.")}
+            for place, layer in enumerate(chosen):
+                ours, there = _inside(old, f"{path}.{layer - 1}."), _inside(old, f"{path}.{place}.")
+                both = {kinds[layer - 1], kinds[place]} if kinds else set()
+                told = len(both) > 1 and not both <= SAME_PARTS  # by the new list, which says what the layer is
+                if ours.keys() != there.keys() and not told:
+                    raise InputError(
+                        f"keep_layers: layer {layer} of this {config.model_type} cannot become layer {place + 1}: one has "
+                        "a part that the other lacks (ModernBERT's first layer lacks the norm of its attention, T5's alone "
+                        f"has distances); keep layer 1, e.g. layers = {[1, *chosen[1:]]}"
+                    )
+                weights |= {f"{path}.{place}.{name}": weight for name, weight in ours.items()}
+        try:
+            built = stock_model(current.model, config, weights)
+        except (RuntimeError, ValueError) as error:
+            raise InputError(
+                f"keep_layers: a {config.model_type} of {len(chosen)} layers cannot be made of these weights "
+                f"({str(error).strip().splitlines()[-1].strip()}); keep all of its layers, or write student = 'fresh'"
+            ) from error
+        return Student(built, copy.deepcopy(current.tokenizer))
+
+
+def follow(config: PreTrainedConfig, total: int, chosen: list[int]) -> None:
+    """Every list of a config that has an entry for each layer keeps those of the chosen ones."""
+    for name, value in list(vars(config).items()):
+        if isinstance(value, list | tuple) and len(value) == total and not name.endswith(NOT_OF_LAYERS):
+            setattr(config, name, type(value)(value[layer - 1] for layer in chosen))
+    if hasattr(config, "attention_types"):  # of GPT-Neo, which writes its list of layers also as [[kinds, times], …]
+        config.attention_types = [[[one], 1] for one in config.attention_layers]
+    kinds = getattr(config, "layer_types", None) or []
+    if kinds and set(kinds) == {"linear_attention"}:
+        raise InputError(
+            f"keep_layers: of this {config.model_type} one layer of full attention has to stay; name it in a list of layers"
+        )
+
+
+def chosen_layers(layers: int | str | list[int] | tuple[int, ...], total: int) -> list[int]:
+    """The layers to keep, counted from 1."""
+    if isinstance(layers, int):
+        layers = f"first:{layers}"
+    if isinstance(layers, str):
+        way, _, number = layers.partition(":")
+        count = int(number) if number.isascii() and number.isdigit() else 0
+        if way not in ("first", "last", "every", "skip") or not 1 <= count <= total:
+            raise InputError(
+                f"keep_layers: {layers!r} cannot be taken from {total} layers; "
+                f'write a number from 1 to {total}, "first:3", "last:3", "every:2", "skip:3" or a list such as [1, 3]'
+            )
+        if way == "every":
+            return list(range(count, total + 1, count))
+        if way == "skip":
+            return [place * total // count for place in range(1, count + 1)]
+        return list(range(1, count + 1)) if way == "first" else list(range(total - count + 1, total + 1))
+    chosen = list(layers)
+    if not chosen or chosen != sorted(set(chosen)) or chosen[0] < 1 or chosen[-1] > total:
+        raise InputError(
+            f"keep_layers: {chosen} is not a list of layers; write increasing numbers from 1 to {total}, such as "
+            f"{list(range(2, total + 1, 2)) or [1]}"
+        )
+    return chosen
+
+
+def _inside(weights: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): weight for name, weight in weights.items() if name.startswith(prefix)}

@@ -1,0 +1,111 @@
+"""Questions that several runs answer together. One file is one study; its name is the word that users type.
+
+A study is a frozen dataclass with `runs(recipe)`, the recipes it needs by name, and `answer(found)`, what they say
+together: a table, a figure, and sentences that claim no more than was shown. One that tries what may fail has
+`may_diverge(name)` as well: a run of such a name whose numbers grow beyond all bounds is not among what was found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+from potstill.recipe.resolve import Recipe
+from potstill.measuring.comparisons import STUDENT, Said, Spoken, spoken
+from potstill.measuring.significance import DEV, Difference, contrast, corrected
+from potstill.reporting.wording import inside, points, quoted
+
+
+@dataclass(frozen=True)
+class Found:
+    """One finished run of a study."""
+
+    folder: Path
+    told: Mapping[str, Any]  # its measurements
+
+    def said(self, model: str = STUDENT) -> Said | None:
+        """A model's answers on the first split that is quoted of the first data set."""
+        data, split, _ = quoted(self.told)[0]
+        return self._spoken.get((model, data, split))
+
+    def score(self, model: str = STUDENT) -> tuple[float, float] | None:
+        """Mean and deviation over seeds of the metric that is chosen by, on the same split; in percent."""
+        place = quoted(self.told)[0]
+        quality, deviation = (inside(self.told, "models", model, kind, *place) for kind in ("quality", "deviation"))
+        return None if quality is None else (100 * quality, 100 * (deviation or 0.0))
+
+    @cached_property
+    def _spoken(self) -> Spoken:
+        return spoken(self.folder, self.told)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A further table of an answer, with a figure of its own or none."""
+
+    title: str
+    header: list[str]
+    rows: list[list[str]]
+    figure: str = ""  # SVG
+
+
+@dataclass(frozen=True)
+class Answer:
+    title: str
+    sentences: list[str]
+    header: list[str]
+    rows: list[list[str]]
+    figure: str  # SVG
+    parts: list[Part] = field(default_factory=list)
+
+
+class Study(Protocol):
+    def runs(self, recipe: Recipe) -> dict[str, Recipe]: ...
+
+    def answer(self, found: Mapping[str, Found]) -> Answer: ...
+
+
+def compared(ours: Sequence[Said | None], theirs: Sequence[Said | None]) -> Difference | None:
+    """The mean of some runs against the mean of others, on the same rows; None where one side said nothing.
+
+    Runs of different conditions are no seeds of each other: what seeds change is seen within each.
+    """
+    left, right = ([one for one in side if one is not None] for side in (ours, theirs))
+    if not left or not right:
+        return None
+    return weighed([*((1 / len(left), one) for one in left), *((-1 / len(right), one) for one in right)])
+
+
+def weighed(sides: Sequence[tuple[float, Said]]) -> Difference | None:
+    """The sum of weight × a run's mean over seeds, on the same rows; None on dev, which was chosen by."""
+    if any(said.split == DEV for _, said in sides):
+        return None
+    return contrast([(weight, said.scores()) for weight, said in sides], len(sides[0][1].targets))
+
+
+def told_together(found: Mapping[str, Difference | None]) -> dict[str, Difference]:
+    """What was tested, with p corrected for the number of comparisons in one answer."""
+    tested = {words: one for words, one in found.items() if one is not None}
+    return dict(zip(tested, corrected(list(tested.values())), strict=True))
+
+
+def how_tested(found: Mapping[str, Difference]) -> list[str]:
+    """What stands below the comparisons of an answer."""
+    if not found:
+        return [
+            "Nothing was tested: dev was chosen by, and there is no test set on which two runs answered the same rows."
+        ]
+    return [f"Each p is corrected for {len(found)} comparisons (Holm); intervals are each one's own."][: len(found) - 1]
+
+
+def in_points(one: Difference) -> str:
+    """+1.0 points, −0.1 to +2.0"""
+    return f"{points(one.mean)} points, {points(one.low)} to {points(one.high)}"
+
+
+def shown(score: tuple[float, float] | None) -> str:
+    """86.2 ± 0.8"""
+    return "–" if score is None else f"{score[0]:.1f}" + (f" ± {score[1]:.1f}" if score[1] else "")

@@ -1,0 +1,267 @@
+"""Checkpoints that are whole or passed over: a folder per step, checksummed, put in place by one rename.
+
+step-00001234/
+    model.safetensors, optimizer.safetensors …   one file per group of tensors
+    state.json                                   everything that is not a tensor
+    manifest.json                                size and xxh3 of each file, and its own; written last
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from potstill.errors import InputError, TrainingError
+from potstill.models.safety import FILE_NAME, tensor_shapes
+from potstill.system.files import TEMPORARY, disk_errors, fsync_path, sealed, unsealed, write_atomically, xxh3_of
+
+log = logging.getLogger(__name__)
+
+STEP_NAME = re.compile(r"step-(\d{8,})", re.ASCII)
+LARGEST_STATE = 8 * 2**20  # bytes of what is not a tensor
+REPLACED = ".old-"  # a whole checkpoint that is about to be replaced by one of the same step
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    folder: Path
+    step: int
+    state: dict[str, Any]
+
+    def tensors(self, name: str) -> dict[str, Tensor]:
+        """One group of tensors, on the CPU."""
+        path = self.folder / f"{name}.safetensors"
+        if not FILE_NAME.fullmatch(path.name) or path.name != f"{name}.safetensors" or not path.is_file():
+            groups = ", ".join(sorted(path.stem for path in self.folder.glob("*.safetensors")))
+            raise InputError(f"{self.folder} holds no tensors called '{name}'; it holds: {groups}")
+        try:
+            tensor_shapes(path)
+            return load_file(path)
+        except (SafetensorError, ValueError) as error:  # with a checksum that fits: somebody made it so
+            raise InputError(f"{path} is not what safetensors writes ({error}); name another checkpoint") from error
+
+
+def save(folder: Path, step: int, tensors: dict[str, dict[str, Tensor]], state: dict[str, Any]) -> Checkpoint:
+    """Write a checkpoint; until its last rename the previous one stays the newest. A full disk raises OSError."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    _recover(folder)
+    place = folder / f"step-{step:08d}"
+    draft = folder / f"{TEMPORARY}{place.name}"
+    try:
+        draft.mkdir()
+        for name, group in tensors.items():
+            if not FILE_NAME.fullmatch(name):
+                raise ValueError(f"a group of tensors cannot be called '{name}'; use letters, digits, '_', '-' and '.'")
+            _refuse_non_finite(step, name, group)
+        with ThreadPoolExecutor() as pool:  # files side by side: a quarter less time than one after the other
+            list(pool.map(lambda name: _write_tensors(draft / f"{name}.safetensors", tensors[name]), tensors))
+        write_atomically(draft / "state.json", (json.dumps(state, indent=1, allow_nan=False) + "\n").encode())
+        files = {path.name: {"size": path.stat().st_size, "xxh3": xxh3_of(path)} for path in sorted(draft.iterdir())}
+        write_atomically(draft / "manifest.json", sealed({"step": step, "files": files}))
+        _put_in_place(draft, place)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+    return Checkpoint(place, step, json.loads((place / "state.json").read_bytes()))
+
+
+def load(path: Path) -> Checkpoint:
+    """The checkpoint in this folder, every file verified."""
+    path = Path(path)
+    try:
+        if (path / "manifest.json").is_symlink():
+            raise ValueError("manifest.json is a link")
+        for name in ("manifest.json", "state.json"):
+            if (path / name).stat().st_size > LARGEST_STATE:
+                raise ValueError(f"{name} is larger than any that was written here")
+        manifest = unsealed((path / "manifest.json").read_bytes())
+        for name, expected in manifest["files"].items():
+            _verify(path, name, expected)
+        if "state.json" not in manifest["files"]:
+            raise ValueError("state.json is not in the manifest")
+        unlisted = {file.name for file in path.glob("*.safetensors")} - manifest["files"].keys()
+        if unlisted:
+            raise ValueError(f"{min(unlisted)} is not in the manifest")
+        return Checkpoint(path, int(manifest["step"]), json.loads((path / "state.json").read_bytes()))
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+        raise InputError(
+            f"{path} is no whole checkpoint: {Path(error.filename or path).name} is not to be found; "
+            "name a folder such as checkpoints/step-00001000"
+        ) from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise InputError(f"{path} is damaged: {error}; name another checkpoint, or none to use the newest") from error
+
+
+def newest(folder: Path) -> Checkpoint | None:
+    """The newest whole checkpoint; damaged ones are passed over with a warning."""
+    for path in _candidates(Path(folder)):
+        checkpoint = _whole(path)
+        if checkpoint is not None:
+            return checkpoint
+    return None
+
+
+def whole(folder: Path) -> list[Checkpoint]:
+    """All that are, oldest first."""
+    _recover(Path(folder))
+    found = (_whole(path) for path in reversed(_candidates(Path(folder))))
+    return [one for one in found if one is not None]
+
+
+def rotate(folder: Path, keep: int = 2, best: int | None = None) -> None:
+    """Keep the newest `keep` whole checkpoints and that of the best step. Where none is whole, nothing is deleted."""
+    if keep < 1:
+        raise ValueError(f"keep = {keep} would delete every checkpoint; write 1 or more")
+    _recover(Path(folder))
+    candidates = _candidates(Path(folder))
+    kept: list[Path] = []
+    for path in candidates:
+        if len(kept) < keep and _whole(path) is not None:
+            kept.append(path)
+    if not kept:
+        return
+    for path in candidates:
+        if path not in kept and _step(path) != best:
+            _remove(path)
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """An optimizer as tensors called "index.name" (and "group.index.name") and a JSON-able rest."""
+    content = optimizer.state_dict()
+    tensors: dict[str, Tensor] = {}
+    rest: dict[str, Any] = {"state": {}, "groups": []}
+    for index, values in content["state"].items():
+        rest["state"][str(index)] = _split(values, str(index), tensors)
+    for index, group in enumerate(content["param_groups"]):
+        rest["groups"].append(_split(group, f"group.{index}", tensors))
+    return tensors, rest
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
+    """Bring an optimizer built in the same way back to where `optimizer_tensors` found it, bit by bit."""
+    state = {int(index): dict(values) for index, values in meta["state"].items()}
+    groups = [dict(group) for group in meta["groups"]]
+    for name, tensor in tensors.items():
+        place, _, field = name.removeprefix("group.").partition(".")
+        # a copy: the optimizer goes on to change its state in place
+        (groups if name.startswith("group.") else state)[int(place)][field] = tensor.clone()
+    current = optimizer.state_dict()["param_groups"]
+    same_sizes = [len(group["params"]) for group in groups] == [len(group["params"]) for group in current]
+    if not same_sizes or any(now.keys() - then.keys() for now, then in zip(current, groups, strict=True)):
+        raise InputError(
+            "the checkpoint was made with another optimizer or other trained parameters; "
+            "continue with the recipe it was made with, or start anew in another folder"
+        )
+    for group, now in zip(groups, current, strict=True):
+        for field, value in now.items():
+            if isinstance(value, tuple):  # JSON knows lists only; AdamW's betas are a tuple
+                group[field] = tuple(group[field])
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def _split(values: Mapping[str, Any], prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """Move the tensors among the values into `tensors`; the rest, as JSON will give it back."""
+    tensors.update({f"{prefix}.{name}": value for name, value in values.items() if isinstance(value, Tensor)})
+    rest = {name: value for name, value in values.items() if not isinstance(value, Tensor)}
+    plain: dict[str, Any] = json.loads(json.dumps(rest, allow_nan=False))
+    return plain
+
+
+def _refuse_non_finite(step: int, name: str, group: dict[str, Tensor]) -> None:
+    for inner, tensor in group.items():
+        # smallest and largest: one pass, twenty times faster than asking every number
+        if tensor.is_floating_point() and tensor.numel() and not torch.isfinite(torch.stack(tensor.aminmax())).all():
+            raise TrainingError(
+                f"step {step}: '{inner}' of the {name} holds a number that is not finite; this step was not saved. "
+                "Lower optimizer.rate, and begin anew or go on from the checkpoint before it"
+            )
+
+
+def _write_tensors(path: Path, group: dict[str, Tensor]) -> None:
+    """safetensors refuses tensors that share memory (tied weights): all but the first are written as copies."""
+    seen: set[int] = set()
+    ready = {}
+    for name, tensor in group.items():
+        tensor = tensor.detach().contiguous()
+        storage = tensor.untyped_storage().data_ptr()
+        ready[name] = tensor.clone() if storage in seen else tensor
+        seen.add(storage)
+    with disk_errors(path):
+        save_file(ready, path)
+    fsync_path(path)
+
+
+def _put_in_place(draft: Path, place: Path) -> None:
+    """One rename. An older one of the same step first goes aside, to a name `newest` knows, so one is always there."""
+    fsync_path(draft)
+    aside = place.with_name(REPLACED + place.name)
+    if place.exists():
+        os.rename(place, aside)
+    os.rename(draft, place)
+    fsync_path(place.parent)
+    if aside.exists():
+        _remove(aside)
+
+
+def _recover(folder: Path) -> None:
+    """Clear what a kill left: drafts, and a replaced checkpoint, which goes back unless its successor is whole."""
+    for path in folder.glob(f"{TEMPORARY}step-*"):
+        shutil.rmtree(path)
+    for aside in folder.glob(f"{REPLACED}step-*"):
+        place = aside.with_name(aside.name.removeprefix(REPLACED))
+        if place.exists() and _whole(place) is not None:
+            _remove(aside)
+        else:
+            if place.exists():
+                _remove(place)
+            os.rename(aside, place)
+
+
+def _remove(path: Path) -> None:
+    """Rename first: a kill in the middle leaves a draft, not a damaged checkpoint."""
+    rubbish = path.with_name(f"{TEMPORARY}{path.name.removeprefix(REPLACED)}")
+    os.rename(path, rubbish)
+    shutil.rmtree(rubbish)
+
+
+def _candidates(folder: Path) -> list[Path]:
+    """Folders that may be checkpoints, newest first; a replaced one after its successor. Links are not followed."""
+    if not folder.is_dir():
+        return []
+    found = [path for path in folder.iterdir() if STEP_NAME.fullmatch(path.name.removeprefix(REPLACED))]
+    found = [path for path in found if path.is_dir() and not path.is_symlink()]
+    return sorted(found, key=lambda path: (_step(path), not path.name.startswith(REPLACED)), reverse=True)
+
+
+def _step(path: Path) -> int:
+    return int(path.name.removeprefix(REPLACED).removeprefix("step-"))
+
+
+def _whole(path: Path) -> Checkpoint | None:
+    try:
+        return load(path)
+    except InputError as error:
+        log.warning("passed over: %s", error)
+        return None
+
+
+def _verify(folder: Path, name: str, expected: dict[str, Any]) -> None:
+    path = folder / name
+    if not FILE_NAME.fullmatch(name) or path.is_symlink() or not path.is_file():
+        raise ValueError(f"{name!r} is no plain file of this folder")
+    if path.stat().st_size != expected["size"] or xxh3_of(path) != expected["xxh3"]:
+        raise ValueError(f"{name} does not match its checksum")
