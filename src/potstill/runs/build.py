@@ -10,15 +10,15 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from potstill.recipe import short_forms
-from potstill.models.anatomy import set_dropout
 from potstill.data.batches import mix
-from potstill.errors import InputError
 from potstill.data.pixel_reader import PixelReader
-from potstill.runs.prepare import DataSet
-from potstill.recipe.resolve import Recipe, Stage
-from potstill.training.standard import last_layer, standard_of, to_users_unit
+from potstill.errors import InputError
+from potstill.models.anatomy import set_dropout
 from potstill.models.student import Context, Student, begin_anew, begin_from, is_spread, load_student
+from potstill.recipe import short_forms
+from potstill.recipe.resolve import Recipe, Stage
+from potstill.runs.prepare import DataSet
+from potstill.training.standard import last_layer, standard_of, to_users_unit
 
 
 def build(recipe: Recipe, data: list[DataSet]) -> tuple[list[PreTrainedModel], PreTrainedTokenizerBase]:

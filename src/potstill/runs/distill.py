@@ -17,28 +17,28 @@ import xxhash
 from accelerate import Accelerator
 from accelerate.utils import InitProcessGroupKwargs
 
-from potstill.system import interrupts, paths, ranks
-from potstill.measuring import comparisons as results
-from potstill.recipe import short_forms
-from potstill.runs.build import build
-from potstill.reporting.card import model_card
+from potstill.data.tokens import fingerprint as tokenizer_fingerprint
 from potstill.errors import InputError, TrainingError
-from potstill.system.files import locked, write_atomically
-from potstill.runs.measure import measured
+from potstill.measuring import comparisons as results
 from potstill.measuring.run_folder import measurements_of, seed_folders
+from potstill.models.student import Student, save_student
+from potstill.recipe import short_forms
 from potstill.recipe.pace import draws_weights, paced
-from potstill.system.paths import RunFolder
-from potstill.runs.prepare import DataSet, can_teach, prepare
-from potstill.training.display import Display
 from potstill.recipe.resolve import Recipe, cells, fingerprint
+from potstill.reporting.card import model_card
 from potstill.reporting.page import write_report
+from potstill.reporting.wording import main_student
+from potstill.runs.build import build
 from potstill.runs.folder import alone_in, changed_inputs, choose_folder, holds_work, open_folder, refuse_changed
 from potstill.runs.inputs import Content, content_of, input_paths, refuse_changed_while_read
+from potstill.runs.measure import measured
+from potstill.runs.prepare import DataSet, can_teach, prepare
 from potstill.runs.stages import Trained, rows_of, train_student
-from potstill.models.student import Student, save_student
+from potstill.system import interrupts, paths, ranks
+from potstill.system.files import locked, write_atomically
+from potstill.system.paths import RunFolder
+from potstill.training.display import Display
 from potstill.training.teacher.teacher import fingerprint as network_fingerprint
-from potstill.data.tokens import fingerprint as tokenizer_fingerprint
-from potstill.reporting.wording import main_student
 
 PREPARED_ONCE = {"teacher", "data", "length", "device", "precision", "memory", "metric", "seeds", "timing"}
 

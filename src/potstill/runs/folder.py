@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from potstill.errors import InputError
-from potstill.system.files import MODEL_FILE, TEMPORARY, remove_files, sealed, unsealed, write_atomically
-from potstill.system.paths import RunFolder, given, to_write
 from potstill.recipe.resolve import FREE, Recipe, fingerprint, leaves, to_toml
 from potstill.runs.inputs import VERSIONS, Content, changes
+from potstill.system.files import MODEL_FILE, TEMPORARY, remove_files, sealed, unsealed, write_atomically
+from potstill.system.paths import RunFolder, given, to_write
 
 FORMAT = 1
 LOCK = ".lock"

@@ -16,10 +16,10 @@ import transformers
 
 import potstill
 from potstill.data.formats import corpora, images, parallel
-from potstill.recipe import plugins
 from potstill.errors import InputError
-from potstill.system.files import xxh3_of
+from potstill.recipe import plugins
 from potstill.recipe.resolve import Recipe
+from potstill.system.files import xxh3_of
 
 Content = dict[str, dict[str, str]]
 """By what the user wrote: each file of it -> its digest; by VERSIONS, each package -> its version."""

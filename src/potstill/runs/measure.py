@@ -16,27 +16,27 @@ import transformers
 from transformers import PreTrainedTokenizerBase
 
 import potstill
-from potstill.inference import answers as measure
-from potstill.recipe import short_forms
-from potstill.models.anatomy import layer_count
 from potstill.data.batches import Source
 from potstill.data.examples import Examples
+from potstill.data.rows import BETWEEN
+from potstill.inference import answers as measure
 from potstill.inference.export import onnx_files
 from potstill.inference.texts import engine_of, writing_speeds
-from potstill.runs.learning_check import left_chance, what_to_try
-from potstill.models.inference import Run, onnx_run, torch_run
-from potstill.system.paths import RunFolder
-from potstill.runs.prepare import DataSet, can_teach, teacher_answers
-from potstill.training.display import Display
-from potstill.recipe.resolve import Recipe
-from potstill.models.architectures.registration import PREFIX
 from potstill.measuring.comparisons import BASELINE, GOLD, STUDENT, TEACHER, write_answers
-from potstill.data.rows import BETWEEN
-from potstill.runs.stages import Trained, metric_of
-from potstill.models.student import Student, is_spread
-from potstill.training.teacher.teacher import weights_hash
 from potstill.measuring.speed import speeds, too_busy
+from potstill.models.anatomy import layer_count
+from potstill.models.architectures.registration import PREFIX
+from potstill.models.inference import Run, onnx_run, torch_run
+from potstill.models.student import Student, is_spread
+from potstill.recipe import short_forms
+from potstill.recipe.resolve import Recipe
+from potstill.runs.learning_check import left_chance, what_to_try
+from potstill.runs.prepare import DataSet, can_teach, teacher_answers
+from potstill.runs.stages import Trained, metric_of
+from potstill.system.paths import RunFolder
 from potstill.tasks.metrics.texts import signatures
+from potstill.training.display import Display
+from potstill.training.teacher.teacher import weights_hash
 
 SHOWN_DISAGREEMENTS, SHOWN_LETTERS = 12, 400
 

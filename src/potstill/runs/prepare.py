@@ -13,31 +13,31 @@ import xxhash
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from potstill.system import paths, ranks
-from potstill.models.anatomy import longest_input
 from potstill.data.batches import Source, mix, window_keys
-from potstill.errors import InputError
 from potstill.data.examples import Examples, store
-from potstill.inference.answers import answers, network, said_by
-from potstill.training.teacher.memory import Memory
-from potstill.models.inference import torch_run
 from potstill.data.pixel_reader import in_words
-from potstill.training.display import Display
-from potstill.recipe.resolve import Data, Recipe
 from potstill.data.rows import BETWEEN, Columns, Label, Table, open_table
-from potstill.signals import Wants
 from potstill.data.splits import held_out, leaks
+from potstill.data.tokens import fingerprint as tokenizer_fingerprint
+from potstill.data.tokens import tokenise
+from potstill.data.unlabelled import with_unlabelled
+from potstill.errors import InputError
+from potstill.inference.answers import answers, network, said_by
+from potstill.models.anatomy import longest_input
+from potstill.models.inference import torch_run
 from potstill.models.student import Student, begin_anew, begin_from, load_student
+from potstill.models.tokenizers.translation import knows_language
+from potstill.recipe.resolve import Data, Recipe
+from potstill.signals import Wants
+from potstill.system import paths, ranks
 from potstill.tasks import Task, make_task
 from potstill.tasks.chance import judge, near_chance
 from potstill.tasks.generate import Generating
 from potstill.tasks.label_matching import FORMS, MOST_LABELS, WHAT, kind_of
 from potstill.tasks.positive_class import with_positive
+from potstill.training.display import Display
+from potstill.training.teacher.memory import Memory
 from potstill.training.teacher.teacher import Teacher, fingerprint
-from potstill.data.tokens import fingerprint as tokenizer_fingerprint
-from potstill.data.tokens import tokenise
-from potstill.models.tokenizers.translation import knows_language
-from potstill.data.unlabelled import with_unlabelled
 
 Say = Callable[[str], None]
 CHANCE_ROWS = 1000  # on which a teacher must be better than chance

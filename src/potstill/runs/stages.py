@@ -15,30 +15,30 @@ import numpy as np
 from accelerate import Accelerator
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from potstill.training import checkpoints
-from potstill.inference import answers as measure
-from potstill.system import ranks
-from potstill.recipe import short_forms
-from potstill.models.anatomy import has_layers, kind, layer_count, width
 from potstill.data.batches import Source, mix
-from potstill.runs.build import build, reshape
-from potstill.training.checkpoints import Checkpoint
-from potstill.data.making import Context
-from potstill.plugins.data.sample import Sample
-from potstill.errors import InputError
 from potstill.data.examples import Examples
-from potstill.runs.learning_check import still_rising
-from potstill.training.method import Method
-from potstill.runs.prepare import DataSet, can_teach, teacher_answers
-from potstill.training.display import Display, dev_scores
-from potstill.recipe.resolve import Recipe, Stage
-from potstill.signals import Wants
-from potstill.training.standard import standard_of
+from potstill.data.making import Context
+from potstill.errors import InputError
+from potstill.inference import answers as measure
+from potstill.models.anatomy import has_layers, kind, layer_count, width
 from potstill.models.student import Student
-from potstill.tasks.generate import BY_BEAM
-from potstill.tasks.classify import F1_OF
-from potstill.training.loop import Step, Training, teacher_layers, train
+from potstill.plugins.data.sample import Sample
+from potstill.recipe import short_forms
+from potstill.recipe.resolve import Recipe, Stage
 from potstill.reporting.wording import PLAIN
+from potstill.runs.build import build, reshape
+from potstill.runs.learning_check import still_rising
+from potstill.runs.prepare import DataSet, can_teach, teacher_answers
+from potstill.signals import Wants
+from potstill.system import ranks
+from potstill.tasks.classify import F1_OF
+from potstill.tasks.generate import BY_BEAM
+from potstill.training import checkpoints
+from potstill.training.checkpoints import Checkpoint
+from potstill.training.display import Display, dev_scores
+from potstill.training.loop import Step, Training, teacher_layers, train
+from potstill.training.method import Method
+from potstill.training.standard import standard_of
 
 log = logging.getLogger(__name__)
 

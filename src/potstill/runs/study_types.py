@@ -13,9 +13,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from potstill.recipe.resolve import Recipe
 from potstill.measuring.comparisons import STUDENT, Said, Spoken, spoken
 from potstill.measuring.significance import DEV, Difference, contrast, corrected
+from potstill.recipe.resolve import Recipe
 from potstill.reporting.wording import inside, points, quoted
 
 

@@ -9,20 +9,20 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from potstill.models.anatomy import width
 from potstill.data.batches import Source
-from potstill.runs.planning.timing import chosen, time_asking
 from potstill.data.examples import Examples
+from potstill.models.anatomy import width
 from potstill.models.hooks import listen
-from potstill.training.teacher.memory import Memory
-from potstill.training.teacher.top_classes import kept_size
-from potstill.runs.planning.flops import forward
-from potstill.runs.prepare import DataSet
-from potstill.runs.planning.batch_sizes import read_pieces, shapes_of
-from potstill.signals import Wants, nothing
-from potstill.runs.planning.stage_cost import Work, tokens_of
 from potstill.models.student import Student
+from potstill.runs.planning.batch_sizes import read_pieces, shapes_of
+from potstill.runs.planning.flops import forward
+from potstill.runs.planning.stage_cost import Work, tokens_of
+from potstill.runs.planning.timing import chosen, time_asking
+from potstill.runs.prepare import DataSet
+from potstill.signals import Wants, nothing
+from potstill.training.teacher.memory import Memory
 from potstill.training.teacher.teacher import ASKED_AT_ONCE, blocks, columns, head_column, lacking
+from potstill.training.teacher.top_classes import kept_size
 
 AT_ONCE = 4096  # rows whose places are counted together
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from potstill.data.batches import Source
-from potstill.data.making import Context
 from potstill.data.examples import Examples
-from potstill.inference.answers import at_once
-from potstill.runs.planning.flops import forward
-from potstill.runs.planning.batch_sizes import read_pieces, shapes_of
-from potstill.runs.planning.stage_cost import Work, tokens_of
+from potstill.data.making import Context
 from potstill.data.tokens import tokenise
+from potstill.inference.answers import at_once
+from potstill.runs.planning.batch_sizes import read_pieces, shapes_of
+from potstill.runs.planning.flops import forward
+from potstill.runs.planning.stage_cost import Work, tokens_of
 
 FEW = 64  # texts that are written at most to know how long all take
 

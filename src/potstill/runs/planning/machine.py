@@ -11,8 +11,8 @@ from pathlib import Path
 
 import torch
 
-from potstill.training import checkpoints
 from potstill.reporting.wording import sized
+from potstill.training import checkpoints
 
 TRIED = 32 * 1024**2  # bytes of a checkpoint that is written to see how fast the disk is
 

@@ -12,23 +12,23 @@ from typing import Any
 
 import torch
 
-from potstill.system import paths
-from potstill.runs.planning.timing import matmul_peak
 from potstill.errors import InputError
+from potstill.measuring.comparisons import BASELINE, STUDENT
+from potstill.recipe.pace import paced
+from potstill.recipe.resolve import Recipe, cells
+from potstill.reporting.wording import sized
+from potstill.runs.distill import baseline_recipe, is_taught, make_accelerator, refuse_unshared
+from potstill.runs.planning.batch_sizes import spread_out
 from potstill.runs.planning.dry_memory import Asking, askings
 from potstill.runs.planning.dry_texts import ImaginedOutputs
-from potstill.recipe.pace import paced
-from potstill.runs.prepare import DataSet, asked_first, prepare
-from potstill.training.display import Display
-from potstill.recipe.resolve import Recipe, cells
-from potstill.measuring.comparisons import BASELINE, STUDENT
-from potstill.runs.distill import baseline_recipe, is_taught, make_accelerator, refuse_unshared
-from potstill.system.scratch import scratch_folder
-from potstill.runs.planning.batch_sizes import spread_out
 from potstill.runs.planning.machine import Disk, device_memory, existing, overfull, private_bytes, seconds_of_saving
 from potstill.runs.planning.stage_cost import FLOAT, StageCost, Work, costs_of, teachers_work
+from potstill.runs.planning.timing import matmul_peak
+from potstill.runs.prepare import DataSet, asked_first, prepare
+from potstill.system import paths
+from potstill.system.scratch import scratch_folder
+from potstill.training.display import Display
 from potstill.training.loop import steps_of
-from potstill.reporting.wording import sized
 
 SLACK = 0.25  # of all tensors: runs on a CPU were seen to hold so much more than what they use
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

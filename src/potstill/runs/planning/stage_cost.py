@@ -11,24 +11,24 @@ from accelerate import Accelerator
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from potstill.models.anatomy import encoder_layers, width, word_embeddings
 from potstill.data.batches import Source, counted_through, epoch_order
-from potstill.runs.build import build, reshape
-from potstill.runs.planning.timing import Law, TrainingCost, chosen, time_scoring, time_training, time_writing
 from potstill.inference.answers import at_once
-from potstill.training.teacher.memory import Memory
-from potstill.runs.planning.flops import forward, training_step
-from potstill.runs.prepare import DataSet
-from potstill.training.display import Display
-from potstill.recipe.resolve import Recipe
-from potstill.runs.planning.batch_sizes import Piece, Shapes, epoch_pieces, read_pieces, shapes_of
-from potstill.signals import Wants
-from potstill.runs.stages import Make, ask_and_make, make_training, watched_rows
+from potstill.models.anatomy import encoder_layers, width, word_embeddings
 from potstill.models.student import Student
-from potstill.tasks import Task
-from potstill.training.teacher.teacher import Teacher
-from potstill.training.loop import Training
+from potstill.recipe.resolve import Recipe
 from potstill.reporting.wording import BEAM
+from potstill.runs.build import build, reshape
+from potstill.runs.planning.batch_sizes import Piece, Shapes, epoch_pieces, read_pieces, shapes_of
+from potstill.runs.planning.flops import forward, training_step
+from potstill.runs.planning.timing import Law, TrainingCost, chosen, time_scoring, time_training, time_writing
+from potstill.runs.prepare import DataSet
+from potstill.runs.stages import Make, ask_and_make, make_training, watched_rows
+from potstill.signals import Wants
+from potstill.tasks import Task
+from potstill.training.display import Display
+from potstill.training.loop import Training
+from potstill.training.teacher.memory import Memory
+from potstill.training.teacher.teacher import Teacher
 
 MOMENTS = {"adamw": 2, "adadelta": 2, "sgd": 1}  # that an optimizer keeps of each parameter
 FLOAT = 4  # bytes

@@ -18,17 +18,17 @@ from scipy.optimize import nnls
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from potstill.models.anatomy import without_effect
 from potstill.data.batches import Micro, Source
-from potstill.models.generation.decoding import decoder
 from potstill.inference.answers import answers, network
+from potstill.models.anatomy import without_effect
+from potstill.models.generation.decoding import decoder
 from potstill.models.inference import torch_run
-from potstill.training.optimizers import make_optimizer, used_rows
+from potstill.models.student import Student
 from potstill.runs.planning.batch_sizes import Piece, Shapes, epoch_pieces, shapes_of, spread_out
 from potstill.signals import Wants
-from potstill.models.student import Student
-from potstill.training.teacher.teacher import Teacher
 from potstill.training.loop import Training, clip_norm, gradients, make_bridges, steps_of
+from potstill.training.optimizers import make_optimizer, used_rows
+from potstill.training.teacher.teacher import Teacher
 
 WRITTEN = 32  # texts that are decoded to know how long all take
 LONG_ENOUGH = 20.0  # seconds of one kind of work, after which no further turn is taken
