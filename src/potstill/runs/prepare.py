@@ -13,7 +13,7 @@ import xxhash
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from potstill.data.batches import Source, mix, window_keys
+from potstill.data.batches import Source, window_keys
 from potstill.data.examples import Examples, store
 from potstill.data.pixel_reader import in_words
 from potstill.data.rows import BETWEEN, Columns, Label, Table, open_table
@@ -30,6 +30,7 @@ from potstill.models.tokenizers.translation import knows_language
 from potstill.recipe.resolve import Data, Recipe
 from potstill.signals import Wants
 from potstill.system import paths, ranks
+from potstill.system.randomness import mix
 from potstill.tasks import Task, make_task
 from potstill.tasks.chance import judge, near_chance
 from potstill.tasks.generate import Generating
