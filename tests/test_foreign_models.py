@@ -37,7 +37,7 @@ from potstill.models.tokenizers import long_texts
 from potstill.models.tokenizers.safety import MOST_GROWTH, growth
 from potstill.plugins.exports.onnx import describe
 from potstill.system import randomness
-from potstill.tasks import Task
+from potstill.tasks.task import Task
 
 
 @pytest.fixture(scope="module")

@@ -51,7 +51,7 @@ from potstill.system.paths import given
 from potstill.system.randomness import seeded
 
 if TYPE_CHECKING:
-    from potstill.tasks import Task
+    from potstill.tasks.task import Task
 
 Made = TypeVar("Made", bound=PreTrainedModel)
 HEADS: dict[str, Any] = {
