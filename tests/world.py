@@ -20,7 +20,7 @@ from potstill.models.anatomy import layer_count
 from potstill.models.hooks import Bridges
 from potstill.models.student import Context, Student
 from potstill.recipe import plugins, short_forms
-from potstill.recipe.resolve import Stage
+from potstill.recipe.schema import Stage
 from potstill.runs.prepare import labels_of
 from potstill.tasks import Task, make_task
 from potstill.training import checkpoints
