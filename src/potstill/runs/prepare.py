@@ -27,7 +27,7 @@ from potstill.models.anatomy import longest_input
 from potstill.models.inference import torch_run
 from potstill.models.student import Student, begin_anew, begin_from, load_student
 from potstill.models.tokenizers.translation import knows_language
-from potstill.recipe.resolve import Data, Recipe
+from potstill.recipe.schema import Data, Recipe
 from potstill.signals import Wants
 from potstill.system import paths, ranks
 from potstill.system.randomness import mix
