@@ -31,10 +31,10 @@ from potstill.data.pixel_reader import PixelReader
 from potstill.errors import InputError
 from potstill.models.anatomy import has_layers, in_head, layers_path, positions
 from potstill.models.architectures.registration import PREFIX
+from potstill.models.folders import first_line
 from potstill.models.heads import WHAT, head_named
 from potstill.models.loading import (
     NO_CODE,
-    first_line,
     load_config,
     quiet_transformers,
     reader_of,
