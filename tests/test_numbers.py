@@ -20,7 +20,7 @@ from potstill.reporting.console import constants
 from potstill.runs.build import build
 from potstill.runs.prepare import DataSet, prepare
 from potstill.runs.stages import make_training, metric_of, train_student
-from potstill.tasks import Task
+from potstill.tasks.task import Task
 from potstill.training import checkpoints
 from potstill.training.display import Display
 from potstill.training.loop import Training, train

@@ -24,7 +24,8 @@ from potstill.recipe.resolve import Recipe, resolve
 from potstill.runs import stages
 from potstill.runs.prepare import DataSet, prepare
 from potstill.signals import Outcome, Signals, Wants
-from potstill.tasks import Task, make_task
+from potstill.tasks.label_matching import make_task
+from potstill.tasks.task import Task
 from potstill.training.display import Display
 
 CPU = torch.device("cpu")

@@ -18,8 +18,8 @@ from potstill.models.inference import onnx_run, torch_run
 from potstill.models.onnx.writing import sample_inputs
 from potstill.models.student import Student
 from potstill.signals import View
-from potstill.tasks import make_task
-from potstill.tasks.label_matching import kind_of
+from potstill.tasks.label_matching import make_task
+from potstill.tasks.registry import kind_of
 
 
 def compare(student: Student, file: Path, rows: Rows) -> Checked:

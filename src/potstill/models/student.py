@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from safetensors import safe_open
@@ -48,9 +48,6 @@ from potstill.models.tokenizers.safety import SHORTEST, refuse_other_vocabulary
 from potstill.system import paths
 from potstill.system.files import MODEL_FILE, TEMPORARY, disk_errors, fsync_path
 from potstill.system.paths import given
-
-if TYPE_CHECKING:
-    pass
 
 Made = TypeVar("Made", bound=PreTrainedModel)
 HEADS: dict[str, Any] = {

@@ -31,8 +31,8 @@ from potstill.runs.learning_check import still_rising
 from potstill.runs.prepare import DataSet, can_teach, teacher_answers
 from potstill.signals import Wants
 from potstill.system import ranks
-from potstill.tasks.classify import F1_OF
 from potstill.tasks.generate import BY_BEAM
+from potstill.tasks.task import F1_OF
 from potstill.training import checkpoints
 from potstill.training.checkpoints import Checkpoint
 from potstill.training.display import Display, dev_scores

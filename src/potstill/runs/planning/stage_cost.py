@@ -24,7 +24,7 @@ from potstill.runs.planning.timing import Law, TrainingCost, chosen, time_scorin
 from potstill.runs.prepare import DataSet
 from potstill.runs.stages import Make, ask_and_make, make_training, watched_rows
 from potstill.signals import Wants
-from potstill.tasks import Task
+from potstill.tasks.task import Task
 from potstill.training.display import Display
 from potstill.training.loop import Training
 from potstill.training.teacher.memory import Memory
