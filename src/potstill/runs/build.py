@@ -17,7 +17,7 @@ from potstill.errors import InputError
 from potstill.models.anatomy import set_dropout
 from potstill.models.student import Context, Student, is_spread, load_student
 from potstill.recipe import short_forms
-from potstill.recipe.resolve import Recipe, Stage
+from potstill.recipe.schema import Recipe, Stage
 from potstill.tasks.task import Task
 from potstill.training.standard import last_layer, standard_of, to_users_unit
 

@@ -28,7 +28,7 @@ from potstill.models.fingerprints import fingerprint
 from potstill.models.generation.languages import knows_language
 from potstill.models.inference import torch_run
 from potstill.models.student import Student, load_student
-from potstill.recipe.resolve import Data, Recipe
+from potstill.recipe.schema import Data, Recipe
 from potstill.runs.build import begin_anew, begin_from
 from potstill.signals import Wants
 from potstill.system import paths, ranks

@@ -24,7 +24,7 @@ from potstill.models.anatomy import has_layers, kind, layer_count, width
 from potstill.models.student import Student
 from potstill.plugins.data.sample import Sample
 from potstill.recipe import short_forms
-from potstill.recipe.resolve import Recipe, Stage
+from potstill.recipe.schema import Recipe, Stage
 from potstill.reporting.wording import PLAIN
 from potstill.runs.build import build, reshape
 from potstill.runs.learning_check import still_rising
