@@ -8,7 +8,6 @@ import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -48,6 +47,7 @@ from potstill.models.tokenizers.safety import SHORTEST, refuse_other_vocabulary
 from potstill.system import paths
 from potstill.system.files import MODEL_FILE, TEMPORARY, disk_errors, fsync_path
 from potstill.system.paths import given
+from potstill.system.randomness import seeded
 
 Made = TypeVar("Made", bound=PreTrainedModel)
 HEADS: dict[str, Any] = {
@@ -235,14 +235,6 @@ def new_network(make: Callable[[], Made], seed: int) -> Made:
             )
         torch.manual_seed(seed)
         return make()
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Random numbers of torch from `seed` inside, and as if nothing had been drawn after."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        yield
 
 
 def _needed_numbers(config: PreTrainedConfig, head: str) -> int:

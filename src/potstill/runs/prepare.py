@@ -13,7 +13,7 @@ import xxhash
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from potstill.data.batches import Source, mix, window_keys
+from potstill.data.batches import Source, window_keys
 from potstill.data.examples import Examples, store
 from potstill.data.pixel_reader import in_words
 from potstill.data.rows import BETWEEN, Columns, open_table
@@ -32,6 +32,7 @@ from potstill.recipe.schema import Data, Recipe
 from potstill.runs.build import begin_anew, begin_from
 from potstill.signals import Wants
 from potstill.system import paths, ranks
+from potstill.system.randomness import mix
 from potstill.tasks.chance import judge, near_chance
 from potstill.tasks.generate import Generating
 from potstill.tasks.label_matching import labels_of, make_task
