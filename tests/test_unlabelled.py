@@ -24,8 +24,8 @@ from potstill.recipe.resolve import Recipe, resolve
 from potstill.runs import stages
 from potstill.runs.prepare import DataSet, prepare
 from potstill.signals import Outcome, Signals, Wants
+from potstill.system.display import Display
 from potstill.tasks import Task, make_task
-from potstill.training.display import Display
 
 CPU = torch.device("cpu")
 

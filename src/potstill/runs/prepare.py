@@ -30,12 +30,12 @@ from potstill.models.tokenizers.translation import knows_language
 from potstill.recipe.resolve import Data, Recipe
 from potstill.signals import Wants
 from potstill.system import paths, ranks
+from potstill.system.display import Display
 from potstill.tasks import Task, make_task
 from potstill.tasks.chance import judge, near_chance
 from potstill.tasks.generate import Generating
 from potstill.tasks.label_matching import FORMS, MOST_LABELS, WHAT, kind_of
 from potstill.tasks.positive_class import with_positive
-from potstill.training.display import Display
 from potstill.training.teacher.memory import Memory
 from potstill.training.teacher.teacher import Teacher, fingerprint
 

@@ -40,7 +40,7 @@ def augment(
     fields = {**options.fields_of(with_ or []), "draw": seed, **{k: v for k, v in given.items() if v is not None}}
     maker = plugins.make("data", "augmented", fields)
     from potstill.data.augment.files import augment_file
-    from potstill.training.display import Display
+    from potstill.system.display import Display
 
     rows, made = augment_file(
         file, out, maker, Columns(text, pair, options.columns_of(label)), overwrite, Display(quiet)

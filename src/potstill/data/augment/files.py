@@ -21,10 +21,10 @@ from potstill.data.sources import open_source
 from potstill.errors import InputError
 from potstill.plugins.data.augmented import Augmented
 from potstill.system import interrupts
+from potstill.system.display import Display
 from potstill.system.files import replaced
 from potstill.system.paths import given, to_write
 from potstill.tasks import Task
-from potstill.training.display import Display
 
 Record = dict[str, object]
 ENDINGS = (".csv", ".tsv", ".jsonl")
