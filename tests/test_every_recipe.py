@@ -11,7 +11,7 @@ import pytest
 from potstill.data.rows import Columns, open_table
 from potstill.recipe.resolve import RECIPES, Recipe, cells, resolve, shipped, to_toml
 from potstill.runs.distill import asks_teacher
-from potstill.tasks.label_matching import FORMS
+from potstill.tasks.registry import FORMS
 
 GRIDS = {"kd-sst2": 27, **{f"pkd-{task}": 108 for task in ("sst2", "mrpc", "qqp", "mnli", "qnli", "rte", "race")}}
 SHARED = Path(__file__).parents[2] / "shared"

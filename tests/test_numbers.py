@@ -22,7 +22,7 @@ from potstill.runs.build import build
 from potstill.runs.prepare import DataSet, prepare
 from potstill.runs.stages import make_training, metric_of, train_student
 from potstill.system.display import Display
-from potstill.tasks import Task
+from potstill.tasks.task import Task
 from potstill.training import checkpoints
 from potstill.training.loop import Training, train
 from potstill.training.target_scale import output_layer, scale_outputs, unscale_outputs, unscaled_outputs

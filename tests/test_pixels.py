@@ -26,9 +26,8 @@ from potstill.models.student import load_student, save_student
 from potstill.plugins.data.jitter import Jitter, moved
 from potstill.plugins.data.without import Without
 from potstill.recipe import plugins
-from potstill.runs.prepare import labels_of
-from potstill.tasks import make_task
 from potstill.tasks.classify_images import Pixels
+from potstill.tasks.label_matching import labels_of, make_task
 
 QUICK = [*FAST, "--set", "batch=32", "--set", "optimizer.rate=0.01"]  # the last one counts
 MNIST = Path(__file__).parents[2] / "shared/data/mnist"

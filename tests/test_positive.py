@@ -16,7 +16,8 @@ from potstill.recipe.resolve import resolve
 from potstill.runs.prepare import DataSet, prepare
 from potstill.runs.stages import metric_of
 from potstill.system.display import Display
-from potstill.tasks import Task, named
+from potstill.tasks.registry import named
+from potstill.tasks.task import Task
 
 
 def prepared(folder: Path, share: float, *sets: str) -> DataSet:

@@ -25,7 +25,8 @@ from potstill.runs import stages
 from potstill.runs.prepare import DataSet, prepare
 from potstill.signals import Outcome, Signals, Wants
 from potstill.system.display import Display
-from potstill.tasks import Task, make_task
+from potstill.tasks.label_matching import make_task
+from potstill.tasks.task import Task
 
 CPU = torch.device("cpu")
 

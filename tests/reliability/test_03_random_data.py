@@ -22,9 +22,8 @@ from potstill.plugins.data.augmented import Augmented
 from potstill.plugins.data.jitter import Jitter
 from potstill.plugins.methods.soft_targets import SoftTargets
 from potstill.plugins.students.mlp import Mlp
-from potstill.runs.prepare import labels_of
 from potstill.signals import Batch, Signals, Term, Wants
-from potstill.tasks import make_task
+from potstill.tasks.label_matching import labels_of, make_task
 
 STOPS = (2, 5, 7, 10)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from potstill.models.student import Student
     from potstill.system.display import Display
-    from potstill.tasks import Task
+    from potstill.tasks.task import Task
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,8 @@ from potstill.runs.prepare import DataSet, can_teach, teacher_answers
 from potstill.signals import Wants
 from potstill.system import ranks
 from potstill.system.display import Display
-from potstill.tasks.classify import F1_OF
 from potstill.tasks.generate import BY_BEAM
+from potstill.tasks.task import F1_OF
 from potstill.training import checkpoints
 from potstill.training.checkpoints import Checkpoint
 from potstill.training.logs import dev_scores, follow

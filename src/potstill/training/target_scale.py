@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 
 from potstill.data.batches import TargetScale
 from potstill.data.examples import Examples
-from potstill.tasks import Task
+from potstill.tasks.task import Task
 
 
 def target_scale_of(task: Task, model: PreTrainedModel, train: Examples, dev: Examples) -> TargetScale | None:

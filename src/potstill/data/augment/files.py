@@ -24,7 +24,7 @@ from potstill.system import interrupts
 from potstill.system.display import Display
 from potstill.system.files import replaced
 from potstill.system.paths import given, to_write
-from potstill.tasks import Task
+from potstill.tasks.task import Task
 
 Record = dict[str, object]
 ENDINGS = (".csv", ".tsv", ".jsonl")

@@ -23,7 +23,7 @@ from potstill.runs.prepare import prepare
 from potstill.runs.stages import make_training
 from potstill.system.display import Display
 from potstill.system.paths import RunFolder
-from potstill.tasks.classify import softmax
+from potstill.tasks.metrics.labels import softmax
 from potstill.training.loop import gradients, make_bridges
 
 

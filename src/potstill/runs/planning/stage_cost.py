@@ -25,7 +25,7 @@ from potstill.runs.prepare import DataSet
 from potstill.runs.stages import Make, ask_and_make, make_training, watched_rows
 from potstill.signals import Wants
 from potstill.system.display import Display
-from potstill.tasks import Task
+from potstill.tasks.task import Task
 from potstill.training.loop import Training
 from potstill.training.teacher.memory import Memory
 from potstill.training.teacher.teacher import Teacher
