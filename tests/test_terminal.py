@@ -77,7 +77,7 @@ def hostile_warning() -> None:
 
 def hostile_bar() -> None:
     bar = Bar(HOSTILE, 10, "row")
-    bar.told -= 3600
+    bar.reported -= 3600
     bar.advance(5, {"loss": "0.1"})
 
 
