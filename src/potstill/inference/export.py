@@ -17,9 +17,9 @@ from potstill.models.fingerprints import fingerprint
 from potstill.models.generation.languages import language_prefix
 from potstill.models.student import Student, load_student
 from potstill.system import paths
+from potstill.system.display import Display
 from potstill.system.files import fsync_path, locked, sealed, unsealed, write_atomically, xxh3_of
 from potstill.system.scratch import draft_of, scratch_folder
-from potstill.training.display import Display
 
 MANIFEST = "manifest.json"
 MARK = "export.json"  # of a folder that potstill exported to: only its files are ever replaced
