@@ -23,7 +23,8 @@ from transformers import (
     RobertaTokenizer,
 )
 
-from potstill.models.student import HEADS, Student
+from potstill.models.heads import auto_class
+from potstill.models.student import Student
 from potstill.tasks.registry import KINDS as NEW_TASKS
 from potstill.tasks.task import Task
 
@@ -184,7 +185,7 @@ def small_model(
     config.problem_type = "single_label_classification" if len(labels) > 1 else "regression"
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = HEADS[head].from_config(config)
+        model = auto_class(head).from_config(config)
     model.config.architectures = [type(model).__name__]
     return Student(model.eval(), tokenizer)
 
@@ -247,7 +248,7 @@ def small_writer(architecture: str, layers: int = 3, width: int = 32, seed: int 
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         head = "Seq2SeqLM" if architecture == "t5" else "CausalLM"
-        model = HEADS[head].from_config(AutoConfig.for_model(architecture, **shape))
+        model = auto_class(head).from_config(AutoConfig.for_model(architecture, **shape))
     model.config.architectures = [type(model).__name__]
     return Student(model.eval(), tokenizer)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from potstill.models.architectures import registration as registered
+from potstill.models.architectures import registration
 
 __version__ = "0.1.0"
 
@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 
-registered.watch()
+registration.register()
 
 
 def __getattr__(name: str) -> Any:

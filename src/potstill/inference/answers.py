@@ -15,7 +15,7 @@ from potstill.data.batches import Source
 from potstill.data.examples import Examples
 from potstill.measuring.significance import bootstrap_interval, wilson
 from potstill.models import anatomy
-from potstill.models.inference import Run, bytes_of, torch_run
+from potstill.models.inference import Forward, bytes_of, torch_forward
 from potstill.models.student import Student
 from potstill.signals import Batch
 from potstill.tasks.task import Task
@@ -46,7 +46,7 @@ def at_once(task: Task) -> int:
 
 def said_by(student: Student, source: Source, beam: bool = False) -> np.ndarray:
     """What a model says, and writes where the task is to write; with `beam` also by beam search."""
-    said = answers(network(torch_run(student.model)), source)
+    said = answers(network(torch_forward(student.model)), source)
     if not source.task.decodes or not len(said):
         return said
     from potstill.inference.texts import with_texts
@@ -65,7 +65,7 @@ def filled(arrays: list[np.ndarray]) -> np.ndarray:
     return together
 
 
-def network(run: Run) -> Ask:
+def network(run: Forward) -> Ask:
     """A network's logits for the student's reading of a batch."""
     return lambda batch: batch.student.predictions(torch.from_numpy(run(batch.student.inputs))).numpy()
 

@@ -158,12 +158,12 @@ class _Unlabelled:
 
 
 def _said(network: Network, task: Task, rows: list[tuple[str, str | None]], length: int | None) -> list[np.ndarray]:
-    tokens = in_memory(task, rows, network.tokenizer, min(length or network.usual, network.longest))
+    tokens = in_memory(task, rows, network.tokenizer, min(length or network.trained_length, network.longest))
     found: dict[int, np.ndarray] = {}
     every = np.arange(len(rows))
     for piece in cut(every, tokens.lengths(every), PADDED):
         reading = view(task, tokens, piece)
-        logits = reading.predictions(torch.from_numpy(network.run(reading.inputs))).numpy()
+        logits = reading.predictions(torch.from_numpy(network.forward(reading.inputs))).numpy()
         found |= zip(piece.tolist(), task.read(logits, tokens, piece, _Unlabelled(rows)), strict=True)
     return [found[place] for place in range(len(rows))]
 
@@ -196,14 +196,14 @@ def measure_models(
         task = with_positive(task, None, examples.scored)
         tokens = tokenise(task, examples, network.tokenizer, min(length, network.longest))
         source = Source(task, examples, tokens, tokens)
-        said = measure.answers(measure.network(network.run), source)
+        said = measure.answers(measure.network(network.forward), source)
         told = {"quality": measure.quality(task, examples, said, first)}
         told |= measure.details(task, task.metrics[0], examples, said)
         first = said if first is None else first
         metrics = task.metrics
         found[path] = {kind: {"task": {"test": value}} for kind, value in told.items()}
         found[path] |= {"parameters": network.parameters, "bytes": network.bytes, "engine": network.engine}
-        timed[path] = (network.run, source)
+        timed[path] = (network.forward, source)
         engines[path] = network.engine
     fast = speeds(timed)
     for path, speed in fast.items():

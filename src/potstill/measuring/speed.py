@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from potstill.data.batches import Source
-from potstill.models.inference import Run
+from potstill.models.inference import Forward
 from potstill.signals import View
 
 ROWS, ALONE = 128, 48  # timed in batches; timed one by one
@@ -27,7 +27,7 @@ Speed = dict[str, float]
 examples_per_second at batch 32; best_examples_per_second, best_batch; spread: the median turn at batch 32 by the best one."""
 
 
-def speeds(runs: Mapping[Key, tuple[Run, Source]]) -> dict[Key, Speed]:
+def speeds(runs: Mapping[Key, tuple[Forward, Source]]) -> dict[Key, Speed]:
     """Of each model on some rows of a source, which must not be empty. Texts of a batch are of like length."""
     plans = {name: {size: _views(source, size) for size in (1, *SIZES)} for name, (_, source) in runs.items()}
     spent: dict[Key, dict[int, list[list[float]]]] = {name: {size: [] for size in plan} for name, plan in plans.items()}
@@ -87,7 +87,7 @@ def _told(rows: int, spent: Mapping[int, list[list[float]]]) -> Speed:
     }
 
 
-def _seconds(run: Run, view: View) -> float:
+def _seconds(run: Forward, view: View) -> float:
     begun = time.perf_counter()
     run(view.inputs)
     return time.perf_counter() - begun

@@ -13,8 +13,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from potstill.data.pixel_reader import PixelReader
 from potstill.errors import InputError
-from potstill.models.anatomy import set_dropout
-from potstill.models.student import Context, Student, is_spread, load_student
+from potstill.models.anatomy import is_spread, set_dropout
+from potstill.models.student import Context, Student, load_student
 from potstill.recipe import short_forms
 from potstill.recipe.schema import Recipe, Stage
 from potstill.system.randomness import mix, seeded

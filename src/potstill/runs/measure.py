@@ -24,11 +24,11 @@ from potstill.inference.export import onnx_files
 from potstill.inference.texts import engine_of, writing_speeds
 from potstill.measuring.comparisons import BASELINE, GOLD, STUDENT, TEACHER, write_answers
 from potstill.measuring.speed import speeds, too_busy
-from potstill.models.anatomy import layer_count
+from potstill.models.anatomy import is_spread, layer_count
 from potstill.models.architectures.registration import PREFIX
 from potstill.models.fingerprints import weights_hash
-from potstill.models.inference import Run, onnx_run, torch_run
-from potstill.models.student import Student, is_spread
+from potstill.models.inference import Forward, onnx_forward, torch_forward
+from potstill.models.student import Student
 from potstill.recipe import short_forms
 from potstill.recipe.schema import Recipe
 from potstill.runs.learning_check import left_chance, what_to_try
@@ -51,7 +51,7 @@ class Line:
     size: dict[str, Any]
     tokenizer: PreTrainedTokenizerBase | None  # None: a file of answers
     says: Mapping[str, Callable[[Source], np.ndarray]]  # by data set; empty where the answers are remembered
-    engines: dict[str, Run]  # by "pytorch" and "onnx", on the first data set
+    engines: dict[str, Forward]  # by "pytorch" and "onnx", on the first data set
 
 
 def measured(
@@ -74,8 +74,8 @@ def measured(
     exported = timed and recipe.timing == "all" and not data[0].task.generates
     with onnx_files(exportable if exported else {}, kept=TEACHER, show=show) as files:
         for name, (plain, small) in files.items():
-            run, line = onnx_run(small), lines[name]
-            line.engines["onnx"] = onnx_run(plain)
+            run, line = onnx_forward(small), lines[name]
+            line.engines["onnx"] = onnx_forward(plain)
             weight = {**line.size, "bytes": small.stat().st_size}
             says = {data[0].name: partial(measure.answers, measure.network(run))}
             lines[f"{name} int8"] = Line(weight, line.tokenizer, says, {"onnx": run})
@@ -144,14 +144,14 @@ def table_lines(recipe: Recipe, data: list[DataSet], made: Mapping[str, Trained]
         lines[TEACHER] = Line({"parameters": None, "parts": {}, "bytes": None}, None, {}, {})
     if (taught_by := data[0].taught_by) is not None:
         weight = measure.size(taught_by.model, str(recipe.data[0].teacher or recipe.teacher))
-        lines[TEACHER] = Line(weight, taught_by.tokenizer, {}, {"pytorch": torch_run(taught_by.model)})
+        lines[TEACHER] = Line(weight, taught_by.tokenizer, {}, {"pytorch": torch_forward(taught_by.model)})
     for name, trained in made.items():
         place = folder.student if name == list(made)[-1] else folder.baseline
         says = {
             one.name: partial(measure.said_by, Student(model, trained.tokenizer), beam=True)
             for one, model in zip(data, trained.models, strict=True)
         }
-        engines = {"pytorch": torch_run(trained.models[0])}
+        engines = {"pytorch": torch_forward(trained.models[0])}
         lines[name] = Line(measure.size(trained.models[0], place), trained.tokenizer, says, engines)
     return lines
 

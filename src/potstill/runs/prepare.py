@@ -26,7 +26,7 @@ from potstill.inference.answers import answers, network, said_by
 from potstill.models.anatomy import longest_input
 from potstill.models.fingerprints import fingerprint
 from potstill.models.generation.languages import knows_language
-from potstill.models.inference import torch_run
+from potstill.models.inference import torch_forward
 from potstill.models.student import Student, load_student
 from potstill.recipe.schema import Data, Recipe
 from potstill.runs.build import begin_anew, begin_from
@@ -308,7 +308,7 @@ def _asked(data: DataSet, examples: Examples, split: str) -> tuple[np.ndarray, n
     assert data.taught_by is not None
     source = data.source(examples, data.taught_by.tokenizer, split)
     said = (
-        answers(network(torch_run(data.taught_by.model)), source)
+        answers(network(torch_forward(data.taught_by.model)), source)
         if data.task.generates
         else teacher_answers(data, source)
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from potstill.models.tokenizers.long_texts import FAR_TOO_LONG, beginnings, both_beginnings
+from potstill.models.tokenizers.long_texts import FAR_TOO_LONG, beginnings, pair_beginnings
 
 
 def encoded(
@@ -27,7 +27,7 @@ def both_cut(
     """
     if pairs is None:
         return beginnings(tokenizer, texts, length), None
-    texts, pairs = both_beginnings(tokenizer, texts, pairs, length)
+    texts, pairs = pair_beginnings(tokenizer, texts, pairs, length)
     limit = FAR_TOO_LONG * length
     rows = [row for row, pair in enumerate(pairs) if min(len(pair), len(texts[row])) > limit]
     if not rows:

@@ -13,9 +13,9 @@ from transformers import PreTrainedTokenizerBase
 from potstill.errors import InputError
 from potstill.models.anatomy import word_embeddings
 from potstill.models.generation.languages import languages
-from potstill.models.heads import WHAT
+from potstill.models.heads import WHAT, head_of
 from potstill.models.loading import load_tokenizer, quiet_transformers
-from potstill.models.student import Student, head_of
+from potstill.models.student import Student
 from potstill.models.tokenizers.joint_bpe import joint_bpe
 from potstill.models.tokenizers.trimming import readable
 from potstill.tasks.task import Task

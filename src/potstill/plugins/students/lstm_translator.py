@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from transformers import GenerationConfig
 
+from potstill.models.architectures.configs import LstmTranslatorConfig
 from potstill.models.architectures.lstm_translator import LstmTranslatorForSeq2SeqLM
-from potstill.models.architectures.recurrent_configs import LstmTranslatorConfig
 from potstill.models.student import Context, Student, new_network
 from potstill.models.tokenizers.joint_bpe import LONGEST
 from potstill.plugins.students._translation import HEAD, Vocabulary, new_vocabulary, sizes, taken_vocabulary

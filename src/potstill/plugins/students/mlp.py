@@ -10,8 +10,8 @@ from pydantic import Field
 
 from potstill.data.pixel_reader import PixelReader
 from potstill.errors import InputError
+from potstill.models.architectures.configs import MOST_LAYERS, MlpConfig
 from potstill.models.architectures.mlp import MlpForImageClassification
-from potstill.models.architectures.mlp_config import MOST_LAYERS, MlpConfig
 from potstill.models.student import Context, Student, new_network
 from potstill.recipe.bounds import Width
 from potstill.recipe.pace import FROM_RANDOM_WEIGHTS, Pace

@@ -11,9 +11,9 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from potstill.errors import InputError
 from potstill.models.anatomy import position_offset, word_embeddings
-from potstill.models.heads import WHAT
+from potstill.models.heads import WHAT, head_of
 from potstill.models.loading import quiet_transformers
-from potstill.models.student import Context, Student, head_of, stock_model
+from potstill.models.student import Context, Student, stock_model
 from potstill.models.tokenizers.trimming import ids_of, pieces_to_keep, read_settings, rebuilt, renumbered, split
 
 CHECKED = 1000  # texts that are split once more with the new tokenizer

@@ -22,7 +22,7 @@ from potstill.data.batches import Micro, Source
 from potstill.inference.answers import answers, network
 from potstill.models.anatomy import without_effect
 from potstill.models.generation.decoding import decoder
-from potstill.models.inference import torch_run
+from potstill.models.inference import torch_forward
 from potstill.models.student import Student
 from potstill.runs.planning.batch_sizes import Piece, Shapes, epoch_pieces, shapes_of, spread_out
 from potstill.signals import Wants
@@ -173,7 +173,7 @@ def time_asking(teacher: Teacher, wants: list[Wants], parts: list[Source], piece
 def time_scoring(model: PreTrainedModel, source: Source, pieces: list[Piece], shapes: Shapes) -> Law:
     """Seconds of a batch of dev or test, from rows to answers."""
     parts = [replace(source, examples=source.examples.take(positions)) for _, _, positions in pieces]
-    ask = network(torch_run(model))
+    ask = network(torch_forward(model))
     return fitted(shapes, timed([lambda part=part: answers(ask, part) for part in parts], 2))  # type: ignore[misc]
 
 
