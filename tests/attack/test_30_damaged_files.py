@@ -11,9 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xxhash
-from attacks import Server, many, summed
-from damages import damaged, damaged_bytes, files_of
-from small_home import QUICK, Home
 
 from potstill.data.examples import store
 from potstill.data.rows import open_table
@@ -22,6 +19,9 @@ from potstill.errors import InputError
 from potstill.models.student import load_student
 from potstill.runs.prepare import labels_of
 from potstill.tasks import make_task
+from tests.attack.attacks import Server, many, summed
+from tests.attack.damages import damaged, damaged_bytes, files_of
+from tests.attack.small_home import QUICK, Home
 
 SECONDS = 120.0
 
