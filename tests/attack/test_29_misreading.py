@@ -15,8 +15,7 @@ import pytest
 from potstill.data.examples import store
 from potstill.data.rows import Columns, open_table
 from potstill.errors import InputError
-from potstill.runs.prepare import labels_of
-from potstill.tasks import make_task
+from potstill.tasks.label_matching import labels_of, make_task
 from tests.attack.attacks import many, summed
 from tests.attack.fuzzed import FORMATS, LABELS, File
 from tests.attack.plain_readers import Names, Read

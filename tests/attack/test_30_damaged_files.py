@@ -17,8 +17,7 @@ from potstill.data.rows import open_table
 from potstill.data.tokens import tokenise
 from potstill.errors import InputError
 from potstill.models.student import load_student
-from potstill.runs.prepare import labels_of
-from potstill.tasks import make_task
+from potstill.tasks.label_matching import labels_of, make_task
 from tests.attack.attacks import Server, many, summed
 from tests.attack.damages import damaged, damaged_bytes, files_of
 from tests.attack.small_home import QUICK, Home

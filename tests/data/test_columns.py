@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from potstill.data.columns import GENERATED
 from potstill.data.rows import Columns, Form, Row, open_table
 from potstill.errors import InputError
-from potstill.tasks.label_matching import WHAT
+from potstill.tasks.registry import WHAT
 from tests.data.test_rows import SHARED, most_memory, parquet_bytes, real_data, written
 
 DE = Columns("en", "de")

@@ -18,7 +18,8 @@ from potstill.data.unlabelled import open_unlabelled
 from potstill.errors import InputError
 from potstill.signals import Wants
 from potstill.system import column_files, ranks
-from potstill.tasks import Task, make_task
+from potstill.tasks.label_matching import make_task
+from potstill.tasks.task import Task
 from tests.support.small_models import small_tokenizer
 from tests.support.training_world import make_world
 

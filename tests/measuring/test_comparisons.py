@@ -25,7 +25,7 @@ from potstill.recipe.resolve import resolve
 from potstill.runs import stages
 from potstill.runs.study_types import compared, how_tested, told_together
 from potstill.system import paths
-from potstill.tasks import Task
+from potstill.tasks.task import Task
 from tests.support.commands import FAST, files, make_home, measurements, potstill
 from tests.support.generative_models import trained_marian
 from tests.support.small_models import translations, write_digits

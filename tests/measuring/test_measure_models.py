@@ -21,9 +21,9 @@ from potstill.measuring.significance import wilson
 from potstill.models.anatomy import all_parameters
 from potstill.models.generation.ctranslate2 import convert
 from potstill.runs import measure as findings
-from potstill.tasks import Task
 from potstill.tasks.metrics.labels import calibration_error
 from potstill.tasks.metrics.texts import signatures
+from potstill.tasks.task import Task
 from tests.support.commands import potstill
 from tests.support.generative_models import small_writer
 from tests.support.small_models import sentences, write_csv

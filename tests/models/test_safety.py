@@ -24,7 +24,7 @@ from potstill.models.student import Student, load_student, save_student
 from potstill.models.tokenizers import long_texts
 from potstill.models.tokenizers.safety import MOST_GROWTH, growth
 from potstill.plugins.exports.onnx import describe
-from potstill.tasks import Task
+from potstill.tasks.task import Task
 from tests.support.commands import potstill
 from tests.support.faults import peak_memory
 from tests.support.small_models import (

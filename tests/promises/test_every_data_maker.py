@@ -17,9 +17,9 @@ from potstill.data.rows import open_table
 from potstill.data.tokens import tokenise
 from potstill.errors import InputError
 from potstill.recipe import plugins
-from potstill.runs.prepare import labels_of
 from potstill.system import paths
-from potstill.tasks import Task, make_task
+from potstill.tasks.label_matching import labels_of, make_task
+from potstill.tasks.task import Task
 from tests.support.generative_models import trained_marian
 from tests.support.small_models import sentences, small_tokenizer, write_csv, write_digits
 

@@ -24,8 +24,8 @@ from potstill.plugins.students.keep_layers import KeepLayers, chosen_layers
 from potstill.plugins.students.trim_vocabulary import TrimVocabulary
 from potstill.recipe import plugins
 from potstill.system.files import MODEL_FILE
-from potstill.tasks import Task
 from potstill.tasks.classify_images import Pixels
+from potstill.tasks.task import Task
 from tests.support.small_models import (
     ARCHITECTURES,
     WRITERS,

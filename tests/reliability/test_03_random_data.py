@@ -18,9 +18,8 @@ from potstill.plugins.data.augmented import Augmented
 from potstill.plugins.data.jitter import Jitter
 from potstill.plugins.methods.soft_targets import SoftTargets
 from potstill.plugins.students.mlp import Mlp
-from potstill.runs.prepare import labels_of
 from potstill.signals import Batch, Signals, Term, Wants
-from potstill.tasks import make_task
+from potstill.tasks.label_matching import labels_of, make_task
 from tests.reliability.processes import run_to_the_end, same_student, started, steps_told, wait_until
 from tests.support.commands import patient
 from tests.support.small_models import write_digits

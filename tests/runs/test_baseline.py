@@ -11,7 +11,8 @@ import torch
 from accelerate import Accelerator
 
 from potstill.models.student import save_student
-from potstill.recipe.resolve import Recipe, resolve
+from potstill.recipe.resolve import resolve
+from potstill.recipe.schema import Recipe
 from potstill.reporting.console import beginnings
 from potstill.runs import distill as run
 from potstill.runs import stages

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from potstill.errors import InputError
-from potstill.recipe.resolve import Recipe
+from potstill.recipe.schema import Recipe
 from potstill.runs.folder import alone_in, choose_folder, holds_work, mark_of, open_folder, remove_run
 from potstill.system.paths import RunFolder
 from tests.support.commands import potstill

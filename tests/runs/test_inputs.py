@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from potstill.models import student as students
-from potstill.recipe.resolve import Recipe
+from potstill.recipe.schema import Recipe
 from potstill.runs.inputs import VERSIONS, changes, content_of, input_paths
 from tests.support.commands import potstill
 from tests.support.faults import flip

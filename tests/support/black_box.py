@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tests.support.small_models import write_csv
 import sys
 import time
-from pathlib import Path
 
-from tests.support.small_models import write_csv
 
 asked: list[str] = []
 PAUSE = 0.0
@@ -50,7 +50,7 @@ def outputs_of(place: Path, rows: int, teacher: str):  # type: ignore[no-untyped
     from potstill.data.making import Context
     from potstill.data.rows import open_table
     from potstill.plugins.data.teacher_outputs import TeacherOutputs
-    from potstill.tasks import make_task
+    from potstill.tasks.label_matching import make_task
     from tests.support.small_models import sentences
 
     pairs = [(text, text.upper(), place % 2) for place, (text, _) in enumerate(sentences(rows, 3))]

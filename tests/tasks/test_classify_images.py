@@ -24,9 +24,8 @@ from potstill.models.student import load_student, save_student
 from potstill.plugins.data.jitter import Jitter, moved
 from potstill.plugins.data.without import Without
 from potstill.recipe import plugins
-from potstill.runs.prepare import labels_of
-from potstill.tasks import make_task
 from potstill.tasks.classify_images import Pixels
+from potstill.tasks.label_matching import labels_of, make_task
 from tests.support.commands import FAST, measurements, potstill
 from tests.support.small_models import digits, small_images, small_model, write_csv, write_digits
 

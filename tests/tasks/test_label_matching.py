@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from potstill.errors import InputError
-from potstill.tasks import Task, make_task
+from potstill.tasks.label_matching import make_task
+from potstill.tasks.task import Task
 from tests.support.faults import peak_memory
 from tests.support.small_models import ARCHITECTURES, NEGATIVE, NEUTRAL, POSITIVE, small_tokenizer
 

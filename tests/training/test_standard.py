@@ -14,12 +14,13 @@ from accelerate import Accelerator
 from potstill.errors import InputError
 from potstill.inference import answers as measure
 from potstill.models.student import Student, load_student, save_student
-from potstill.recipe.resolve import Recipe, resolve
+from potstill.recipe.resolve import resolve
+from potstill.recipe.schema import Recipe
 from potstill.reporting.console import constants
 from potstill.runs.build import build
 from potstill.runs.prepare import DataSet, prepare
 from potstill.runs.stages import make_training, metric_of, train_student
-from potstill.tasks import Task
+from potstill.tasks.task import Task
 from potstill.training import checkpoints
 from potstill.training.display import Display
 from potstill.training.loop import Training, train

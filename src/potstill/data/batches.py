@@ -18,7 +18,7 @@ from torch import Tensor
 from potstill.data.examples import Examples
 from potstill.data.tokens import Tokens, ranges
 from potstill.signals import Batch, Over, View, Wants, nothing
-from potstill.tasks import Task
+from potstill.tasks.task import Task
 from potstill.training.standard import Standard
 
 WINDOW = 64  # batches at most whose rows are sorted by length together: enough for little padding

@@ -23,7 +23,7 @@ from potstill.system import paths
 from potstill.system.column_files import ColumnFiles, column, made_once
 
 if TYPE_CHECKING:
-    from potstill.tasks import Task
+    from potstill.tasks.task import Task
 
 CHUNK = 1000  # rows read and tokenised at once
 LETTERS = 2**24  # of which fewer are, if they have more letters than this

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from potstill.models.student import Student
-    from potstill.tasks import Task
+    from potstill.tasks.task import Task
     from potstill.training.display import Display
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from potstill.data.batches import mix
 from potstill.data.examples import Examples, key_of
 from potstill.errors import InputError
-from potstill.tasks import Task
+from potstill.tasks.task import Task
 
 HELD_OUT = 10  # one row in so many
 

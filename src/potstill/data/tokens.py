@@ -18,7 +18,7 @@ from potstill.system import interrupts
 from potstill.system.column_files import ColumnFiles, column, made_once
 
 if TYPE_CHECKING:
-    from potstill.tasks import Task
+    from potstill.tasks.task import Task
 
 ARRAYS: dict[str, tuple[Any, int]] = {  # type and width
     "ids": (np.int32, 1),

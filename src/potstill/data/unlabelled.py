@@ -12,7 +12,7 @@ from potstill.data.examples import CHUNK, Examples, key_of, store
 from potstill.data.extended import More, extended
 from potstill.data.rows import Columns, Table, open_table
 from potstill.errors import InputError
-from potstill.tasks import Task
+from potstill.tasks.task import Task
 
 
 def with_unlabelled(

@@ -18,7 +18,7 @@ from potstill.models import anatomy
 from potstill.models.inference import Run, bytes_of, torch_run
 from potstill.models.student import Student
 from potstill.signals import Batch
-from potstill.tasks import Task
+from potstill.tasks.task import Task
 
 SCORED_AT_ONCE = 8192  # padded tokens
 WRITTEN_AT_ONCE = 1024  # of models that write, which give as many numbers for each as the vocabulary has pieces

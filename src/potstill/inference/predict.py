@@ -27,12 +27,12 @@ from potstill.measuring.speed import speeds, too_busy
 from potstill.models.generation.ctranslate2 import is_exported
 from potstill.models.inference import Network, load_network
 from potstill.models.loading import load_config
-from potstill.runs.prepare import labels_of
-from potstill.tasks import Task, make_task
 from potstill.tasks.classify_images import Pixels
 from potstill.tasks.generate import Generating
-from potstill.tasks.label_matching import WHAT, kind_of
+from potstill.tasks.label_matching import labels_of, make_task
 from potstill.tasks.positive_class import with_positive
+from potstill.tasks.registry import WHAT, kind_of
+from potstill.tasks.task import Task
 from potstill.tasks.translate import Translating
 
 AT_ONCE = 256  # rows read ahead: few enough for a pipe to flow, enough to sort by length

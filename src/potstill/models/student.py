@@ -51,7 +51,7 @@ from potstill.system.files import MODEL_FILE, TEMPORARY, disk_errors, fsync_path
 from potstill.system.paths import given
 
 if TYPE_CHECKING:
-    from potstill.tasks import Task
+    from potstill.tasks.task import Task
 
 Made = TypeVar("Made", bound=PreTrainedModel)
 HEADS: dict[str, Any] = {

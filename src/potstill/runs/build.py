@@ -16,7 +16,7 @@ from potstill.errors import InputError
 from potstill.models.anatomy import set_dropout
 from potstill.models.student import Context, Student, begin_anew, begin_from, is_spread, load_student
 from potstill.recipe import short_forms
-from potstill.recipe.resolve import Recipe, Stage
+from potstill.recipe.schema import Recipe, Stage
 from potstill.runs.prepare import DataSet
 from potstill.training.standard import last_layer, standard_of, to_users_unit
 

@@ -24,15 +24,15 @@ from potstill.models.anatomy import has_layers, kind, layer_count, width
 from potstill.models.student import Student
 from potstill.plugins.data.sample import Sample
 from potstill.recipe import short_forms
-from potstill.recipe.resolve import Recipe, Stage
+from potstill.recipe.schema import Recipe, Stage
 from potstill.reporting.wording import PLAIN
 from potstill.runs.build import build, reshape
 from potstill.runs.learning_check import still_rising
 from potstill.runs.prepare import DataSet, can_teach, teacher_answers
 from potstill.signals import Wants
 from potstill.system import ranks
-from potstill.tasks.classify import F1_OF
 from potstill.tasks.generate import BY_BEAM
+from potstill.tasks.task import F1_OF
 from potstill.training import checkpoints
 from potstill.training.checkpoints import Checkpoint
 from potstill.training.display import Display, dev_scores

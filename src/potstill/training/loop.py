@@ -22,7 +22,7 @@ from potstill.data.batches import Micro, Source, counted_through, epoch_order, m
 from potstill.errors import InputError, TrainingError
 from potstill.models.anatomy import layer_count, width, without_effect
 from potstill.models.hooks import Bridges, listen
-from potstill.recipe.resolve import Stage
+from potstill.recipe.schema import Stage
 from potstill.signals import Batch
 from potstill.system import interrupts, ranks
 from potstill.training import checkpoints

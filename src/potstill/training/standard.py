@@ -17,7 +17,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from potstill.data.examples import Examples
-from potstill.tasks import Task
+from potstill.tasks.task import Task
 
 
 class Standard(NamedTuple):

@@ -22,7 +22,7 @@ from potstill.models.generation.decoding import (
 )
 from potstill.models.student import Student, is_spread, load_student, save_student
 from potstill.plugins.exports.ctranslate2 import compare
-from potstill.tasks import make_task
+from potstill.tasks.label_matching import make_task
 from tests.support.generative_models import TRANSLATORS, small_writer, trained_marian, writers_tokenizer
 from tests.support.small_models import sentences, small_model
 

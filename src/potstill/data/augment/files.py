@@ -23,7 +23,7 @@ from potstill.plugins.data.augmented import Augmented
 from potstill.system import interrupts
 from potstill.system.files import replaced
 from potstill.system.paths import given, to_write
-from potstill.tasks import Task
+from potstill.tasks.task import Task
 from potstill.training.display import Display
 
 Record = dict[str, object]
