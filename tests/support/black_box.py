@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from tests.support.small_models import write_csv
 import sys
 import time
+from pathlib import Path
 
+from tests.support.small_models import write_csv
 
 asked: list[str] = []
 PAUSE = 0.0
@@ -41,7 +41,7 @@ def main(place: Path, rows: int, block: int, teacher: str) -> None:
 
     teacher_outputs.BLOCK = block
     PAUSE = 0.2
-    sys.modules["black_box"] = sys.modules["__main__"]
+    sys.modules["tests.support.black_box"] = sys.modules["__main__"]
     outputs_of(place, rows, teacher)
 
 
