@@ -15,8 +15,9 @@ from potstill.errors import InputError
 from potstill.inference.translate import lines_of, translated
 from potstill.models.generation.ctranslate2 import convert
 from potstill.models.generation.decoding import decoder
-from potstill.models.student import HEADS, Student, save_student, seeded
+from potstill.models.student import HEADS, Student, save_student
 from potstill.models.tokenizers.joint_bpe import joint_bpe
+from potstill.system.randomness import seeded
 from tests.support.commands import potstill
 from tests.support.generative_models import shape_of, small_writer, trained_marian
 from tests.support.small_models import sentences

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from potstill.data.batches import Source, counted_through, mix, step_batches
+from potstill.data.batches import Source, counted_through, step_batches
 from potstill.data.examples import Examples, store
 from potstill.data.making import Context
 from potstill.data.rows import open_table
@@ -19,6 +19,7 @@ from potstill.plugins.data.jitter import Jitter
 from potstill.plugins.methods.soft_targets import SoftTargets
 from potstill.plugins.students.mlp import Mlp
 from potstill.signals import Batch, Signals, Term, Wants
+from potstill.system.randomness import mix
 from potstill.tasks.label_matching import labels_of, make_task
 from tests.reliability.processes import run_to_the_end, same_student, started, steps_told, wait_until
 from tests.support.commands import patient

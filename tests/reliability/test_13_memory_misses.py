@@ -13,7 +13,7 @@ from potstill.models.student import Student, load_student, save_student
 from potstill.recipe.resolve import resolve
 from potstill.runs.prepare import prepare
 from potstill.signals import Wants
-from potstill.training.display import Display
+from potstill.system.display import Display
 from tests.support.small_models import sentences, small_model, write_csv
 from tests.support.training_world import CPU
 from tests.training.teacher import test_memory

@@ -9,7 +9,8 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrainedTokenizerFast
 
-from potstill.models.student import Student, seeded
+from potstill.models.student import Student
+from potstill.system.randomness import seeded
 from tests.support.small_models import LONGEST, _byte_pairs, _numbered, sentences
 
 TRANSLATORS = ("marian", "bart", "t5", "m2m_100")

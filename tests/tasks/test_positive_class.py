@@ -14,9 +14,9 @@ from potstill.models.student import save_student
 from potstill.recipe.resolve import resolve
 from potstill.runs.prepare import DataSet, prepare
 from potstill.runs.stages import metric_of
+from potstill.system.display import Display
 from potstill.tasks.registry import named
 from potstill.tasks.task import Task
-from potstill.training.display import Display
 from tests.support.small_models import sentences, small_model, write_csv
 
 
