@@ -12,12 +12,12 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel
 from potstill.errors import InputError
 from potstill.models.anatomy import KEY_BIAS, encoder_layers, has_layers, is_causal, without_effect
 from potstill.models.architectures.registration import PREFIX
+from potstill.models.fingerprints import fingerprint
 from potstill.models.hooks import listen
 from potstill.models.padding_check import refuse_moved_by_padding
 from potstill.models.student import Context, Student, quiet_transformers
 from potstill.plugins.students.keep_layers import KeepLayers
 from potstill.signals import View, Wants
-from potstill.training.teacher.teacher import fingerprint
 from tests.support.encoders import PADDING, asked, built, encoders, texts
 from tests.support.small_models import small_tokenizer
 

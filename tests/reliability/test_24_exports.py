@@ -12,8 +12,8 @@ import torch
 import transformers
 from safetensors.torch import save_file
 
-from potstill.inference.export_types import sample_inputs
 from potstill.models.inference import load_network, torch_run
+from potstill.models.onnx.writing import sample_inputs
 from potstill.models.student import head_of, save_student
 from potstill.recipe import plugins
 from tests.support.commands import potstill
