@@ -16,7 +16,8 @@ from writers import TRANSLATORS, WRITERS, small_writer, trained_marian
 from potstill.app import cli
 from potstill.errors import InputError, TrainingError
 from potstill.inference.export_types import sample_inputs
-from potstill.inference.predict import measure_models, predict
+from potstill.inference.predict import predict
+from potstill.measuring.measure_models import measure_models
 from potstill.models.generation.ctranslate2 import convert
 from potstill.models.generation.decoding import decoder, decoder_of
 from potstill.models.inference import load_network, torch_run

@@ -42,7 +42,7 @@ from potstill.inference.predict import asked_in, predict
 from potstill.models.inference import torch_run
 from potstill.models.student import HEADS, Context, load_student, save_student
 from potstill.recipe import plugins
-from potstill.reporting.wording import titled
+from potstill.reporting.numbers import titled
 from potstill.runs.prepare import labels_of
 from potstill.tasks import make_task
 from potstill.tasks.answer import LONGEST_ANSWER, Answering

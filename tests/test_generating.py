@@ -30,7 +30,7 @@ from potstill.models.student import Student, load_student, save_student
 from potstill.models.tokenizers.joint_bpe import joint_bpe
 from potstill.models.tokenizers.translation import knows_language
 from potstill.plugins.students.marian import Marian
-from potstill.reporting.wording import short
+from potstill.reporting.numbers import short
 from potstill.system import paths
 from potstill.tasks.generate import Answer, as_letters, as_text, unpacked
 from potstill.tasks.metrics.texts import signatures

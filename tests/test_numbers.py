@@ -14,6 +14,7 @@ from small import ARCHITECTURES, sentences, small_model, write_csv
 
 from potstill.errors import InputError
 from potstill.inference import answers as measure
+from potstill.measuring import quality
 from potstill.models.student import Student, load_student, save_student
 from potstill.recipe.resolve import Recipe, resolve
 from potstill.reporting.console import constants
@@ -51,8 +52,8 @@ def learned(folder: Path, shift: float, scale: float, *sets: str) -> dict[str, f
     trained = train_student(recipe, data, folder / "run", Accelerator(cpu=True), QUIET, None)
     save_student(Student(trained.models[0], trained.tokenizer), folder / "student")
     again = load_student(folder / "student")
-    said = measure.said_by(again, data[0].reading(data[0].dev, again.tokenizer))
-    scores = measure.quality(data[0].task, data[0].dev, said)
+    said = measure.model_answers(again, data[0].reading(data[0].dev, again.tokenizer))
+    scores = quality.quality(data[0].task, data[0].dev, said)
     assert scores["pearson"] == pytest.approx(trained.dev, abs=1e-4)
     return scores
 

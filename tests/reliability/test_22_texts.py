@@ -13,7 +13,7 @@ from world import TASKS
 
 from potstill.data.records import speakable
 from potstill.inference.predict import predict
-from potstill.inference.translate import translated
+from potstill.inference.translate import translate
 from potstill.models.student import save_student
 
 NEW_LINES = ["a\nb", "\r", "\u2028"]
@@ -85,7 +85,7 @@ def test_22_awkward_texts_never_stop_training_or_predicting(
     texts = asked(task)
     if task in GENERATED:
         texts = [speakable(text) for text in TEXTS]
-        assert len(list(translated(str(student), texts, beam=2, longest=16))) == len(texts)
+        assert len(list(translate(str(student), texts, beam=2, longest=16))) == len(texts)
         figure(22, f"{len(TEXTS)} of {len(TEXTS)} texts")
         return
     assert len(list(predict(student, texts))) == len(texts)

@@ -1,4 +1,4 @@
-"""Answers of a model for texts, row by row, and its scores on files."""
+"""Answers of a model for texts, row by row."""
 
 from __future__ import annotations
 
@@ -14,26 +14,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from potstill.data.batches import Source, cut, view
-from potstill.data.examples import store
+from potstill.data.batches import cut, view
 from potstill.data.formats.text import shown, speakable
 from potstill.data.pixel_reader import in_words
 from potstill.data.records import second_text
 from potstill.data.rows import BETWEEN, Columns, Form, Row, open_table
-from potstill.data.tokens import in_memory, tokenise
+from potstill.data.tokens import in_memory
 from potstill.errors import InputError
-from potstill.inference import answers as measure
-from potstill.measuring.speed import speeds, too_busy
-from potstill.models.generation.ctranslate2 import is_exported
 from potstill.models.inference import Network, load_network
 from potstill.models.loading import load_config
-from potstill.runs.prepare import labels_of
 from potstill.tasks import Task, make_task
 from potstill.tasks.classify_images import Pixels
 from potstill.tasks.generate import Generating
 from potstill.tasks.label_matching import WHAT, kind_of
-from potstill.tasks.positive_class import with_positive
-from potstill.tasks.translate import Translating
 
 AT_ONCE = 256  # rows read ahead: few enough for a pipe to flow, enough to sort by length
 PADDED = 4096  # tokens of a batch
@@ -166,48 +159,3 @@ def _said(network: Network, task: Task, rows: list[tuple[str, str | None]], leng
         logits = reading.predictions(torch.from_numpy(network.run(reading.inputs))).numpy()
         found |= zip(piece.tolist(), task.read(logits, tokens, piece, _Unlabelled(rows)), strict=True)
     return [found[place] for place in range(len(rows))]
-
-
-def measure_models(
-    models: list[str],
-    data: str,
-    columns: Columns | None = None,
-    labels: list[str] | None = None,
-    length: int = 128,
-    language: str | None = None,
-) -> dict[str, Any]:
-    """Scores, sizes and speeds on one labelled file, in one run; the first is the one that others are compared with."""
-    kind = Translating if is_exported(models[0]) else kind_of(load_config(models[0]))
-    if issubclass(kind, Generating):
-        from potstill.measuring.measure_writers import measure_writers
-
-        return measure_writers(models, data, columns or Columns(), kind, length, language)
-    table = open_table(data, columns or Columns(), need_label=True)
-    seen = labels_of(table)
-    found: dict[str, Any] = {}
-    timed: dict[str, Any] = {}
-    engines: dict[str, str] = {}
-    metrics: list[str] = []
-    first: np.ndarray | None = None
-    for path in models:
-        network = load_network(path)
-        task, _ = make_task(None, network.config, seen, labels, table.source, table.form, table.choices, table.shape)
-        examples = store(table, task)
-        task = with_positive(task, None, examples.scored)
-        tokens = tokenise(task, examples, network.tokenizer, min(length, network.longest))
-        source = Source(task, examples, tokens, tokens)
-        said = measure.answers(measure.network(network.run), source)
-        told = {"quality": measure.quality(task, examples, said, first)}
-        told |= measure.details(task, task.metrics[0], examples, said)
-        first = said if first is None else first
-        metrics = task.metrics
-        found[path] = {kind: {"task": {"test": value}} for kind, value in told.items()}
-        found[path] |= {"parameters": network.parameters, "bytes": network.bytes, "engine": network.engine}
-        timed[path] = (network.run, source)
-        engines[path] = network.engine
-    fast = speeds(timed)
-    for path, speed in fast.items():
-        found[path]["speed"] = {engines[path]: speed}
-        found[path]["times_faster"] = speed["examples_per_second"] / fast[models[0]]["examples_per_second"]
-    busy = {"too_busy": why} if (why := too_busy(fast, [])) else {}
-    return {"data": data, "metrics": {"task": metrics}, **busy, "models": found}

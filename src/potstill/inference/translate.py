@@ -14,7 +14,7 @@ from potstill.models.tokenizers.translation import asked_for
 from potstill.system.paths import given
 
 
-def translated(
+def translate(
     model: str,
     lines: Iterable[str],
     beam: int = 5,

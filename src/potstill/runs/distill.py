@@ -20,6 +20,8 @@ from accelerate.utils import InitProcessGroupKwargs
 from potstill.data.tokens import fingerprint as tokenizer_fingerprint
 from potstill.errors import InputError, TrainingError
 from potstill.measuring import comparisons as results
+from potstill.measuring import measurements
+from potstill.measuring.measurements import main_student
 from potstill.measuring.run_folder import measurements_of, seed_folders
 from potstill.models.student import Student, save_student
 from potstill.recipe import short_forms
@@ -27,7 +29,6 @@ from potstill.recipe.pace import draws_weights, paced
 from potstill.recipe.resolve import Recipe, cells, fingerprint
 from potstill.reporting.card import model_card
 from potstill.reporting.page import write_report
-from potstill.reporting.wording import main_student
 from potstill.runs.build import build
 from potstill.runs.folder import alone_in, changed_inputs, choose_folder, holds_work, open_folder, refuse_changed
 from potstill.runs.inputs import Content, content_of, input_paths, refuse_changed_while_read
@@ -117,14 +118,16 @@ def one_seed(
         taught = is_taught(recipe, data)
         wanted = recipe.baseline and taught
         baseline = make_baseline(recipe, chosen, data, folder, accelerator, show) if wanted else None
-    students = {results.BASELINE: baseline, results.STUDENT: trained} if taught else {results.BASELINE: trained}
+    students = (
+        {measurements.BASELINE: baseline, measurements.STUDENT: trained} if taught else {measurements.BASELINE: trained}
+    )
 
     def finish() -> dict[str, Any]:
         found = measured(chosen, data, students, folder, timed, show)
         found |= {"grid": tried} if tried else {}
         found |= changed_inputs(folder)
         if baseline is not None:
-            found["models"][results.BASELINE]["begun_from"] = begun_from(chosen)
+            found["models"][measurements.BASELINE]["begun_from"] = begun_from(chosen)
         found["differences"] = results.own_differences(results.spoken(folder.root, found))
         write_atomically(folder.measurements, json.dumps(found, indent=1).encode())
         shutil.rmtree(folder.root / "finished", ignore_errors=True)  # the same weights lie in the student's folder now

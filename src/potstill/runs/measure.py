@@ -21,9 +21,10 @@ from potstill.data.examples import Examples
 from potstill.data.rows import BETWEEN
 from potstill.inference import answers as measure
 from potstill.inference.export import onnx_files
-from potstill.inference.texts import engine_of, writing_speeds
-from potstill.measuring.comparisons import BASELINE, GOLD, STUDENT, TEACHER, write_answers
-from potstill.measuring.speed import speeds, too_busy
+from potstill.measuring import quality
+from potstill.measuring.comparisons import write_answers
+from potstill.measuring.measurements import BASELINE, GOLD, STUDENT, TEACHER
+from potstill.measuring.speed import decoding_speeds, engine_of, forward_speeds, too_busy
 from potstill.models.anatomy import layer_count
 from potstill.models.architectures.registration import PREFIX
 from potstill.models.inference import Run, onnx_run, torch_run
@@ -84,14 +85,14 @@ def measured(
             show.say("timing all models in turns")
             timed_on = timed_rows(data[0])
             whole = whole_models(data, made)
-            speed = writing_speeds(
+            speed = decoding_speeds(
                 {name: (student, data[0].reading(timed_on, student.tokenizer)) for name, student in whole.items()}
             )
             for name, student in whole.items():
                 lines[name].size["engine"] = engine_of(student)
         elif timed and recipe.timing != "none":
             show.say("timing all models in turns")
-            speed = speeds(
+            speed = forward_speeds(
                 {
                     (name, engine): (run, data[0].reading(timed_rows(data[0]), line.tokenizer))
                     for name, line in lines.items()
@@ -143,16 +144,16 @@ def table_lines(recipe: Recipe, data: list[DataSet], made: Mapping[str, Trained]
     if any(can_teach(one) for one in data):
         lines[TEACHER] = Line({"parameters": None, "parts": {}, "bytes": None}, None, {}, {})
     if (taught_by := data[0].taught_by) is not None:
-        weight = measure.size(taught_by.model, str(recipe.data[0].teacher or recipe.teacher))
+        weight = quality.size(taught_by.model, str(recipe.data[0].teacher or recipe.teacher))
         lines[TEACHER] = Line(weight, taught_by.tokenizer, {}, {"pytorch": torch_run(taught_by.model)})
     for name, trained in made.items():
         place = folder.student if name == list(made)[-1] else folder.baseline
         says = {
-            one.name: partial(measure.said_by, Student(model, trained.tokenizer), beam=True)
+            one.name: partial(measure.model_answers, Student(model, trained.tokenizer), beam=True)
             for one, model in zip(data, trained.models, strict=True)
         }
         engines = {"pytorch": torch_run(trained.models[0])}
-        lines[name] = Line(measure.size(trained.models[0], place), trained.tokenizer, says, engines)
+        lines[name] = Line(quality.size(trained.models[0], place), trained.tokenizer, says, engines)
     return lines
 
 
@@ -202,8 +203,8 @@ def qualities(recipe: Recipe, data: list[DataSet], name: str, said: Answers) -> 
             if logits is None:
                 continue
             teacher = said.get((TEACHER, one.name, split)) if name != TEACHER else None
-            scores = measure.quality(one.task, examples, logits, teacher)
-            more = measure.details(one.task, metric_of(recipe, one), examples, logits)
+            scores = quality.quality(one.task, examples, logits, teacher)
+            more = quality.details(one.task, metric_of(recipe, one), examples, logits)
             for kind, value in {"quality": scores, **more}.items():
                 found.setdefault(kind, {}).setdefault(one.name, {})[split] = value
     return found

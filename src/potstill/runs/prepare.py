@@ -22,7 +22,7 @@ from potstill.data.tokens import fingerprint as tokenizer_fingerprint
 from potstill.data.tokens import tokenise
 from potstill.data.unlabelled import with_unlabelled
 from potstill.errors import InputError
-from potstill.inference.answers import answers, network, said_by
+from potstill.inference.answers import answers, model_answers, network
 from potstill.models.anatomy import longest_input
 from potstill.models.inference import torch_run
 from potstill.models.student import Student, begin_anew, begin_from, load_student
@@ -331,7 +331,7 @@ def teacher_answers(data: DataSet, source: Source) -> np.ndarray:
     """(n, …) of the teacher, remembered like all it says, but for what it writes."""
     if data.task.generates:
         assert data.taught_by is not None
-        return said_by(data.taught_by, source, beam=True)
+        return model_answers(data.taught_by, source, beam=True)
     wants = Wants(logits=True)
     data.teacher.remember(source, wants)
     return answers(lambda batch: data.teacher.signals(batch, wants).logits.cpu().numpy(), source)

@@ -20,12 +20,13 @@ from potstill.data.examples import Examples
 from potstill.data.making import Context
 from potstill.errors import InputError
 from potstill.inference import answers as measure
+from potstill.measuring import quality
+from potstill.measuring.measurements import PLAIN
 from potstill.models.anatomy import has_layers, kind, layer_count, width
 from potstill.models.student import Student
 from potstill.plugins.data.sample import Sample
 from potstill.recipe import short_forms
 from potstill.recipe.resolve import Recipe, Stage
-from potstill.reporting.wording import PLAIN
 from potstill.runs.build import build, reshape
 from potstill.runs.learning_check import still_rising
 from potstill.runs.prepare import DataSet, can_teach, teacher_answers
@@ -196,7 +197,7 @@ def bounds(margin: float | None, data: list[DataSet], scored_by: list[str]) -> t
         rows = one.dev.scored
         said = said_of_dev(one, rows)
         found.append(
-            (f"dev.{one.name}.{metric}", one.task.score(*measure.labelled(one.task, rows, said))[metric] + margin)
+            (f"dev.{one.name}.{metric}", one.task.score(*quality.labelled(one.task, rows, said))[metric] + margin)
         )
     return tuple(found)
 
@@ -204,7 +205,7 @@ def bounds(margin: float | None, data: list[DataSet], scored_by: list[str]) -> t
 def said_of_dev(data: DataSet, rows: Examples) -> np.ndarray:
     assert data.taught_by is not None
     source = data.source(rows, data.taught_by.tokenizer, "dev")
-    return measure.said_by(data.taught_by, source) if data.task.generates else teacher_answers(data, source)
+    return measure.model_answers(data.taught_by, source) if data.task.generates else teacher_answers(data, source)
 
 
 def watched_rows(
@@ -220,8 +221,8 @@ def watched_rows(
 
 def scores_of(student: Student, source: Source) -> dict[str, float]:
     """An undefined correlation, that of a constant, counts as none here: a network that learned nothing is not chosen by it."""
-    said = measure.said_by(student, source)
-    scores = source.task.score(*measure.labelled(source.task, source.examples, said))
+    said = measure.model_answers(student, source)
+    scores = source.task.score(*quality.labelled(source.task, source.examples, said))
     return {name: 0.0 if math.isnan(value) else value for name, value in scores.items()}
 
 

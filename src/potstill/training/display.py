@@ -15,10 +15,10 @@ from typing import Any
 from tqdm.auto import tqdm
 
 from potstill.errors import InputError
-from potstill.reporting.wording import in_words
 from potstill.runs.planning.timing import estimate
 from potstill.system.files import disk_errors, write_atomically
 from potstill.system.terminal import is_terminal, say, visible
+from potstill.system.units import duration
 from potstill.training.checkpoints import Checkpoint
 from potstill.training.loop import Step, Training
 
@@ -58,7 +58,7 @@ class Bar:
     def line(self) -> str:
         """label: 1200 of 5000 rows, 24 %, about 40 s left; soft 0.312"""
         passed = max(self.told - self.began, 1e-9)
-        left = in_words(max(self.total - self.done, 0) * passed / max(self.done - self.first, 1))
+        left = duration(max(self.total - self.done, 0) * passed / max(self.done - self.first, 1))
         share = f", {100 * self.done // self.total} %" if self.total else ""
         told = f"{self.done} of {self.total} {self.unit}s{share}, about {left} left"
         note = "; " + ", ".join(f"{name} {value}" for name, value in self.note.items()) if self.note else ""
@@ -93,7 +93,7 @@ class Display:
         if not self.quiet:
             steps, seconds = estimate(training)
             left = max(steps - done, 0)
-            self.say(f"{left} steps, about {in_words(seconds * left / steps)} and the time to score dev")
+            self.say(f"{left} steps, about {duration(seconds * left / steps)} and the time to score dev")
 
     def follow(
         self, steps: Generator[Step, None, float], folder: Path, resume: Checkpoint | None, tracker: str

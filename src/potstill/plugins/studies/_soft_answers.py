@@ -12,7 +12,8 @@ import torch
 from safetensors.numpy import load
 
 from potstill.data.batches import counted_through, epoch_order, step_batches
-from potstill.measuring.comparisons import GOLD, Said
+from potstill.measuring.comparisons import Said
+from potstill.measuring.measurements import GOLD
 from potstill.measuring.run_folder import seed_folders
 from potstill.measuring.significance import contrast
 from potstill.models.student import load_student

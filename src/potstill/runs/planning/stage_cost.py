@@ -16,7 +16,6 @@ from potstill.inference.answers import at_once
 from potstill.models.anatomy import encoder_layers, width, word_embeddings
 from potstill.models.student import Student
 from potstill.recipe.resolve import Recipe
-from potstill.reporting.wording import BEAM
 from potstill.runs.build import build, reshape
 from potstill.runs.planning.batch_sizes import Piece, Shapes, epoch_pieces, read_pieces, shapes_of
 from potstill.runs.planning.flops import forward, training_step
@@ -25,6 +24,7 @@ from potstill.runs.prepare import DataSet
 from potstill.runs.stages import Make, ask_and_make, make_training, watched_rows
 from potstill.signals import Wants
 from potstill.tasks import Task
+from potstill.tasks.metrics.texts import BEAM
 from potstill.training.display import Display
 from potstill.training.loop import Training
 from potstill.training.teacher.memory import Memory
