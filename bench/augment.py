@@ -32,7 +32,7 @@ from potstill.data.examples import Examples, store
 from potstill.data.making import Context
 from potstill.data.rows import open_table
 from potstill.plugins.data.augmented import Augmented
-from potstill.tasks import make_task
+from potstill.tasks.label_matching import make_task
 
 ROWS = Path(__file__).parents[2] / "shared" / "data" / "sst2_sentence" / "train.tsv"
 COPIES, ROUNDS = 20, 5

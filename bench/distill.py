@@ -42,9 +42,9 @@ from potstill.data.tokens import tokenise
 from potstill.models.anatomy import encoder_layers, parameters, width
 from potstill.models.student import Context, Student
 from potstill.recipe import plugins
-from potstill.recipe.resolve import Optimizer, Stage
+from potstill.recipe.schema import Optimizer, Stage
 from potstill.signals import Wants
-from potstill.tasks import make_task
+from potstill.tasks.label_matching import make_task
 from potstill.training import loop
 from potstill.training.loop import Step, Training, train
 from potstill.training.teacher.memory import Memory

@@ -52,7 +52,7 @@ def outputs_of(place: Path, rows: int, teacher: str):  # type: ignore[no-untyped
     from potstill.data.making import Context
     from potstill.data.rows import open_table
     from potstill.plugins.data.teacher_outputs import TeacherOutputs
-    from potstill.tasks import make_task
+    from potstill.tasks.label_matching import make_task
 
     pairs = [(text, text.upper(), place % 2) for place, (text, _) in enumerate(sentences(rows, 3))]
     place.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ from potstill.data.tokens import tokenise
 from potstill.models.student import load_student
 from potstill.signals import Wants
 from potstill.system import ranks
-from potstill.tasks import make_task
+from potstill.tasks.label_matching import make_task
 from potstill.training.teacher import teacher
 from potstill.training.teacher.memory import Memory
 

@@ -24,8 +24,8 @@ from transformers import (
 )
 
 from potstill.models.student import HEADS, Student
-from potstill.tasks import Task
-from potstill.tasks.label_matching import KINDS as NEW_TASKS
+from potstill.tasks.registry import KINDS as NEW_TASKS
+from potstill.tasks.task import Task
 
 torch.set_num_threads(1)  # for models as small as these, threads cost more than they bring
 

@@ -32,9 +32,9 @@ from potstill.models.student import Student
 from potstill.plugins.data import augmented
 from potstill.plugins.data.augmented import Augmented
 from potstill.recipe import plugins
-from potstill.runs.prepare import labels_of
 from potstill.system import interrupts, paths
-from potstill.tasks import Task, make_task
+from potstill.tasks.label_matching import labels_of, make_task
+from potstill.tasks.task import Task
 
 QUICK = {"tagger": "taggers:by_length"}
 

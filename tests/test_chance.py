@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from potstill.tasks import Task
 from potstill.tasks.chance import Judgement, judge, near_chance
+from potstill.tasks.task import Task
 
 TWO, MANY = Task("class", ("a", "b")), Task("class", tuple(map(str, range(77))))
 SETS, VALUE = Task("classes", tuple(map(str, range(40)))), Task("value", ("value",))

@@ -24,7 +24,7 @@ from potstill.models.generation.decoding import (
 )
 from potstill.models.student import Student, is_spread, load_student, save_student
 from potstill.plugins.exports.ctranslate2 import compare
-from potstill.tasks import make_task
+from potstill.tasks.label_matching import make_task
 
 TEXTS = [text for text, _ in sentences(40, 5)]
 

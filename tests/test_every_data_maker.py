@@ -19,9 +19,9 @@ from potstill.data.rows import open_table
 from potstill.data.tokens import tokenise
 from potstill.errors import InputError
 from potstill.recipe import plugins
-from potstill.runs.prepare import labels_of
 from potstill.system import paths
-from potstill.tasks import Task, make_task
+from potstill.tasks.label_matching import labels_of, make_task
+from potstill.tasks.task import Task
 
 ODD = ["", "   ", "x", "日本 の 映画", "ﷺ \u200f شكرا", "🎬 " * 40, "[MASK] film", "a/b // \\ | &slash;", "w" * 5000]
 FIELDS = {

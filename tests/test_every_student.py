@@ -36,8 +36,8 @@ from potstill.plugins.students.keep_layers import KeepLayers, chosen_layers
 from potstill.plugins.students.trim_vocabulary import TrimVocabulary
 from potstill.recipe import plugins
 from potstill.system.files import MODEL_FILE
-from potstill.tasks import Task
 from potstill.tasks.classify_images import Pixels
+from potstill.tasks.task import Task
 
 SHARED = Path(__file__).parents[2] / "shared"
 TEXTS = [text for text, _ in sentences(12, seed=1)]  # few enough that they do not use every piece

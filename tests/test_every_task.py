@@ -43,9 +43,8 @@ from potstill.models.inference import torch_run
 from potstill.models.student import HEADS, Context, load_student, save_student
 from potstill.recipe import plugins
 from potstill.reporting.numbers import titled
-from potstill.runs.prepare import labels_of
-from potstill.tasks import make_task
 from potstill.tasks.answer import LONGEST_ANSWER, Answering
+from potstill.tasks.label_matching import labels_of, make_task
 from potstill.tasks.tag import Tagging
 from potstill.training import checkpoints
 

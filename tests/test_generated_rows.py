@@ -17,7 +17,7 @@ from test_rows import SHARED, most_memory, parquet_bytes, real_data, written
 from potstill.data.columns import GENERATED
 from potstill.data.rows import Columns, Form, Row, open_table
 from potstill.errors import InputError
-from potstill.tasks.label_matching import WHAT
+from potstill.tasks.registry import WHAT
 
 DE = Columns("en", "de")
 TOGETHER = [{"en": "a dog", "de": "ein Hund"}, {"en": "NA", "de": "null"}]

@@ -25,9 +25,9 @@ from potstill.measuring.significance import wilson
 from potstill.models.anatomy import all_parameters
 from potstill.models.generation.ctranslate2 import convert
 from potstill.runs import measure as findings
-from potstill.tasks import Task
 from potstill.tasks.metrics.labels import calibration_error
 from potstill.tasks.metrics.texts import signatures
+from potstill.tasks.task import Task
 
 THREE = Task("class", ("a", "b", "c"), {"a": 0, "b": 1, "c": 2})
 MANY = Task("classes", ("a", "b", "c"), {"a": 0, "b": 1, "c": 2})

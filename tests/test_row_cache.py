@@ -20,7 +20,8 @@ from potstill.data.unlabelled import open_unlabelled
 from potstill.errors import InputError
 from potstill.signals import Wants
 from potstill.system import column_files, ranks
-from potstill.tasks import Task, make_task
+from potstill.tasks.label_matching import make_task
+from potstill.tasks.task import Task
 
 TASK = make_task(None, None, ["no", "yes"], None, "rows")[0]
 

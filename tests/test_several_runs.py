@@ -28,7 +28,7 @@ from potstill.recipe.resolve import resolve
 from potstill.runs import stages
 from potstill.runs.study_types import compared, how_tested, told_together
 from potstill.system import paths
-from potstill.tasks import Task
+from potstill.tasks.task import Task
 
 TWO = Task("class", ("no", "yes"))
 

@@ -11,7 +11,6 @@ from scipy.stats import binomtest
 from potstill.measuring.significance import (
     ONE_SEED,
     Difference,
-    Score,
     bootstrap_interval,
     combined,
     contrast,
@@ -23,6 +22,7 @@ from potstill.measuring.significance import (
     told_together,
     wilson,
 )
+from potstill.tasks.metrics.labels import Score
 
 
 @given(st.integers(1, 3000), st.floats(0, 1))

@@ -14,7 +14,7 @@ from potstill.data.rows import open_table
 from potstill.data.splits import held_out, leaks
 from potstill.errors import InputError
 from potstill.runs.prepare import DataSet, asked_first
-from potstill.tasks import make_task
+from potstill.tasks.label_matching import make_task
 
 TASK = make_task(None, None, ["a", "b", "c"], None, "rows")[0]
 

@@ -10,7 +10,8 @@ from faults import peak_memory
 from small import ARCHITECTURES, NEGATIVE, NEUTRAL, POSITIVE, small_tokenizer
 
 from potstill.errors import InputError
-from potstill.tasks import Task, make_task
+from potstill.tasks.label_matching import make_task
+from potstill.tasks.task import Task
 
 
 def head(*names: str, problem: str | None = "single_label_classification") -> Any:

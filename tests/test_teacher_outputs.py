@@ -26,7 +26,7 @@ from potstill.models.generation.decoding import Hypothesis, decoder
 from potstill.plugins.data import teacher_outputs
 from potstill.plugins.data.teacher_outputs import TeacherOutputs
 from potstill.system import paths
-from potstill.tasks import make_task
+from potstill.tasks.label_matching import make_task
 from potstill.training.teacher.black_boxes import by_command, by_function, what_decides
 from potstill.training.teacher.texts import Outputs
 

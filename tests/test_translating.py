@@ -15,12 +15,12 @@ from transformers import MarianConfig, MarianMTModel
 from writers import shape_of, small_writer, trained_marian
 
 from potstill.errors import InputError
-from potstill.inference.translate import lines_of
-from potstill.inference.translate import translate
+from potstill.inference.translate import lines_of, translate
 from potstill.models.generation.ctranslate2 import convert
 from potstill.models.generation.decoding import decoder
-from potstill.models.student import HEADS, Student, save_student, seeded
+from potstill.models.student import HEADS, Student, save_student
 from potstill.models.tokenizers.joint_bpe import joint_bpe
+from potstill.system.randomness import seeded
 
 TEXTS = [text for text, _ in sentences(12, 5)]
 

@@ -20,12 +20,14 @@ from potstill.data.unlabelled import with_unlabelled
 from potstill.errors import InputError
 from potstill.models.student import save_student
 from potstill.plugins.methods.teacher_labels import TeacherLabels
-from potstill.recipe.resolve import Recipe, resolve
+from potstill.recipe.resolve import resolve
+from potstill.recipe.schema import Recipe
 from potstill.runs import stages
 from potstill.runs.prepare import DataSet, prepare
 from potstill.signals import Outcome, Signals, Wants
-from potstill.tasks import Task, make_task
-from potstill.training.display import Display
+from potstill.system.display import Display
+from potstill.tasks.label_matching import make_task
+from potstill.tasks.task import Task
 
 CPU = torch.device("cpu")
 

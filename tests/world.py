@@ -20,9 +20,9 @@ from potstill.models.anatomy import layer_count
 from potstill.models.hooks import Bridges
 from potstill.models.student import Context, Student
 from potstill.recipe import plugins, short_forms
-from potstill.recipe.resolve import Stage
-from potstill.runs.prepare import labels_of
-from potstill.tasks import Task, make_task
+from potstill.recipe.schema import Stage
+from potstill.tasks.label_matching import labels_of, make_task
+from potstill.tasks.task import Task
 from potstill.training import checkpoints
 from potstill.training.loop import Training, gradients, make_bridges, teacher_layers, train
 from potstill.training.method import Method

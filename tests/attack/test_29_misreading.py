@@ -19,8 +19,7 @@ from small import write_csv
 from potstill.data.examples import store
 from potstill.data.rows import Columns, open_table
 from potstill.errors import InputError
-from potstill.runs.prepare import labels_of
-from potstill.tasks import make_task
+from potstill.tasks.label_matching import labels_of, make_task
 
 
 def ours(source: str, form: str | None) -> tuple[list[Read], Names]:

@@ -20,8 +20,7 @@ from potstill.data.rows import open_table
 from potstill.data.tokens import tokenise
 from potstill.errors import InputError
 from potstill.models.student import load_student
-from potstill.runs.prepare import labels_of
-from potstill.tasks import make_task
+from potstill.tasks.label_matching import labels_of, make_task
 
 SECONDS = 120.0
 

@@ -14,9 +14,9 @@ from potstill.models.generation.decoding import Decoder, decoder, decoder_of
 from potstill.models.inference import Run, torch_run
 from potstill.models.student import Student
 from potstill.signals import Batch
-from potstill.tasks import Task
 from potstill.tasks.generate import unpacked
 from potstill.tasks.metrics.texts import BEAM
+from potstill.tasks.task import Task
 
 SCORED_AT_ONCE = 8192  # padded tokens of a batch
 GENERATED_AT_ONCE = 1024  # of generative models, whose logits are as wide as the vocabulary

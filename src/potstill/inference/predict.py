@@ -23,10 +23,11 @@ from potstill.data.tokens import in_memory
 from potstill.errors import InputError
 from potstill.models.inference import Network, load_network
 from potstill.models.loading import load_config
-from potstill.tasks import Task, make_task
 from potstill.tasks.classify_images import Pixels
 from potstill.tasks.generate import Generating
-from potstill.tasks.label_matching import WHAT, kind_of
+from potstill.tasks.label_matching import make_task
+from potstill.tasks.registry import WHAT, kind_of
+from potstill.tasks.task import Task
 
 AT_ONCE = 256  # rows read ahead: few enough for a pipe to flow, enough to sort by length
 PADDED = 4096  # tokens of a batch

@@ -16,10 +16,12 @@ from safetensors.numpy import load, save
 from potstill.errors import InputError
 from potstill.measuring.measurements import AVERAGED, BASELINE, GOLD, STUDENT, TEACHER, main_student, quoted_splits
 from potstill.measuring.run_folder import measurements_of, run_names, seed_folders
-from potstill.measuring.significance import DEV, NOT_TESTED, Score, mcnemar, mean_interval, paired, told_together
+from potstill.measuring.significance import DEV, NOT_TESTED, mcnemar, mean_interval, paired, told_together
 from potstill.system.files import write_atomically
 from potstill.system.paths import RunFolder
-from potstill.tasks import Task, named
+from potstill.tasks.metrics.labels import Score
+from potstill.tasks.registry import named
+from potstill.tasks.task import Task
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,9 @@ from potstill.models.student import Student, load_student
 from potstill.models.tokenizers.translation import asked_for
 from potstill.runs.prepare import labels_of
 from potstill.system.paths import given
-from potstill.tasks import Task, make_task
+from potstill.tasks.classify import Task
 from potstill.tasks.generate import Answer, Generating
-from potstill.tasks.label_matching import kind_of
+from potstill.tasks.label_matching import kind_of, make_task
 from potstill.tasks.metrics.texts import signatures
 from potstill.tasks.positive_class import with_positive
 from potstill.tasks.translate import Translating

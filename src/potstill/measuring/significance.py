@@ -6,12 +6,14 @@ All of them work on what each example shows, so that two models are compared on 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
+
+from potstill.tasks.metrics.labels import Score
 
 RESAMPLES = 2000
 SHOWN = 0.05  # the p below which a difference counts as shown
@@ -22,9 +24,6 @@ NOT_TESTED = "dev was chosen by; not tested: give --test for a verdict"
 # is. These two and the power set how soon it is believed; they were chosen by
 # simulation, where levels are then 2.5 to 6.6 % (docs/measuring.md).
 BELIEVED, LESS_OF_FEW, POWER = 2.0, 1.5, 20
-
-Score = Callable[[np.ndarray], float]
-"""A model's score over some rows, given by their positions; a row may be drawn more than once."""
 
 
 def wilson(right: int, rows: int, z: float = 1.959964) -> tuple[float, float]:

@@ -8,9 +8,9 @@ import numpy as np
 
 from potstill.data.examples import Examples
 from potstill.measuring.quality import labelled
-from potstill.recipe.resolve import Stage
-from potstill.tasks import Task
+from potstill.recipe.schema import Stage
 from potstill.tasks.chance import judge, near_chance
+from potstill.tasks.task import Task
 
 RISING = 0.01  # of the score on dev in the last epoch: more would probably have followed
 

@@ -13,10 +13,10 @@ import xxhash
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from potstill.data.batches import Source, mix, window_keys
+from potstill.data.batches import Source, window_keys
 from potstill.data.examples import Examples, store
 from potstill.data.pixel_reader import in_words
-from potstill.data.rows import BETWEEN, Columns, Label, Table, open_table
+from potstill.data.rows import BETWEEN, Columns, open_table
 from potstill.data.splits import held_out, leaks
 from potstill.data.tokens import fingerprint as tokenizer_fingerprint
 from potstill.data.tokens import tokenise
@@ -27,15 +27,17 @@ from potstill.models.anatomy import longest_input
 from potstill.models.inference import torch_run
 from potstill.models.student import Student, begin_anew, begin_from, load_student
 from potstill.models.tokenizers.translation import knows_language
-from potstill.recipe.resolve import Data, Recipe
+from potstill.recipe.schema import Data, Recipe
 from potstill.signals import Wants
 from potstill.system import paths, ranks
-from potstill.tasks import Task, make_task
+from potstill.system.display import Display
+from potstill.system.randomness import mix
 from potstill.tasks.chance import judge, near_chance
 from potstill.tasks.generate import Generating
-from potstill.tasks.label_matching import FORMS, MOST_LABELS, WHAT, kind_of
+from potstill.tasks.label_matching import labels_of, make_task
 from potstill.tasks.positive_class import with_positive
-from potstill.training.display import Display
+from potstill.tasks.registry import FORMS, WHAT, kind_of
+from potstill.tasks.task import Task
 from potstill.training.teacher.memory import Memory
 from potstill.training.teacher.teacher import Teacher, fingerprint
 
@@ -214,22 +216,6 @@ def _begun(recipe: Recipe, task: Task, texts: Callable[[], Iterator[str]]) -> St
             f"nothing to start from; give a teacher's folder with --teacher, or the weights to begin with as start = 'DIR'{instead}"
         )
     return begin_from(str(recipe.start or recipe.teacher), task)
-
-
-def labels_of(table: Table) -> list[Label]:
-    """Different ones; of sequences of tags, the different tags. Answers and candidates have none."""
-    found: set[Label] = set()
-    if table.columns.label is None or table.form in ("answers", "choices", "translation", "writing"):
-        return []
-    for row in table.rows():
-        label: Any = row.label
-        if isinstance(label, tuple):  # of sets of labels each by itself: there may be many sets of few labels
-            found |= set(label if table.form == "words" else ((one,) for one in label) if label else [()])
-        elif label is not None:
-            found.add(label)
-        if len(found) > MOST_LABELS:
-            break
-    return list(found)
 
 
 def _say_unlabelled(examples: Examples, name: str, say: Say) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from potstill.measuring.comparisons import Said, Spoken, spoken
 from potstill.measuring.measurements import STUDENT, inside, quoted
 from potstill.measuring.significance import DEV, Difference, contrast, corrected
-from potstill.recipe.resolve import Recipe
+from potstill.recipe.schema import Recipe
 from potstill.reporting.numbers import points
 
 

@@ -13,9 +13,9 @@ from potstill.data.examples import Examples
 from potstill.data.rows import Form, Label, Span
 from potstill.data.tokens import Encoded, Tokens
 from potstill.errors import InputError
-from potstill.measuring.significance import Score
-from potstill.tasks.classify import Rows, Task, TaskName, softmax
 from potstill.tasks.metrics import labels as metrics
+from potstill.tasks.metrics.labels import Score, softmax
+from potstill.tasks.task import Rows, Task, TaskName
 from potstill.tasks.truncation import cut_at_the_end, encoded
 
 NBEST = 20

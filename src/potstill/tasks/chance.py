@@ -15,9 +15,9 @@ from typing import Literal
 import numpy as np
 
 from potstill.tasks.answer import F1, Answering
-from potstill.tasks.classify import Task
 from potstill.tasks.generate import Generating
 from potstill.tasks.tag import ABSENT, Tagging
+from potstill.tasks.task import Task
 
 DRAWS = 999
 UNLIKELY = 0.025  # a share of the draws

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from potstill.data.rows import BETWEEN, Form
 from potstill.data.tokens import Encoded, Tokens
-from potstill.tasks.classify import Task, TaskName
+from potstill.tasks.task import Task, TaskName
 from potstill.tasks.truncation import both_cut, encoded
 
 

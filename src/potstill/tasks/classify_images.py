@@ -15,7 +15,7 @@ from potstill.data.formats.images import Shape
 from potstill.data.pixel_reader import PixelReader
 from potstill.data.rows import Form
 from potstill.data.tokens import Encoded
-from potstill.tasks.classify import Task
+from potstill.tasks.task import Task
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ import xxhash
 from potstill.data.examples import Examples
 from potstill.data.rows import Label
 from potstill.data.tokens import Tokens, ranges
-from potstill.measuring.significance import Score
-from potstill.tasks.classify import Rows, Task
 from potstill.tasks.metrics import texts as translation_metrics
+from potstill.tasks.metrics.labels import Score
+from potstill.tasks.task import Rows, Task
 
 HEADER = 3  # rows of an answer before its letters
 BY_BEAM = ("bleu_beam", "mode")  # metrics of what beam search finds

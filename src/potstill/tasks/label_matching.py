@@ -10,41 +10,21 @@ from potstill.data.columns import MOST_CHOICES
 from potstill.data.formats.images import Shape
 from potstill.data.label_names import by_index, index_of, loosely, order_of, respelt
 from potstill.data.pixel_reader import in_words
-from potstill.data.rows import Form, Label
+from potstill.data.rows import Form, Label, Table
 from potstill.errors import InputError
-from potstill.models.heads import head_named
 from potstill.signals import Outcome
 from potstill.tasks.answer import Answering
 from potstill.tasks.choose import Choosing
-from potstill.tasks.classify import LOOKS_LIKE_A_NUMBER, NAMES, PROBLEMS, Task, TaskName
 from potstill.tasks.classify_images import Pixels
 from potstill.tasks.generate import Generating
+from potstill.tasks.registry import OF_FORM, OUTCOMES, WHAT, kind_of
 from potstill.tasks.tag import Tagging
+from potstill.tasks.task import LOOKS_LIKE_A_NUMBER, PROBLEMS, Task, TaskName
 from potstill.tasks.translate import Translating
 from potstill.tasks.write import Writing
 
-OUTCOMES: dict[str, Outcome] = {name: outcome for outcome, name in NAMES.items()}
-KINDS: dict[TaskName, type[Task]] = {
-    "tag": Tagging,
-    "answer": Answering,
-    "choose": Choosing,
-    "translate": Translating,
-    "write": Writing,
-}
-FORMS: dict[str, Form] = {name: KINDS[name].form if name in KINDS else "text" for name in (*OUTCOMES, *KINDS)}
-WHAT: dict[Form, str] = {
-    "text": "texts with a label",
-    "words": "words with tags",
-    "answers": "questions with answers in a context",
-    "choices": "questions with candidates",
-    "pixels": "images with a label",
-    "translation": "texts with their translation",
-    "writing": "texts to be written",
-}
 MOST_LABELS = 10_000  # different ones, of which each is a class
 MOST_SHOWN = 100
-EVERY: tuple[type[Task], ...] = (Task, *KINDS.values(), Pixels)
-OF_FORM: dict[Form, type[Task]] = {kind.form: kind for kind in EVERY}
 
 
 def make_task(
@@ -175,19 +155,6 @@ def _names_of(model_config: Any, source: str) -> tuple[str, ...]:
     return tuple(map(str, names))
 
 
-def kind_of(config: Any) -> type[Task]:
-    """The task that a model with this config is made for, by the name of its class."""
-    head = head_named(str((getattr(config, "architectures", None) or [""])[0]))
-    return next((kind for kind in OF_FORM.values() if head == kind.head), Task)
-
-
-def named(name: TaskName, labels: Sequence[str]) -> Task:
-    """A task that was made before, by what was written down of it."""
-    if name in KINDS:
-        return KINDS[name]("span" if name == "answer" else "class", tuple(labels))
-    return Task(OUTCOMES[name], tuple(labels))
-
-
 def is_placeholder(names: Sequence[str]) -> bool:
     """True for the LABEL_0, LABEL_1 … that Hugging Face writes where nobody gave names."""
     return all(name == f"LABEL_{number}" for number, name in enumerate(names))
@@ -229,3 +196,19 @@ def _is_counted(label: str) -> bool:
 
 def _numerically(label: str) -> tuple[int, float, str]:
     return (0, float(label), label) if LOOKS_LIKE_A_NUMBER.match(label) else (1, 0.0, label)
+
+
+def labels_of(table: Table) -> list[Label]:
+    """Different ones; of sequences of tags, the different tags. Answers and candidates have none."""
+    found: set[Label] = set()
+    if table.columns.label is None or table.form in ("answers", "choices", "translation", "writing"):
+        return []
+    for row in table.rows():
+        label: Any = row.label
+        if isinstance(label, tuple):  # of sets of labels each by itself: there may be many sets of few labels
+            found |= set(label if table.form == "words" else ((one,) for one in label) if label else [()])
+        elif label is not None:
+            found.add(label)
+        if len(found) > MOST_LABELS:
+            break
+    return list(found)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from potstill.data.examples import Examples
 from potstill.data.label_names import respelt
 from potstill.errors import InputError
-from potstill.tasks.classify import Task
+from potstill.tasks.task import Task
 
 
 def with_positive(task: Task, named: str | None, labelled: Examples) -> Task:

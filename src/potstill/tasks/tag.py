@@ -14,11 +14,10 @@ from transformers import PreTrainedTokenizerBase
 from potstill.data.examples import Examples
 from potstill.data.rows import BETWEEN, Form, Label
 from potstill.data.tokens import Encoded, Tokens, ranges
-from potstill.measuring.significance import Score
 from potstill.models.tokenizers.long_texts import beginnings
-from potstill.tasks.classify import Rows, Task, TaskName, by_class, of_class, softmax
 from potstill.tasks.metrics import labels as metrics
-from potstill.tasks.metrics.labels import Entity
+from potstill.tasks.metrics.labels import Entity, Score, by_class, of_class, softmax
+from potstill.tasks.task import Rows, Task, TaskName
 from potstill.tasks.truncation import cut_at_the_end, encoded
 
 ENTITY_TAG = re.compile(r"O|[BIESLU](-.+)?")

@@ -14,8 +14,8 @@ from transformers import PreTrainedTokenizerBase
 
 from potstill.data.rows import Form
 from potstill.data.tokens import Encoded, Tokens
-from potstill.tasks.classify import TaskName
 from potstill.tasks.generate import WRITTEN, Generating, ids_of
+from potstill.tasks.task import TaskName
 
 
 @dataclass(frozen=True)

@@ -78,8 +78,7 @@ def translate(
 
     potstill translate runs/x/student --beam 5 < sources.txt > translations.txt
     """
-    from potstill.inference.translate import lines_of
-    from potstill.inference.translate import translate
+    from potstill.inference.translate import lines_of, translate
 
     for line in translate(model, lines_of(files or []), beam, batch, length, language):
         put_written(line, flush=not files)

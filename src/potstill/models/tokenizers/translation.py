@@ -17,7 +17,7 @@ from potstill.models.loading import load_tokenizer, quiet_transformers
 from potstill.models.student import Student, head_of
 from potstill.models.tokenizers.joint_bpe import joint_bpe
 from potstill.models.tokenizers.trimming import readable
-from potstill.tasks import Task
+from potstill.tasks.task import Task
 
 HEAD = "Seq2SeqLM"
 _MADE: dict[tuple[str, int], PreTrainedTokenizerBase] = {}  # the last one, by a hash of its texts and its size

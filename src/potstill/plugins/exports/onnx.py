@@ -23,8 +23,8 @@ from potstill.models.architectures.word_vectors import OverWords
 from potstill.models.inference import onnx_run, torch_run
 from potstill.models.student import Student
 from potstill.signals import View
-from potstill.tasks import make_task
-from potstill.tasks.label_matching import kind_of
+from potstill.tasks.label_matching import make_task
+from potstill.tasks.registry import kind_of
 
 LARGEST_DIFFERENCE = 1e-5
 

@@ -15,7 +15,7 @@ from potstill.models.tokenizers.joint_bpe import LONGEST
 from potstill.models.tokenizers.translation import HEAD, Vocabulary, new_vocabulary, sizes, taken_vocabulary
 from potstill.recipe.bounds import Layers, Rows, Share, Width
 from potstill.recipe.pace import FROM_RANDOM_WEIGHTS, Pace
-from potstill.tasks import Task
+from potstill.tasks.task import Task
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from potstill.plugins.students.fresh import fitting_heads
 from potstill.recipe.bounds import Layers, Rows, Share, Width
 from potstill.recipe.pace import FROM_RANDOM_WEIGHTS, Pace
 from potstill.signals import NEVER
-from potstill.tasks import Task
+from potstill.tasks.task import Task
 
 
 @dataclass(frozen=True)

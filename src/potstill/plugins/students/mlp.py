@@ -15,8 +15,8 @@ from potstill.models.architectures.mlp_config import MOST_LAYERS, MlpConfig
 from potstill.models.student import Context, Student, new_network
 from potstill.recipe.bounds import Width
 from potstill.recipe.pace import FROM_RANDOM_WEIGHTS, Pace
-from potstill.tasks import Task
 from potstill.tasks.classify_images import Pixels
+from potstill.tasks.task import Task
 
 Dropped = Annotated[float, Field(ge=0, lt=1)]
 

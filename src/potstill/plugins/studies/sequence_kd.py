@@ -10,7 +10,7 @@ from potstill.errors import InputError
 from potstill.measuring.measurements import BASELINE, TEACHER, inside, quoted
 from potstill.recipe import plugins
 from potstill.recipe.bounds import Above, Count, Share
-from potstill.recipe.resolve import Recipe, Stage
+from potstill.recipe.schema import Recipe, Stage
 from potstill.reporting.figures import forest
 from potstill.reporting.numbers import points, score, titled
 from potstill.runs.study_types import Answer, Found, compared, how_tested, told_together

@@ -15,7 +15,7 @@ from potstill.data.batches import Source, counted_through, epoch_order
 from potstill.inference.answers import at_once
 from potstill.models.anatomy import encoder_layers, width, word_embeddings
 from potstill.models.student import Student
-from potstill.recipe.resolve import Recipe
+from potstill.recipe.schema import Recipe
 from potstill.runs.build import build, reshape
 from potstill.runs.planning.batch_sizes import Piece, Shapes, epoch_pieces, read_pieces, shapes_of
 from potstill.runs.planning.flops import forward, training_step
@@ -23,9 +23,9 @@ from potstill.runs.planning.timing import Law, TrainingCost, chosen, time_scorin
 from potstill.runs.prepare import DataSet
 from potstill.runs.stages import Make, ask_and_make, make_training, watched_rows
 from potstill.signals import Wants
-from potstill.tasks import Task
+from potstill.system.display import Display
 from potstill.tasks.metrics.texts import BEAM
-from potstill.training.display import Display
+from potstill.tasks.task import Task
 from potstill.training.loop import Training
 from potstill.training.teacher.memory import Memory
 from potstill.training.teacher.teacher import Teacher

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +15,9 @@ from potstill.errors import InputError
 
 Average = Literal["binary", "macro", "micro"]
 Entity = tuple[str, int, int]  # type, first and last token
+Score = Callable[[np.ndarray], float]
+"""A model's score over some rows, given by their positions; a row may be drawn more than once."""
+MOST_IN_MATRIX = 100  # classes
 
 
 def accuracy(labels: ArrayLike, predictions: ArrayLike) -> float:
@@ -253,3 +256,45 @@ def _normalized(text: str) -> str:
 def _token_f1(said: list[str], gold: list[str]) -> float:
     common = sum((Counter(said) & Counter(gold)).values())
     return _ratio(2 * common, len(said) + len(gold))
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Over the last axis."""
+    shifted = np.exp(logits - logits.max(-1, keepdims=True))
+    return np.asarray(shifted / shifted.sum(-1, keepdims=True))
+
+
+def by_class(
+    labels: Sequence[str], gold: np.ndarray, said: np.ndarray, probabilities: np.ndarray | None
+) -> dict[str, Any]:
+    """Of single classes, (n,) twice, and perhaps (n, classes) of probabilities.
+
+    A square of very many classes would be larger than the model: then it is of those with the most rows.
+    """
+    there, claimed = (np.bincount(one, minlength=len(labels)) for one in (gold, said))
+    right = np.bincount(gold[gold == said], minlength=len(labels))
+    kept = np.sort(np.argsort(-there, kind="stable")[:MOST_IN_MATRIX])
+    place = np.full(len(labels), -1)
+    place[kept] = np.arange(len(kept))
+
+    def square(rows: list[list[float]]) -> Any:
+        return rows if len(kept) == len(labels) else {"classes": kept.tolist(), "rows": rows}
+
+    matrix = np.zeros((len(kept), len(kept)), int)
+    both = (place[gold] >= 0) & (place[said] >= 0)
+    np.add.at(matrix, (place[gold[both]], place[said[both]]), 1)
+    found: dict[str, Any] = {"confusion": square(matrix.tolist())}
+    if probabilities is not None:
+        mean = [probabilities[gold == one].mean(0)[kept] if there[one] else np.zeros(len(kept)) for one in kept]
+        found["mean_probabilities"] = square(np.round(mean, 6).tolist())
+    counts = (right, there, claimed)
+    return {**found, "per_class": {label: of_class(*each) for label, *each in zip(labels, *counts, strict=True)}}
+
+
+def of_class(right: int, there: int, said: int) -> dict[str, float]:
+    return {
+        "precision": float(right / said) if said else 0.0,
+        "recall": float(right / there) if there else 0.0,
+        "f1": float(2 * right / (there + said)) if there + said else 0.0,
+        "rows": int(there),
+    }

@@ -17,9 +17,9 @@ from potstill.data.label_names import respelt
 from potstill.data.rows import Form, Label
 from potstill.data.tokens import Encoded, Tokens, with_own_mask
 from potstill.errors import InputError
-from potstill.measuring.significance import Score
 from potstill.signals import Outcome
 from potstill.tasks.metrics import labels as metrics
+from potstill.tasks.metrics.labels import Score, by_class, of_class, softmax
 from potstill.tasks.truncation import both_cut, encoded
 
 TaskName = Literal["classify", "multilabel", "regress", "tag", "answer", "choose", "translate", "write"]
@@ -31,7 +31,6 @@ PROBLEMS: dict[Outcome, Problem] = {
 }
 NAMES: dict[Outcome, TaskName] = {"class": "classify", "classes": "multilabel", "value": "regress"}
 F1_OF = "f1 of "  # before the name of a class, in the name of its metric
-MOST_IN_MATRIX = 100  # classes
 LOOKS_LIKE_A_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
 
 
@@ -301,45 +300,3 @@ class Task:
         gold, held = targets.astype(bool), self.decode(answers).astype(bool)
         counts = ((gold & held).sum(0), gold.sum(0), held.sum(0))
         return {"per_class": {label: of_class(*each) for label, *each in zip(self.labels, *counts, strict=True)}}
-
-
-def by_class(
-    labels: Sequence[str], gold: np.ndarray, said: np.ndarray, probabilities: np.ndarray | None
-) -> dict[str, Any]:
-    """Of single classes, (n,) twice, and perhaps (n, classes) of probabilities.
-
-    A square of very many classes would be larger than the model: then it is of those with the most rows.
-    """
-    there, claimed = (np.bincount(one, minlength=len(labels)) for one in (gold, said))
-    right = np.bincount(gold[gold == said], minlength=len(labels))
-    kept = np.sort(np.argsort(-there, kind="stable")[:MOST_IN_MATRIX])
-    place = np.full(len(labels), -1)
-    place[kept] = np.arange(len(kept))
-
-    def square(rows: list[list[float]]) -> Any:
-        return rows if len(kept) == len(labels) else {"classes": kept.tolist(), "rows": rows}
-
-    matrix = np.zeros((len(kept), len(kept)), int)
-    both = (place[gold] >= 0) & (place[said] >= 0)
-    np.add.at(matrix, (place[gold[both]], place[said[both]]), 1)
-    found: dict[str, Any] = {"confusion": square(matrix.tolist())}
-    if probabilities is not None:
-        mean = [probabilities[gold == one].mean(0)[kept] if there[one] else np.zeros(len(kept)) for one in kept]
-        found["mean_probabilities"] = square(np.round(mean, 6).tolist())
-    counts = (right, there, claimed)
-    return {**found, "per_class": {label: of_class(*each) for label, *each in zip(labels, *counts, strict=True)}}
-
-
-def of_class(right: int, there: int, said: int) -> dict[str, float]:
-    return {
-        "precision": float(right / said) if said else 0.0,
-        "recall": float(right / there) if there else 0.0,
-        "f1": float(2 * right / (there + said)) if there + said else 0.0,
-        "rows": int(there),
-    }
-
-
-def softmax(logits: np.ndarray) -> np.ndarray:
-    """Over the last axis."""
-    shifted = np.exp(logits - logits.max(-1, keepdims=True))
-    return np.asarray(shifted / shifted.sum(-1, keepdims=True))
