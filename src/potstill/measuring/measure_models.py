@@ -25,13 +25,13 @@ from potstill.models.inference import Run, load_network
 from potstill.models.loading import load_config, load_tokenizer
 from potstill.models.student import Student, load_student
 from potstill.models.tokenizers.translation import asked_for
-from potstill.runs.prepare import labels_of
 from potstill.system.paths import given
-from potstill.tasks.classify import Task
 from potstill.tasks.generate import Answer, Generating
-from potstill.tasks.label_matching import kind_of, make_task
+from potstill.tasks.label_matching import labels_of, make_task
 from potstill.tasks.metrics.texts import signatures
 from potstill.tasks.positive_class import with_positive
+from potstill.tasks.registry import kind_of
+from potstill.tasks.task import Task
 from potstill.tasks.translate import Translating
 
 

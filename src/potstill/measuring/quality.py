@@ -13,7 +13,7 @@ from potstill.data.examples import Examples
 from potstill.measuring.significance import bootstrap_interval, wilson
 from potstill.models import anatomy
 from potstill.models.inference import bytes_of
-from potstill.tasks.classify import Task
+from potstill.tasks.task import Task
 
 
 def quality(
