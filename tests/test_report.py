@@ -183,7 +183,7 @@ def test_a_student_above_its_teacher_keeps_no_share_and_a_slow_one_is_called_slo
 def test_the_same_folders_give_the_same_bytes_in_another_process_too(tmp_path: Path, of: int) -> None:
     runs = [write_run(tmp_path / f"{place}", measurements(f"run {place}", 2)) for place in range(of)]
     first = write_report(runs, tmp_path / "first.html").read_bytes()
-    code = "import sys; from pathlib import Path; from potstill.report import write_report as w; assert 'torch' not in sys.modules; "
+    code = "import sys; from pathlib import Path; from potstill.reporting.page import write_report as w; assert 'torch' not in sys.modules; "
     code += "w([Path(one) for one in sys.argv[2:]], Path(sys.argv[1]))"
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "second.html"), *map(str, runs)], check=True)
     assert (tmp_path / "second.html").read_bytes() == first
