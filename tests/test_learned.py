@@ -10,9 +10,9 @@ import pytest
 from world import make_world
 
 from potstill.recipe.resolve import resolve
+from potstill.runs.data_set import DataSet
 from potstill.runs.learning_check import still_rising, what_to_try
 from potstill.runs.measure import learned
-from potstill.runs.prepare import DataSet
 from potstill.training.display import Display, Losses, _kept, dev_scores
 from potstill.training.loop import Progress, Step, train
 
