@@ -12,14 +12,15 @@ from accelerate import Accelerator
 from small import sentences, small_model, write_csv
 
 from potstill.models.student import save_student
-from potstill.recipe.resolve import Recipe, resolve
+from potstill.recipe.resolve import resolve
+from potstill.recipe.schema import Recipe
 from potstill.reporting.console import beginnings
 from potstill.runs import distill as run
 from potstill.runs import stages
 from potstill.runs.data_set import DataSet
 from potstill.runs.prepare import prepare
+from potstill.system.display import Display
 from potstill.system.paths import RunFolder
-from potstill.training.display import Display
 from potstill.training.loop import steps_of
 
 QUIET = Display(quiet=True)

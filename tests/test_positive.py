@@ -15,9 +15,9 @@ from potstill.models.student import save_student
 from potstill.recipe.resolve import resolve
 from potstill.runs.data_set import DataSet, selection_metric
 from potstill.runs.prepare import prepare
+from potstill.system.display import Display
 from potstill.tasks.registry import named
 from potstill.tasks.task import Task
-from potstill.training.display import Display
 
 
 def prepared(folder: Path, share: float, *sets: str) -> DataSet:

@@ -20,14 +20,15 @@ from potstill.data.unlabelled import with_unlabelled
 from potstill.errors import InputError
 from potstill.models.student import save_student
 from potstill.plugins.methods.teacher_labels import TeacherLabels
-from potstill.recipe.resolve import Recipe, resolve
+from potstill.recipe.resolve import resolve
+from potstill.recipe.schema import Recipe
 from potstill.runs import stages
 from potstill.runs.data_set import DataSet
 from potstill.runs.prepare import prepare
 from potstill.signals import Outcome, Signals, Wants
+from potstill.system.display import Display
 from potstill.tasks.label_matching import make_task
 from potstill.tasks.task import Task
-from potstill.training.display import Display
 
 CPU = torch.device("cpu")
 

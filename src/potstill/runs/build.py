@@ -10,15 +10,15 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from potstill.data.batches import mix
 from potstill.data.pixel_reader import PixelReader
 from potstill.errors import InputError
 from potstill.models.anatomy import set_dropout
 from potstill.models.student import Context, Student, begin_anew, begin_from, is_spread, load_student
 from potstill.recipe import short_forms
-from potstill.recipe.resolve import Recipe, Stage
+from potstill.recipe.schema import Recipe, Stage
 from potstill.runs.data_set import DataSet
-from potstill.training.standard import last_layer, standard_of, to_users_unit
+from potstill.system.randomness import mix, seeded
+from potstill.training.target_scale import output_layer, target_scale_of, unscale_outputs
 
 
 def build(recipe: Recipe, data: list[DataSet]) -> tuple[list[PreTrainedModel], PreTrainedTokenizerBase]:
@@ -91,8 +91,7 @@ def further_head(first: PreTrainedModel, data: DataSet, seed: int) -> PreTrained
         config.num_labels = data.task.classes
     if hasattr(config, "pairs"):  # of students over word vectors, whose head reads one text or two
         config.pairs = data.has_pairs
-    with torch.random.fork_rng():
-        torch.manual_seed(mix(seed, data.name, "head"))
+    with seeded(mix(seed, data.name, "head")):
         model: PreTrainedModel = type(first)(config)
     setattr(model, model.base_model_prefix, first.base_model)
     name_classes(model, data)
@@ -102,14 +101,14 @@ def further_head(first: PreTrainedModel, data: DataSet, seed: int) -> PreTrained
 
 def same_head(before: PreTrainedModel, after: PreTrainedModel) -> bool:
     """Whether the last layer was taken over."""
-    ours, theirs = last_layer(before), last_layer(after)
+    ours, theirs = output_layer(before), output_layer(after)
     return ours is not None and theirs is not None and torch.equal(ours.weight, theirs.weight)
 
 
 def begin_at_the_mean(model: PreTrainedModel, data: DataSet) -> None:
     """A new head's small random answers, around the mean of the numbers to be predicted and as wide as these are."""
-    if (standard := standard_of(data.task, model, data.train, data.dev)) is not None:
-        to_users_unit(model, standard)
+    if (scale := target_scale_of(data.task, model, data.train, data.dev)) is not None:
+        unscale_outputs(model, scale)
 
 
 def note_lengths(models: list[PreTrainedModel], data: list[DataSet]) -> None:

@@ -18,7 +18,7 @@ from potstill.data.tokens import tokenise
 from potstill.errors import InputError
 from potstill.inference.answers import answers, said_by
 from potstill.models.student import Student
-from potstill.recipe.resolve import Recipe
+from potstill.recipe.schema import Recipe
 from potstill.reporting.wording import PLAIN
 from potstill.signals import Wants
 from potstill.tasks.generate import BY_BEAM

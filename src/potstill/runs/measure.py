@@ -29,13 +29,13 @@ from potstill.models.architectures.registration import PREFIX
 from potstill.models.inference import Run, onnx_run, torch_run
 from potstill.models.student import Student, is_spread
 from potstill.recipe import short_forms
-from potstill.recipe.resolve import Recipe
+from potstill.recipe.schema import Recipe
 from potstill.runs.data_set import DataSet, selection_metric, teacher_predictions
 from potstill.runs.learning_check import left_chance, what_to_try
 from potstill.runs.stages import Trained
+from potstill.system.display import Display
 from potstill.system.paths import RunFolder
 from potstill.tasks.metrics.texts import signatures
-from potstill.training.display import Display
 from potstill.training.teacher.teacher import weights_hash
 
 SHOWN_DISAGREEMENTS, SHOWN_LETTERS = 12, 400

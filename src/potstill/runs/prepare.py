@@ -23,16 +23,16 @@ from potstill.errors import InputError
 from potstill.models.anatomy import longest_input
 from potstill.models.student import Student, begin_anew, begin_from, load_student
 from potstill.models.tokenizers.translation import knows_language
-from potstill.recipe.resolve import Data, Recipe
+from potstill.recipe.schema import Data, Recipe
 from potstill.runs.data_set import DataSet, texts_of
 from potstill.runs.teacher_check import check_teacher
 from potstill.system import paths, ranks
+from potstill.system.display import Display
 from potstill.tasks.generate import Generating
 from potstill.tasks.label_matching import labels_of, make_task
 from potstill.tasks.positive_class import with_positive
 from potstill.tasks.registry import FORMS, WHAT, kind_of
 from potstill.tasks.task import Task
-from potstill.training.display import Display
 from potstill.training.teacher.memory import Memory
 from potstill.training.teacher.teacher import Teacher, fingerprint
 

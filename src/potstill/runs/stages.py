@@ -15,27 +15,29 @@ import numpy as np
 from accelerate import Accelerator
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from potstill.data.batches import Source, mix
+from potstill.data.batches import Source
 from potstill.data.examples import Examples
 from potstill.data.making import Context
 from potstill.errors import InputError
 from potstill.inference import answers as measure
 from potstill.models.anatomy import has_layers, kind, layer_count, width
 from potstill.models.student import Student
-from potstill.plugins.data.sample import Sample
 from potstill.recipe import short_forms
-from potstill.recipe.resolve import Recipe, Stage
+from potstill.recipe.schema import Recipe, Stage
 from potstill.runs.build import build, reshape
 from potstill.runs.data_set import DataSet, selection_metric, teacher_predictions
 from potstill.runs.learning_check import still_rising
+from potstill.runs.planning.timing import expected_time
 from potstill.signals import Wants
 from potstill.system import ranks
+from potstill.system.display import Display
+from potstill.system.randomness import mix
 from potstill.training import checkpoints
 from potstill.training.checkpoints import Checkpoint
-from potstill.training.display import Display, dev_scores
+from potstill.training.logs import dev_scores, follow
 from potstill.training.loop import Step, Training, teacher_layers, train
 from potstill.training.method import Method
-from potstill.training.standard import standard_of
+from potstill.training.target_scale import target_scale_of
 
 log = logging.getLogger(__name__)
 
@@ -114,11 +116,12 @@ def train_stage(
     resume = ranks.by_the_first(lambda: chosen_checkpoint(folder, number, start_at, stage))
     if resume:
         show.say(f"continuing at step {resume.step} from {resume.folder}")
-    show.expect(training, resume.step if resume else 0)
+    if not show.quiet:
+        show.say(expected_time(training, resume.step if resume else 0))
     steps = train(training, resume)
     if not ranks.is_first():
         return unseen(steps)
-    found = show.follow(steps, folder, resume, recipe.tracker)
+    found = follow(steps, folder, resume, recipe.tracker, show)
     if told := still_rising(dev_scores(folder), stage.optimizer.full_rate, stage.passes):
         show.say(told)
     return found
@@ -153,7 +156,7 @@ def make_training(
             one.tokenised(made(stage, one, asked, recipe.seed, show, make), tokenizer, "train"),
             changes=changes,
             seed=(recipe.seed, number),
-            standard=standard_of(one.task, model, one.train, one.dev),
+            target_scale=target_scale_of(one.task, model, one.train, one.dev),
         )
         for one, model, asked in zip(data, models, asks, strict=True)
     ]
@@ -372,4 +375,4 @@ def rows_of(stage: Stage, data: list[DataSet], seed: int) -> int:
 
 def sampled(examples: Examples) -> Examples:
     """A tenth of the rows that are learned from, 200 to 1000: enough for a curve, cheap beside the epoch."""
-    return Sample(rows=max(200, min(1000, len(examples) // 10))).make(examples, Context(0))
+    return examples.sample(max(200, min(1000, len(examples) // 10)), seed=0)

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from potstill.data.batches import mix
 from potstill.data.examples import Examples
 from potstill.errors import InputError
 from potstill.inference.answers import answers, network
 from potstill.models.inference import torch_run
 from potstill.runs.data_set import DataSet, teacher_predictions
+from potstill.system.randomness import mix
 from potstill.tasks.chance import judge, near_chance
 
 CHECKED_ROWS = 1000

@@ -15,7 +15,7 @@ from potstill.data.batches import Source, counted_through, epoch_order
 from potstill.inference.answers import at_once
 from potstill.models.anatomy import encoder_layers, width, word_embeddings
 from potstill.models.student import Student
-from potstill.recipe.resolve import Recipe
+from potstill.recipe.schema import Recipe
 from potstill.reporting.wording import BEAM
 from potstill.runs.build import build, reshape
 from potstill.runs.data_set import DataSet
@@ -24,8 +24,8 @@ from potstill.runs.planning.flops import forward, training_step
 from potstill.runs.planning.timing import Law, TrainingCost, chosen, time_scoring, time_training, time_writing
 from potstill.runs.stages import Make, ask_and_make, make_training, watched_rows
 from potstill.signals import Wants
+from potstill.system.display import Display
 from potstill.tasks.task import Task
-from potstill.training.display import Display
 from potstill.training.loop import Training
 from potstill.training.teacher.memory import Memory
 from potstill.training.teacher.teacher import Teacher
