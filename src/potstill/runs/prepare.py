@@ -21,9 +21,11 @@ from potstill.data.tokens import tokenise
 from potstill.data.unlabelled import with_unlabelled
 from potstill.errors import InputError
 from potstill.models.anatomy import longest_input
-from potstill.models.student import Student, begin_anew, begin_from, load_student
-from potstill.models.tokenizers.translation import knows_language
+from potstill.models.fingerprints import fingerprint
+from potstill.models.generation.languages import knows_language
+from potstill.models.student import Student, load_student
 from potstill.recipe.schema import Data, Recipe
+from potstill.runs.build import begin_anew, begin_from
 from potstill.runs.data_set import DataSet, texts_of
 from potstill.runs.teacher_check import check_teacher
 from potstill.system import paths, ranks
@@ -34,7 +36,7 @@ from potstill.tasks.positive_class import with_positive
 from potstill.tasks.registry import FORMS, WHAT, kind_of
 from potstill.tasks.task import Task
 from potstill.training.teacher.memory import Memory
-from potstill.training.teacher.teacher import Teacher, fingerprint
+from potstill.training.teacher.teacher import Teacher
 
 Say = Callable[[str], None]
 
