@@ -372,7 +372,7 @@ def test_a_model_without_a_teacher_is_planned_too(home: Path, capsys: pytest.Cap
 
 
 def test_help_does_not_wait_for_torch() -> None:
-    code = "import sys; sys.argv = ['potstill', 'plan', '--help']\nfrom potstill.cli import app\n"
+    code = "import sys; sys.argv = ['potstill', 'plan', '--help']\nfrom potstill.app.cli import app\n"
     code += "try: app()\nexcept SystemExit: print('torch' in sys.modules, 'transformers' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ran.stdout.splitlines()[-1] == "False False" and "--peak" in ran.stdout

@@ -48,7 +48,7 @@ def soup(write) -> Path:
 def test_a_misspelt_word_is_told_without_torch(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(TEACHER_AND_DATA + "[[stage]]\nepoch = 1\noptimizer = { rat = 1 }\n")
     code = """import sys
-from potstill.recipe import InputError, resolve
+from potstill import InputError, resolve
 try:
     resolve("mine.toml")
 except InputError as error:

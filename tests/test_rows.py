@@ -518,7 +518,7 @@ def test_memory_does_not_grow_with_rows_of_parquet(tmp_path: Path) -> None:
 
 def test_importing_is_light() -> None:
     heavy = "print(*{'torch', 'pyarrow', 'datasets', 'pandas', 'numpy'} & set(sys.modules))"
-    code = f"import sys, potstill.rows; {heavy}"
+    code = f"import sys, potstill.data.rows; {heavy}"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == ""
 
 
