@@ -10,9 +10,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.support.commands import potstill
-from tests.support.references import batch_of
-from tests.support.small_models import sentences, small_model, tagged, write_csv
 
 from potstill.data.examples import store
 from potstill.data.rows import Columns, Label, open_table
@@ -29,6 +26,9 @@ from potstill.signals import Outcome, Signals, Wants
 from potstill.system.display import Display
 from potstill.tasks.label_matching import make_task
 from potstill.tasks.task import Task
+from tests.support.commands import potstill
+from tests.support.references import batch_of
+from tests.support.small_models import sentences, small_model, tagged, write_csv
 
 CPU = torch.device("cpu")
 

@@ -11,6 +11,14 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from transformers import PreTrainedModel
+
+from potstill.errors import InputError
+from potstill.models.anatomy import set_dropout
+from potstill.plugins.methods.hard_labels import HardLabels
+from potstill.runs.data_set import DataSet
+from potstill.runs.stages import refuse_unfit, refuse_without_layers
+from potstill.training.loop import train
 from tests.support.small_models import GENERATED
 from tests.support.training_world import (
     CASES,
@@ -25,14 +33,6 @@ from tests.support.training_world import (
     of_logits,
     stopped_and_resumed,
 )
-from transformers import PreTrainedModel
-
-from potstill.errors import InputError
-from potstill.models.anatomy import set_dropout
-from potstill.plugins.methods.hard_labels import HardLabels
-from potstill.runs.data_set import DataSet
-from potstill.runs.stages import refuse_unfit, refuse_without_layers
-from potstill.training.loop import train
 
 SHAPES = {"same width": {}, "other width": {"width": 16}}
 OVER_WORDS = {  # for tasks of one answer per text, by methods that compare no layers; of words, which the teacher splits

@@ -6,9 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.support.small_models import sentences, small_model, write_csv
-from tests.support.training_world import CPU
-from tests.training.teacher import test_memory
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
@@ -17,6 +14,9 @@ from potstill.recipe.resolve import resolve
 from potstill.runs.prepare import prepare
 from potstill.signals import Wants
 from potstill.system.display import Display
+from tests.support.small_models import sentences, small_model, write_csv
+from tests.support.training_world import CPU
+from tests.training.teacher import test_memory
 
 ROWS = 40
 LOGITS = Wants(logits=True)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from accelerate import Accelerator
-from tests.support.small_models import sentences, small_model, write_csv
 
 from potstill.models.student import save_student
 from potstill.recipe.resolve import resolve
@@ -22,6 +21,7 @@ from potstill.runs.prepare import prepare
 from potstill.system.display import Display
 from potstill.system.paths import RunFolder
 from potstill.training.loop import steps_of
+from tests.support.small_models import sentences, small_model, write_csv
 
 QUIET = Display(quiet=True)
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.training_world import make_world
 
 from potstill.recipe.resolve import resolve
 from potstill.runs.data_set import DataSet
@@ -16,6 +15,7 @@ from potstill.runs.measure import learned
 from potstill.system.display import Display
 from potstill.training.logs import EpochLoss, _rows_until, dev_scores, follow
 from potstill.training.loop import Progress, Step, train
+from tests.support.training_world import make_world
 
 
 def test_of_equal_scores_the_later_epoch_is_kept_and_is_no_gain() -> None:

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.data.test_unlabelled import CPU, Heard
-from tests.support.small_models import Translates, same_weights, sentences, small_teacher, translations, write_csv
 from transformers import PreTrainedTokenizerBase
 
 from potstill.data.tokens import fingerprint
@@ -20,6 +18,8 @@ from potstill.recipe.resolve import resolve
 from potstill.runs.build import build
 from potstill.runs.data_set import DataSet
 from potstill.runs.prepare import prepare
+from tests.data.test_unlabelled import CPU, Heard
+from tests.support.small_models import Translates, same_weights, sentences, small_teacher, translations, write_csv
 
 FOREIGN = [(row["source"], row["target"]) for row in translations(30, 1)]
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import f1_score
-from tests.support.small_models import sentences, small_model, write_csv
 
 from potstill.errors import InputError
 from potstill.models.student import save_student
@@ -18,6 +17,7 @@ from potstill.runs.prepare import prepare
 from potstill.system.display import Display
 from potstill.tasks.registry import named
 from potstill.tasks.task import Task
+from tests.support.small_models import sentences, small_model, write_csv
 
 
 def prepared(folder: Path, share: float, *sets: str) -> DataSet:

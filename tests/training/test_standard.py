@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
-from tests.support.small_models import ARCHITECTURES, sentences, small_model, write_csv
 
 from potstill.data.batches import TargetScale
 from potstill.errors import InputError
@@ -28,6 +27,7 @@ from potstill.tasks.task import Task
 from potstill.training import checkpoints
 from potstill.training.loop import Training, train
 from potstill.training.target_scale import output_layer, scale_outputs, unscale_outputs, unscaled_outputs
+from tests.support.small_models import ARCHITECTURES, sentences, small_model, write_csv
 
 QUIET = Display(quiet=True)
 UNITS = {"as it is": (0.0, 1.0), "shifted": (100.0, 1.0), "shifted and scaled": (100.0, 1000.0)}
