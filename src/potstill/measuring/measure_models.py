@@ -21,10 +21,10 @@ from potstill.measuring import quality
 from potstill.measuring.speed import Speed, decoding_speeds, engine_of, forward_speeds, too_busy
 from potstill.models.anatomy import longest_input
 from potstill.models.generation.ctranslate2 import ABOUT, is_exported
+from potstill.models.generation.languages import language_prefix
 from potstill.models.inference import Run, load_network
 from potstill.models.loading import load_config, load_tokenizer
 from potstill.models.student import Student, load_student
-from potstill.models.tokenizers.translation import asked_for
 from potstill.system.paths import given
 from potstill.tasks.generate import Answer, Generating
 from potstill.tasks.label_matching import labels_of, make_task
@@ -110,7 +110,7 @@ def _generators(
     for path in models:
         model: Generator = given(path) if is_exported(path) else load_student(path)
         tokenizer = load_tokenizer(path) if isinstance(model, Path) else model.tokenizer
-        table = open_table(data, replace(columns, before=asked_for(language, tokenizer, path)), True, kind.form)
+        table = open_table(data, replace(columns, before=language_prefix(language, tokenizer, path)), True, kind.form)
         examples = store(table, task)
         tokens = tokenise(task, examples, tokenizer, min(length, _longest(model, tokenizer)))
         source = Source(task, examples, tokens, tokens)

@@ -23,6 +23,7 @@ from potstill.measuring import comparisons as results
 from potstill.measuring import measurements
 from potstill.measuring.measurements import main_student
 from potstill.measuring.run_folder import measurements_of, seed_folders
+from potstill.models.fingerprints import fingerprint as network_fingerprint
 from potstill.models.student import Student, save_student
 from potstill.recipe import short_forms
 from potstill.recipe.pace import draws_weights, paced
@@ -31,16 +32,16 @@ from potstill.recipe.schema import Recipe, fingerprint
 from potstill.reporting.card import model_card
 from potstill.reporting.page import write_report
 from potstill.runs.build import build
+from potstill.runs.data_set import DataSet
 from potstill.runs.folder import alone_in, changed_inputs, choose_folder, holds_work, open_folder, refuse_changed
 from potstill.runs.inputs import Content, content_of, input_paths, refuse_changed_while_read
 from potstill.runs.measure import measured
-from potstill.runs.prepare import DataSet, can_teach, prepare
+from potstill.runs.prepare import prepare
 from potstill.runs.stages import Trained, rows_of, train_student
 from potstill.system import interrupts, paths, ranks
 from potstill.system.display import Display
 from potstill.system.files import locked, write_atomically
 from potstill.system.paths import RunFolder
-from potstill.training.teacher.teacher import fingerprint as network_fingerprint
 
 PREPARED_ONCE = {"teacher", "data", "length", "device", "precision", "memory", "metric", "seeds", "timing"}
 
@@ -286,7 +287,7 @@ def is_taught(recipe: Recipe, data: list[DataSet]) -> bool:
     """Whether the run is a distillation at all, and not fine-tuning."""
     if any(asks_teacher(maker) for stage in recipe.stage for maker in stage.data):
         return True  # be it a teacher that is a command
-    return all(can_teach(one) for one in data) and any(stage.method["name"] != "hard_labels" for stage in recipe.stage)
+    return all(one.has_teacher for one in data) and any(stage.method["name"] != "hard_labels" for stage in recipe.stage)
 
 
 def asks_teacher(maker: dict[str, Any]) -> bool:
