@@ -13,13 +13,12 @@ import xxhash
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from potstill.data.batches import Source, window_keys
+from potstill.data.batches import TokenisedSet, window_keys
 from potstill.data.examples import Examples, store
-from potstill.data.pixel_reader import in_words
+from potstill.data.pixel_reader import describe_size
 from potstill.data.rows import BETWEEN, Columns, open_table
-from potstill.data.splits import held_out, leaks
-from potstill.data.tokens import fingerprint as tokenizer_fingerprint
-from potstill.data.tokens import tokenise
+from potstill.data.splits import leaks, split_off_dev
+from potstill.data.tokens import tokenise, tokenizer_fingerprint
 from potstill.data.unlabelled import with_unlabelled
 from potstill.errors import InputError
 from potstill.inference.answers import answers, network, said_by
@@ -63,7 +62,7 @@ class DataSet:
     )  # split -> (rows of its folder,) bool, for a file of answers
     leaks: list[dict[str, Any]] = field(default_factory=list)  # rows that stand in two splits
 
-    def source(self, examples: Examples, tokenizer: PreTrainedTokenizerBase, split: str) -> Source:
+    def source(self, examples: Examples, tokenizer: PreTrainedTokenizerBase, split: str) -> TokenisedSet:
         """The examples as a student with this tokenizer reads them."""
         ours = tokenise(self.task, examples, tokenizer, self.length)
         theirs = ours
@@ -71,7 +70,7 @@ class DataSet:
             tokenizer
         ):
             theirs = tokenise(self.task, examples, self.taught_by.tokenizer, self.length)
-        return Source(self.task, examples, ours, theirs, self._answered(examples, split), self.class_weights)
+        return TokenisedSet(self.task, examples, ours, theirs, self._answered(examples, split), self.class_weights)
 
     def _answered(self, examples: Examples, split: str) -> np.ndarray | None:
         """(rows of the examples' folder,) bool. A data maker's rows lie in another one than those of the file."""
@@ -80,10 +79,10 @@ class DataSet:
             return known
         return np.isin(examples.keys, self.train.keys[known])
 
-    def reading(self, examples: Examples, tokenizer: PreTrainedTokenizerBase) -> Source:
+    def reading(self, examples: Examples, tokenizer: PreTrainedTokenizerBase) -> TokenisedSet:
         """The same without the teacher: for scoring and timing."""
         ours = tokenise(self.task, examples, tokenizer, self.length)
-        return Source(self.task, examples, ours, ours)
+        return TokenisedSet(self.task, examples, ours, ours)
 
     def texts(self) -> Iterator[str]:
         """Every text and pair of train: what is counted on dev would make dev easier than test."""
@@ -135,7 +134,7 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, show: Display) ->
             )
         if other.shape and train.shape and other.shape != train.shape:
             raise InputError(
-                f"{other.source} has images of {in_words(other.shape)}, {train.source} of {in_words(train.shape)}; give images of one size"
+                f"{other.source} has images of {describe_size(other.shape)}, {train.source} of {describe_size(train.shape)}; give images of one size"
             )
         if (other.columns.pair is None) != (train.columns.pair is None):
             raise InputError(
@@ -158,7 +157,7 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, show: Display) ->
     )
     held = others.pop(0) if dev else None
     if held is None:
-        rows, held = held_out(rows, task)
+        rows, held = split_off_dev(rows, task)
         told = f"{len(held)} rows, drawn from each class, no text of them is left in train"
         say(f"no dev file: a tenth of {train.source} is held out as dev ({told}); give your own with --dev")
     tested = dict(zip(tests, others, strict=True))
@@ -175,7 +174,7 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, show: Display) ->
         rows = ranks.the_first_before_others(add)
     for name, examples in {"train": rows, "dev": held, **tested}.items():
         _say_unlabelled(examples, name, say)
-    task = with_positive(task, data.positive, rows.scored)
+    task = with_positive(task, data.positive, rows.labelled_only)
     begun_from = _begun(recipe, task, partial(_texts, rows)) if recipe.start or not taught_by else None
     readers = [reader for reader in (taught_by, begun_from) if reader]
     length = min(recipe.length, *(longest_input(reader.model, reader.tokenizer) for reader in readers))
@@ -219,7 +218,7 @@ def _begun(recipe: Recipe, task: Task, texts: Callable[[], Iterator[str]]) -> St
 
 
 def _say_unlabelled(examples: Examples, name: str, say: Say) -> None:
-    missing = len(examples) - len(examples.scored)
+    missing = len(examples) - len(examples.labelled_only)
     if missing == len(examples) and name != "train":
         raise InputError(
             f"{examples.source}: no row has a label, so {name} cannot be scored; give labelled rows, or leave it out"
@@ -233,11 +232,11 @@ def _say_unlabelled(examples: Examples, name: str, say: Say) -> None:
 
 def _weights(data: Data, task: Task, rows: Examples) -> Tensor | None:
     """(classes,) that average to one over the training rows."""
-    if data.class_weights is None or not len(rows.scored):
+    if data.class_weights is None or not len(rows.labelled_only):
         return None
     if task.outcome != "class" or not task.names_outputs:
         raise InputError("class_weights are for rows or words of one class each; leave them out here")
-    golds = [np.ravel(gold) for row in rows.scored.index if (gold := rows.gold(row)) is not None]
+    golds = [np.ravel(gold) for row in rows.labelled_only.index if (gold := rows.gold(row)) is not None]
     targets = np.concatenate(golds).astype(int)
     counts = np.bincount(targets, minlength=task.classes)
     given = 1.0 / np.maximum(counts, 1) if data.class_weights == "balanced" else np.array(data.class_weights, float)
@@ -276,7 +275,7 @@ def _teacher(recipe: Recipe, data: DataSet, device: torch.device) -> Teacher:
 
 def asked_first(data: DataSet) -> Examples:
     """Labelled rows that show whether the teacher knows the task: of a large file a sample, since files may be sorted."""
-    return _sampled(data, data.dev.scored if len(data.dev.scored) else data.train.scored, 0)
+    return _sampled(data, data.dev.labelled_only if len(data.dev.labelled_only) else data.train.labelled_only, 0)
 
 
 def _sampled(data: DataSet, examples: Examples, known: int) -> Examples:
@@ -292,7 +291,7 @@ def _refuse_chance(data: DataSet, say: Say) -> None:
         return
     asked = [_asked(data, examples, "dev")]
     told = judge(data.task, asked)
-    if told.kind == "unsure" and len(more := _sampled(data, data.train.scored, len(examples))):
+    if told.kind == "unsure" and len(more := _sampled(data, data.train.labelled_only, len(examples))):
         asked.append(_asked(data, more, "train"))
         told = judge(data.task, asked)
     if (reason := near_chance(told)) is not None:
@@ -313,7 +312,7 @@ def _asked(data: DataSet, examples: Examples, split: str) -> tuple[np.ndarray, n
     return data.task.golds(examples), said
 
 
-def teacher_answers(data: DataSet, source: Source) -> np.ndarray:
+def teacher_answers(data: DataSet, source: TokenisedSet) -> np.ndarray:
     """(n, …) of the teacher, remembered like all it says, but for what it writes."""
     if data.task.generates:
         assert data.taught_by is not None

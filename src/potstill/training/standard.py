@@ -30,7 +30,7 @@ class Standard(NamedTuple):
 def standard_of(task: Task, model: PreTrainedModel, train: Examples, dev: Examples) -> Standard | None:
     """Of a task of numbers, from train's labels, or dev's where train has none. A head without a bias, as causal models
     have, cannot move its answers: its numbers are scaled to a mean square of 1 instead."""
-    labelled = train.scored if len(train.scored) else dev.scored
+    labelled = train.labelled_only if len(train.labelled_only) else dev.labelled_only
     if task.outcome != "value" or not len(labelled) or (layer := last_layer(model)) is None:
         return None
     numbers = np.asarray(task.golds(labelled), np.float64)

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from potstill.data.batches import view
 from potstill.data.rows import BETWEEN
-from potstill.data.tokens import in_memory
+from potstill.data.tokens import tokenise_texts
 from potstill.errors import InputError, TrainingError
 from potstill.inference.export_types import Checked, Rows, sample_inputs
 from potstill.models.anatomy import all_parameters, longest_input
@@ -137,7 +137,7 @@ def _views(student: Student, rows: Rows, length: int) -> Iterator[View]:
     config = student.model.config
     candidates = len(str(rows[0][1]).split(BETWEEN))
     task, _ = make_task(None, config, [], None, "rows", kind_of(config).form, candidates)
-    tokens = in_memory(task, rows, student.tokenizer, length)
+    tokens = tokenise_texts(task, rows, student.tokenizer, length)
     for begin in range(0, len(rows), 32):
         yield view(task, tokens, np.arange(begin, min(begin + 32, len(rows))))
 
