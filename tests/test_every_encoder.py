@@ -14,12 +14,12 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel
 from potstill.errors import InputError
 from potstill.models.anatomy import KEY_BIAS, encoder_layers, has_layers, is_causal, without_effect
 from potstill.models.architectures.registration import PREFIX
+from potstill.models.fingerprints import fingerprint
 from potstill.models.hooks import listen
 from potstill.models.padding_check import refuse_moved_by_padding
 from potstill.models.student import Context, Student, quiet_transformers
 from potstill.plugins.students.keep_layers import KeepLayers
 from potstill.signals import View, Wants
-from potstill.training.teacher.teacher import fingerprint
 
 KEPT = [1, 4]  # ends of most patterns of layers
 

@@ -15,11 +15,11 @@ from writers import TRANSLATORS, WRITERS, small_writer, trained_marian
 
 from potstill.app import cli
 from potstill.errors import InputError, TrainingError
-from potstill.inference.export_types import sample_inputs
 from potstill.inference.predict import measure_models, predict
 from potstill.models.generation.ctranslate2 import convert
 from potstill.models.generation.decoding import decoder, decoder_of
 from potstill.models.inference import load_network, torch_run
+from potstill.models.onnx.writing import sample_inputs
 from potstill.models.student import Context, save_student
 from potstill.recipe import plugins
 

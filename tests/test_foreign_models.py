@@ -13,16 +13,7 @@ import pytest
 import torch
 from faults import peak_memory
 from safetensors.torch import load_file, save_file
-from small import (
-    ARCHITECTURES,
-    WRITERS,
-    sentences,
-    small_images,
-    small_model,
-    small_tokenizer,
-    small_writer,
-    write_csv,
-)
+from small import ARCHITECTURES, WRITERS, sentences, small_images, small_model, small_tokenizer, small_writer, write_csv
 from test_run import potstill
 from tokenizers import Regex, Tokenizer, models, normalizers
 from transformers import PreTrainedTokenizerFast
@@ -32,10 +23,10 @@ from potstill.errors import InputError
 from potstill.inference.predict import predict
 from potstill.models import student as students
 from potstill.models.inference import load_network
+from potstill.models.onnx.writing import write_config_and_tokenizer
 from potstill.models.student import Student, load_student, save_student
 from potstill.models.tokenizers import long_texts
 from potstill.models.tokenizers.safety import MOST_GROWTH, growth
-from potstill.plugins.exports.onnx import describe
 from potstill.system import randomness
 from potstill.tasks.task import Task
 
@@ -70,7 +61,7 @@ def test_models_as_they_are_made_are_let_in(kind: str, tmp_path: Path) -> None:
 def test_a_model_without_its_vocabulary_is_refused(form: str, model: Path, tmp_path: Path) -> None:
     """transformers would make one of five words, and every answer would be nonsense."""
     if form == "onnx":
-        describe(load_student(model), tmp_path / "onnx")
+        write_config_and_tokenizer(load_student(model), tmp_path / "onnx")
         model = tmp_path / "onnx"
         (model / "model.onnx").touch()
     (model / "tokenizer.json").unlink()
@@ -88,7 +79,7 @@ def test_a_model_without_its_vocabulary_is_refused(form: str, model: Path, tmp_p
 def test_a_vocabulary_of_another_model_is_refused(form: str, model: Path, tmp_path: Path) -> None:
     student = load_student(model)
     if form == "onnx":
-        describe(student, tmp_path / "onnx")
+        write_config_and_tokenizer(student, tmp_path / "onnx")
         model = tmp_path / "onnx"
         (model / "model.onnx").touch()
     student.tokenizer.add_tokens(["<new>"])
@@ -330,7 +321,7 @@ def test_a_student_reads_what_it_was_trained_to_read_unless_more_is_asked_for(mo
     edit(model / "config.json", potstill_length=9)
     assert list(predict(model, [text])) == list(predict(model, [text], length=9)) != whole
     assert list(predict(model, [text], length=64)) == whole, "the network can"
-    describe(load_student(model), tmp_path / "onnx")
+    write_config_and_tokenizer(load_student(model), tmp_path / "onnx")
     assert json.loads((tmp_path / "onnx/config.json").read_text())["potstill_length"] == 9
     for wrong in ("many", 2, True, -1):
         edit(model / "config.json", potstill_length=wrong)

@@ -25,10 +25,10 @@ from potstill.data.examples import store
 from potstill.data.rows import Columns, open_table
 from potstill.data.tokens import tokenise
 from potstill.inference.answers import answers, network
+from potstill.models.generation.languages import knows_language
 from potstill.models.inference import torch_run
 from potstill.models.student import Student, load_student, save_student
 from potstill.models.tokenizers.joint_bpe import joint_bpe
-from potstill.models.tokenizers.translation import knows_language
 from potstill.plugins.students.marian import Marian
 from potstill.reporting.wording import short
 from potstill.system import paths

@@ -12,9 +12,9 @@ from transformers import PreTrainedTokenizerBase
 
 from potstill.data.tokens import tokenizer_fingerprint
 from potstill.errors import InputError
+from potstill.models.generation.languages import knows_language
 from potstill.models.student import Student, save_student
 from potstill.models.tokenizers.joint_bpe import joint_bpe
-from potstill.models.tokenizers.translation import knows_language
 from potstill.plugins.students.marian import Marian
 from potstill.recipe.resolve import resolve
 from potstill.runs.build import build
@@ -99,8 +99,8 @@ def test_byte_pairs_are_looked_for_once(home: Path, monkeypatch: pytest.MonkeyPa
         made.append(size)
         return joint_bpe(texts, size, found)
 
-    monkeypatch.setattr("potstill.models.tokenizers.translation.joint_bpe", counted)
-    monkeypatch.setattr("potstill.models.tokenizers.translation._MADE", {})
+    monkeypatch.setattr("potstill.plugins.students._translation.joint_bpe", counted)
+    monkeypatch.setattr("potstill.plugins.students._translation._MADE", {})
     rows = [
         f"data.train={home}/pairs.csv",
         f"data.dev={home}/pairs.csv",

@@ -264,7 +264,7 @@ def test_methods_that_compare_layers_are_refused(method: str, home: Path, tmp_pa
 
 def test_tasks_and_builders_that_do_not_fit_are_refused() -> None:
     for head in ("TokenClassification", "QuestionAnswering", "MultipleChoice"):
-        with pytest.raises(InputError, match=r"one answer for a whole text.* write student = 'keep_layers:3'"):
+        with pytest.raises(InputError, match=r"classifies whole texts.* write student = 'keep_layers:3'"):
             built(start=small_model("bert", head=head))
     student = built()
     with pytest.raises(InputError, match="a bilstm has no layers to choose from"):

@@ -171,9 +171,9 @@ def test_saving_that_fails_leaves_the_old_folder(folder, monkeypatch):
 
 def test_a_teacher_that_does_not_fit_is_spread_and_answers_alike(tmp_path: Path) -> None:
     """On disk but for what is at work; a memory that it fills is that of the whole one."""
+    from potstill.models.fingerprints import weights_hash
     from potstill.models.inference import torch_run
     from potstill.models.student import is_spread
-    from potstill.training.teacher.teacher import weights_hash
 
     save_student(small_model("bert"), tmp_path / "teacher")
     whole, spread = load_student(tmp_path / "teacher"), load_student(tmp_path / "teacher", devices={"cpu": "60KB"})

@@ -134,7 +134,7 @@ def test_the_language_to_be_written_is_asked_for(tmp_path: Path, capsys: pytest.
         )
     assert len({one["perplexity"] for one in found}) == 3
     assert potstill("measure", tmp_path / "student", *data, "--language", "it") == 2
-    assert "does not know >>it<< as one piece; write one of de, fr" in capsys.readouterr().err
+    assert "has no token >>it<<; write one of de, fr" in capsys.readouterr().err
     save_student(trained_marian(), tmp_path / "alone")
     assert potstill("translate", tmp_path / "alone", tmp_path / "test.tsv", "--language", "de") == 2
-    assert "leave --language away" in capsys.readouterr().err
+    assert "omit --language" in capsys.readouterr().err

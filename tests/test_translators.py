@@ -15,10 +15,11 @@ from potstill.data.tokens import tokenizer_fingerprint
 from potstill.errors import InputError
 from potstill.models.anatomy import word_embeddings
 from potstill.models.safety import LARGEST_VOCABULARY
-from potstill.models.student import Context, Student, begin_anew, save_student
+from potstill.models.student import Context, Student, save_student
 from potstill.plugins.students.lstm_translator import LstmTranslator
 from potstill.plugins.students.marian import Marian
 from potstill.recipe import short_forms
+from potstill.runs.build import begin_anew
 from potstill.training.losses import smoothed, soft_targets
 from potstill.training.teacher.top_classes import kept, spread
 

@@ -15,8 +15,8 @@ from small import ARCHITECTURES, GENERATED, LABELS, WRITERS, logits, sentences, 
 from test_run import potstill
 from world import TASKS
 
-from potstill.inference.export_types import sample_inputs
 from potstill.models.inference import load_network, torch_run
+from potstill.models.onnx.writing import sample_inputs
 from potstill.models.student import head_of, save_student
 from potstill.recipe import plugins
 

@@ -1,10 +1,10 @@
-"""What new networks for translation have in common: whose vocabulary they read and write, and how they are named in short."""
+"""What the builders of translation models share: their vocabulary and the parsing of short forms such as 4+4x256."""
 
 from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import xxhash
@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from potstill.errors import InputError
 from potstill.models.anatomy import word_embeddings
+from potstill.models.generation.languages import languages
 from potstill.models.heads import WHAT
 from potstill.models.loading import load_tokenizer, quiet_transformers
 from potstill.models.student import Student, head_of
@@ -20,8 +21,7 @@ from potstill.models.tokenizers.trimming import readable
 from potstill.tasks.task import Task
 
 HEAD = "Seq2SeqLM"
-_MADE: dict[tuple[str, int], PreTrainedTokenizerBase] = {}  # the last one, by a hash of its texts and its size
-ASKED_FOR = re.compile(r">>([\w-]+)<< ")
+_MADE: dict[tuple[str, int], PreTrainedTokenizerBase] = {}  # the last one, keyed by a hash of its texts and its size
 
 
 class Vocabulary(NamedTuple):
@@ -66,29 +66,6 @@ def _byte_pairs(texts: Callable[[], Iterator[str]], size: int) -> PreTrainedToke
         _MADE.clear()
         _MADE[known] = joint_bpe(texts(), size, found)
     return copy.deepcopy(_MADE[known])
-
-
-def languages(texts: Iterable[str]) -> list[str]:
-    """Those that are asked for before a text: >>de<<"""
-    return sorted({found[1] for text in texts if (found := ASKED_FOR.match(text))})
-
-
-def asked_for(language: str | None, tokenizer: PreTrainedTokenizerBase, who: str) -> str:
-    """What is put before every text to ask for a language, or nothing."""
-    if language is None:
-        return ""
-    if not knows_language(tokenizer, language):
-        known = languages(f"{piece} " for piece in tokenizer.get_vocab())
-        todo = f"write one of {', '.join(known)}" if known else "leave --language away"
-        raise InputError(f"{who} does not know >>{language}<< as one piece; {todo}")
-    return f">>{language}<< "
-
-
-def knows_language(tokenizer: PreTrainedTokenizerBase, language: str) -> bool:
-    """Whether what asks for it, >>de<<, is read as one piece, as multilingual Marian models have it, and not letter by letter."""
-    asked = f">>{language}<<"
-    piece = tokenizer.convert_tokens_to_ids(asked)
-    return piece not in (None, tokenizer.unk_token_id) and piece in tokenizer(f"{asked} a")["input_ids"]
 
 
 def taken_vocabulary(who: str, folder: str | None, current: Student) -> Vocabulary:
