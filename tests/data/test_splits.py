@@ -13,7 +13,8 @@ from potstill.data.examples import Examples, store
 from potstill.data.rows import open_table
 from potstill.data.splits import leaks, split_off_dev
 from potstill.errors import InputError
-from potstill.runs.prepare import DataSet, asked_first
+from potstill.runs.data_set import DataSet
+from potstill.runs.teacher_check import rows_to_check
 from potstill.tasks.label_matching import make_task
 
 TASK = make_task(None, None, ["a", "b", "c"], None, "rows")[0]
@@ -71,9 +72,9 @@ def test_rows_that_stand_in_two_splits_are_counted(tmp_path: Path) -> None:
 def test_a_teacher_is_asked_a_sample_of_a_sorted_file(tmp_path: Path) -> None:
     rows = examples(tmp_path, [(f"{label} {n}", label) for label in "abc" for n in range(1000)])
     data: Any = SimpleNamespace(dev=rows, train=rows, task=TASK)
-    asked = asked_first(data)
+    asked = rows_to_check(data)
     assert len(asked) == 1000 and (np.bincount(asked.targets[asked.index].astype(int)) > 250).all()
-    assert np.array_equal(asked.index, asked_first(data).index)
+    assert np.array_equal(asked.index, rows_to_check(data).index)
 
 
 def test_vocabularies_are_counted_on_train_alone(tmp_path: Path) -> None:

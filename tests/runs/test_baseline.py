@@ -16,7 +16,8 @@ from potstill.recipe.schema import Recipe
 from potstill.reporting.console import beginnings
 from potstill.runs import distill as run
 from potstill.runs import stages
-from potstill.runs.prepare import DataSet, prepare
+from potstill.runs.data_set import DataSet
+from potstill.runs.prepare import prepare
 from potstill.system.display import Display
 from potstill.system.paths import RunFolder
 from potstill.training.loop import steps_of
