@@ -13,8 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from potstill.data.batches import TokenisedSet
 from potstill.data.examples import Examples
 from potstill.data.rows import BETWEEN
-from potstill.data.tokens import tokenizer_fingerprint
-from potstill.data.tokens import tokenise
+from potstill.data.tokens import tokenise, tokenizer_fingerprint
 from potstill.errors import InputError
 from potstill.inference.answers import answers, said_by
 from potstill.models.student import Student

@@ -16,8 +16,7 @@ from potstill.data.examples import Examples, store
 from potstill.data.pixel_reader import describe_size
 from potstill.data.rows import Columns, Form, Table, open_table
 from potstill.data.splits import leaks, split_off_dev
-from potstill.data.tokens import tokenizer_fingerprint
-from potstill.data.tokens import tokenise
+from potstill.data.tokens import tokenise, tokenizer_fingerprint
 from potstill.data.unlabelled import with_unlabelled
 from potstill.errors import InputError
 from potstill.models.anatomy import longest_input
