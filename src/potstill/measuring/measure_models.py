@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from potstill.data.batches import Source
+from potstill.data.batches import TokenisedSet
 from potstill.data.examples import store
 from potstill.data.rows import Columns, open_table
 from potstill.data.tokens import tokenise
@@ -41,7 +41,7 @@ class Candidate:
 
     path: str
     task: Task
-    source: Source
+    source: TokenisedSet
     predictions: np.ndarray
     size: dict[str, Any]
     model: Run | Generator
@@ -96,9 +96,9 @@ def _networks(
         model = load_network(path)
         task, _ = make_task(None, model.config, seen, labels, table.source, table.form, table.choices, table.shape)
         examples = store(table, task)
-        task = with_positive(task, None, examples.scored)
+        task = with_positive(task, None, examples.labelled_only)
         tokens = tokenise(task, examples, model.tokenizer, min(length, model.longest))
-        source = Source(task, examples, tokens, tokens)
+        source = TokenisedSet(task, examples, tokens, tokens)
         size = {"parameters": model.parameters, "bytes": model.bytes}
         yield Candidate(path, task, source, answers(network(model.run), source), size, model.run, model.engine)
 
@@ -113,7 +113,7 @@ def _generators(
         table = open_table(data, replace(columns, before=language_prefix(language, tokenizer, path)), True, kind.form)
         examples = store(table, task)
         tokens = tokenise(task, examples, tokenizer, min(length, _longest(model, tokenizer)))
-        source = Source(task, examples, tokens, tokens)
+        source = TokenisedSet(task, examples, tokens, tokens)
         yield Candidate(path, task, source, _texts(model, source), _size(model, path), model, engine_of(model))
 
 
@@ -132,7 +132,7 @@ def _speeds(candidates: list[Candidate]) -> dict[str, dict[str, Speed]]:
     }
 
 
-def _texts(model: Generator, source: Source) -> np.ndarray:
+def _texts(model: Generator, source: TokenisedSet) -> np.ndarray:
     """Return the predictions of a generative model; an exported one gives texts only, no probabilities of the gold texts."""
     if isinstance(model, Student):
         return model_answers(model, source, beam=True)

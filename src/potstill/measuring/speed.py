@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from potstill.data.batches import Source
+from potstill.data.batches import TokenisedSet
 from potstill.inference.answers import Generator, open_decoder
 from potstill.models.generation.decoding import Decoder, engine_for
 from potstill.models.inference import Run
@@ -45,12 +45,12 @@ class Workload:
     rows: int
 
 
-def forward_speeds(models: Mapping[Key, tuple[Run, Source]]) -> dict[Key, Speed]:
+def forward_speeds(models: Mapping[Key, tuple[Run, TokenisedSet]]) -> dict[Key, Speed]:
     """Time networks on some rows of their sources, which must not be empty. Texts of a batch have similar lengths."""
     return speeds({name: forward_workload(run, source) for name, (run, source) in models.items()})
 
 
-def decoding_speeds(models: Mapping[Key, tuple[Generator, Source]]) -> dict[tuple[Key, str], Speed]:
+def decoding_speeds(models: Mapping[Key, tuple[Generator, TokenisedSet]]) -> dict[tuple[Key, str], Speed]:
     """Time generative models with greedy and with beam search, by (name, search)."""
     workloads = {}
     with ExitStack() as stack:
@@ -62,7 +62,7 @@ def decoding_speeds(models: Mapping[Key, tuple[Generator, Source]]) -> dict[tupl
         return speeds(workloads)
 
 
-def forward_workload(run: Run, source: Source) -> Workload:
+def forward_workload(run: Run, source: TokenisedSet) -> Workload:
     rows = timed_rows(len(source.examples))
     batches = {size: _views(source, rows, size) for size in SIZES}
     return Workload(
@@ -150,7 +150,7 @@ def _seconds(call: Callable[[Any], object], batch: Any) -> float:
     return time.perf_counter() - start
 
 
-def _views(source: Source, rows: np.ndarray, size: int) -> list[View]:
+def _views(source: TokenisedSet, rows: np.ndarray, size: int) -> list[View]:
     rows = rows[np.argsort(source.lengths[rows], kind="stable")]
     batches = [rows[start : start + size] for start in range(0, len(rows), size)]
     return [source.batch(batch, source.count(batch)).student for batch in batches]
