@@ -152,12 +152,13 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, show: Display) ->
         say(f"{train.source}: the answers in its rows are not used, since a teacher model is given")
     if found or taught_by:
         say(f"{data.name}: {matched}" if len(recipe.data) > 1 else matched)
-    rows, *others = ranks.the_first_before_others(
-        lambda: (
-            [store(train, task)]
-            + [store(table, task.knowing(labels_of(table))) for table in (*((dev,) if dev else ()), *tests.values())]
-        )
-    )
+
+    @ranks.first_before_others
+    def stored() -> list[Examples]:
+        tables = [*([dev] if dev else []), *tests.values()]
+        return [store(train, task), *(store(table, task.knowing(labels_of(table))) for table in tables)]
+
+    rows, *others = stored()
     held = others.pop(0) if dev else None
     if held is None:
         rows, held = held_out(rows, task)
@@ -174,7 +175,7 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, show: Display) ->
                 f"{data.unlabelled}: only a teacher can teach texts without labels; give its model with --teacher, or leave --unlabelled away"
             )
         add = partial(with_unlabelled, rows, data.unlabelled, train, task, [held, *tested.values()], say)
-        rows = ranks.the_first_before_others(add)
+        rows = ranks.first_before_others(add)()
     for name, examples in {"train": rows, "dev": held, **tested}.items():
         _say_unlabelled(examples, name, say)
     task = with_positive(task, data.positive, rows.scored)
@@ -190,7 +191,7 @@ def _prepare(recipe: Recipe, data: Data, device: torch.device, show: Display) ->
     for name, examples in {"train": rows, "dev": held, **tested}.items():
         with show.bar(f"tokenising {examples.source}", examples.meta["rows"]) as bar:
             made_tokens = partial(tokenise, task, examples, readers[0].tokenizer, length, bar.advance)
-            cut[name] = ranks.the_first_before_others(made_tokens).shortened
+            cut[name] = ranks.first_before_others(made_tokens)().shortened
     if any(cut.values()):
         told = ", ".join(f"{count} of {name}" for name, count in cut.items() if count)
         say(f"texts longer than {length} tokens were cut: {told}; --set length=N reads more of them")
