@@ -31,16 +31,9 @@ from potstill.data.pixel_reader import PixelReader
 from potstill.errors import InputError
 from potstill.models.anatomy import has_layers, in_head, layers_path, positions
 from potstill.models.architectures.registration import PREFIX
+from potstill.models.folders import first_line
 from potstill.models.heads import WHAT, head_named
-from potstill.models.loading import (
-    NO_CODE,
-    first_line,
-    load_config,
-    quiet_transformers,
-    reader_of,
-    refuse_odd_labels,
-    safe_folder,
-)
+from potstill.models.loading import NO_CODE, load_config, quiet_transformers, reader_of, refuse_odd_labels, safe_folder
 from potstill.models.padding_check import refuse_moved_by_padding
 from potstill.models.safety import refuse_larger, stored_numbers
 from potstill.models.tokenizers.safety import SHORTEST, refuse_other_vocabulary

@@ -31,10 +31,11 @@ from potstill.reporting.card import model_card
 from potstill.reporting.page import write_report
 from potstill.reporting.wording import main_student
 from potstill.runs.build import build
+from potstill.runs.data_set import DataSet
 from potstill.runs.folder import alone_in, changed_inputs, choose_folder, holds_work, open_folder, refuse_changed
 from potstill.runs.inputs import Content, content_of, input_paths, refuse_changed_while_read
 from potstill.runs.measure import measured
-from potstill.runs.prepare import DataSet, can_teach, prepare
+from potstill.runs.prepare import prepare
 from potstill.runs.stages import Trained, rows_of, train_student
 from potstill.system import interrupts, paths, ranks
 from potstill.system.display import Display
@@ -293,7 +294,7 @@ def is_taught(recipe: Recipe, data: list[DataSet]) -> bool:
     """Whether the run is a distillation at all, and not fine-tuning."""
     if any(asks_teacher(maker) for stage in recipe.stage for maker in stage.data):
         return True  # be it a teacher that is a command
-    return all(can_teach(one) for one in data) and any(stage.method["name"] != "hard_labels" for stage in recipe.stage)
+    return all(one.has_teacher for one in data) and any(stage.method["name"] != "hard_labels" for stage in recipe.stage)
 
 
 def asks_teacher(maker: dict[str, Any]) -> bool:

@@ -23,17 +23,14 @@ from potstill.models.anatomy import has_layers, kind, layer_count, width
 from potstill.models.student import Student
 from potstill.recipe import short_forms
 from potstill.recipe.schema import Recipe, Stage
-from potstill.reporting.wording import PLAIN
 from potstill.runs.build import build, reshape
+from potstill.runs.data_set import DataSet, selection_metric, teacher_predictions
 from potstill.runs.learning_check import still_rising
 from potstill.runs.planning.timing import expected_time
-from potstill.runs.prepare import DataSet, can_teach, teacher_answers
 from potstill.signals import Wants
 from potstill.system import ranks
 from potstill.system.display import Display
 from potstill.system.randomness import mix
-from potstill.tasks.generate import BY_BEAM
-from potstill.tasks.task import F1_OF
 from potstill.training import checkpoints
 from potstill.training.checkpoints import Checkpoint
 from potstill.training.logs import dev_scores, follow
@@ -161,7 +158,7 @@ def make_training(
     changes = tuple(maker.change for maker in makers(stage) if hasattr(maker, "change"))
     sources = [
         replace(
-            one.source(made(stage, one, asked, recipe.seed, show, make), tokenizer, "train"),
+            one.tokenised(made(stage, one, asked, recipe.seed, show, make), tokenizer, "train"),
             changes=changes,
             seed=(recipe.seed, number),
             target_scale=target_scale_of(one.task, model, one.train, one.dev),
@@ -175,7 +172,7 @@ def make_training(
         raise InputError(
             f"the teachers are of different widths {sorted(widths)}; use a method of logits alone, such as 'soft_targets'"
         )
-    scored_by = [metric_of(recipe, one) for one in data]
+    scored_by = [selection_metric(recipe, one) for one in data]
     watched = watched_rows(data, sources, tokenizer)
 
     def score() -> dict[str, float]:
@@ -199,7 +196,7 @@ def bounds(margin: float | None, data: list[DataSet], scored_by: list[str]) -> t
         return ()
     found = []
     for one, metric in zip(data, scored_by, strict=True):
-        if one.taught_by is None:
+        if one.loaded_teacher is None:
             raise InputError(f"stop_teaching: {one.name} has no teacher to pass; give one, or leave stop_teaching out")
         rows = one.dev.scored
         said = said_of_dev(one, rows)
@@ -210,19 +207,19 @@ def bounds(margin: float | None, data: list[DataSet], scored_by: list[str]) -> t
 
 
 def said_of_dev(data: DataSet, rows: Examples) -> np.ndarray:
-    assert data.taught_by is not None
-    source = data.source(rows, data.taught_by.tokenizer, "dev")
-    return measure.said_by(data.taught_by, source) if data.task.generates else teacher_answers(data, source)
+    assert data.loaded_teacher is not None
+    source = data.tokenised(rows, data.loaded_teacher.tokenizer, "dev")
+    return measure.said_by(data.loaded_teacher, source) if data.task.generates else teacher_predictions(data, source)
 
 
 def watched_rows(
     data: list[DataSet], sources: list[Source], tokenizer: PreTrainedTokenizerBase
 ) -> dict[str, list[Source]]:
     """What is scored at the end of every epoch, by split: dev and, so that over-fitting can be seen, some of train."""
-    watched = {"dev": [one.reading(one.dev.scored, tokenizer) for one in data]}
+    watched = {"dev": [one.for_scoring(one.dev.scored, tokenizer) for one in data]}
     learned = [source.examples.scored for source in sources]
     if all(map(len, learned)) and not any(one.task.decodes for one in data):  # decoding would take longer than it tells
-        watched["train"] = [one.reading(sampled(rows), tokenizer) for one, rows in zip(data, learned, strict=True)]
+        watched["train"] = [one.for_scoring(sampled(rows), tokenizer) for one, rows in zip(data, learned, strict=True)]
     return watched
 
 
@@ -268,7 +265,7 @@ def refuse_unfit(name: str, method: Method, data: DataSet, source: Source, asked
     if outcome not in getattr(method, "outcomes", (outcome,)):
         also = "" if data.task.generates else "'patient' or "
         raise InputError(f"method '{name}' is not made for task '{data.task.name}'; use {also}'soft_targets'")
-    if asked != Wants() and not can_teach(data):
+    if asked != Wants() and not data.has_teacher:
         raise InputError(f"method '{name}' needs a teacher; give one with --teacher, or write method = 'hard_labels'")
     if (asked.cls or asked.per_token) and data.task.form == "pixels":
         raise InputError(
@@ -350,7 +347,7 @@ def made(
     """The stage's examples. Where the teacher is not asked, only labelled rows can teach. `make`: for those it writes."""
     examples = data.train
     for maker in makers(stage):
-        context = Context(seed, data.task, show, data.taught_by, data.length)
+        context = Context(seed, data.task, show, data.loaded_teacher, data.length)
         if getattr(maker, "asks_teacher", False):  # the ranks share the work
             examples = make(maker, examples, context)
         else:
@@ -385,23 +382,3 @@ def rows_of(stage: Stage, data: list[DataSet], seed: int) -> int:
 def sampled(examples: Examples) -> Examples:
     """A tenth of the rows that are learned from, 200 to 1000: enough for a curve, cheap beside the epoch."""
     return examples.sample(max(200, min(1000, len(examples) // 10)), seed=0)
-
-
-def metric_of(recipe: Recipe, data: DataSet) -> str:
-    """What dev is chosen by: the recipe's metric, or the task's first."""
-    if recipe.metric == "f1" and (of_class := [one for one in data.task.metrics if one.startswith(F1_OF)]):
-        return of_class[0]
-    if recipe.metric and recipe.metric not in data.task.metrics:
-        raise InputError(
-            f"metric '{recipe.metric}' is not one of this task's; write one of {', '.join(data.task.metrics)}"
-        )
-    if recipe.metric in BY_BEAM:
-        raise InputError(
-            f"metric '{recipe.metric}' needs a beam, and after every epoch dev is decoded without one; write metric = 'bleu'"
-        )
-    if recipe.metric in PLAIN:
-        instead = "'likelihood', which is 1 / perplexity" if data.task.generates else f"'{data.task.metrics[0]}'"
-        raise InputError(
-            f"metric '{recipe.metric}' is better the lower it is, and dev is chosen by the highest; write metric = {instead}"
-        )
-    return recipe.metric or data.task.metrics[0]

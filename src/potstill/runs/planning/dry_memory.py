@@ -14,11 +14,11 @@ from potstill.data.examples import Examples
 from potstill.models.anatomy import width
 from potstill.models.hooks import listen
 from potstill.models.student import Student
+from potstill.runs.data_set import DataSet
 from potstill.runs.planning.batch_sizes import read_pieces, shapes_of
 from potstill.runs.planning.flops import forward
 from potstill.runs.planning.stage_cost import Work, tokens_of
 from potstill.runs.planning.timing import chosen, time_asking
-from potstill.runs.prepare import DataSet
 from potstill.signals import Wants, nothing
 from potstill.training.teacher.memory import Memory
 from potstill.training.teacher.teacher import ASKED_AT_ONCE, blocks, columns, head_column, lacking
@@ -116,7 +116,7 @@ class Asking:
     def remember_rows(self, examples: Examples, split: str) -> None:
         """Logits alone: for the check against chance, and for the table."""
         if len(examples):
-            self.remember(self.data.source(examples, self.taught_by.tokenizer, split), Wants(logits=True))
+            self.remember(self.data.tokenised(examples, self.taught_by.tokenizer, split), Wants(logits=True))
 
     def work(self) -> tuple[Work, float]:
         """Seconds of this machine, from a few batches that are asked; and those of the largest block, which is not shared out."""
@@ -138,9 +138,9 @@ def askings(data: list[DataSet]) -> list[Asking | None]:
     memories: dict[Path, Imagined] = {}
     found: list[Asking | None] = []
     for one in data:
-        if one.taught_by is None or one.teacher.memory is None:
+        if one.loaded_teacher is None or one.teacher.memory is None:
             found.append(None)
         else:
             folder = one.teacher.memory.folder
-            found.append(Asking(one, one.taught_by, memories.setdefault(folder, Imagined(one.teacher.memory))))
+            found.append(Asking(one, one.loaded_teacher, memories.setdefault(folder, Imagined(one.teacher.memory))))
     return found

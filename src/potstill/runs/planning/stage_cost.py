@@ -18,10 +18,10 @@ from potstill.models.student import Student
 from potstill.recipe.schema import Recipe
 from potstill.reporting.wording import BEAM
 from potstill.runs.build import build, reshape
+from potstill.runs.data_set import DataSet
 from potstill.runs.planning.batch_sizes import Piece, Shapes, epoch_pieces, read_pieces, shapes_of
 from potstill.runs.planning.flops import forward, training_step
 from potstill.runs.planning.timing import Law, TrainingCost, chosen, time_scoring, time_training, time_writing
-from potstill.runs.prepare import DataSet
 from potstill.runs.stages import Make, ask_and_make, make_training, watched_rows
 from potstill.signals import Wants
 from potstill.system.display import Display
@@ -129,7 +129,8 @@ def _cost(
     ready = replace(training, teachers=taught(training, asks, few, folder))
     timed = time_training(ready, few, shapes.take(which), turns=3, count=True)
     laws = [
-        scoring_law(model, one.reading(one.dev, tokenizer)) for model, one in zip(training.models, data, strict=True)
+        scoring_law(model, one.for_scoring(one.dev, tokenizer))
+        for model, one in zip(training.models, data, strict=True)
     ]
     scoring = testing = Work()
     watched = watched_rows(data, training.sources, tokenizer)
@@ -138,8 +139,8 @@ def _cost(
             scoring += read_work(model, law, seen[number])
             scoring += written_work(Student(model, tokenizer), seen[number], (1,))
         for rows in (one.dev, *one.tests.values()):
-            testing += read_work(model, law, one.reading(rows, tokenizer))
-            testing += written_work(Student(model, tokenizer), one.reading(rows, tokenizer), (1, BEAM))
+            testing += read_work(model, law, one.for_scoring(rows, tokenizer))
+            testing += written_work(Student(model, tokenizer), one.for_scoring(rows, tokenizer), (1, BEAM))
     parameters = {id(one): one for model in training.models for one in model.parameters()}
     weights = FLOAT * sum(one.numel() for one in parameters.values())
     moments = MOMENTS[training.stage.optimizer.name]
@@ -204,12 +205,17 @@ def read_work(model: PreTrainedModel, law: Law, source: Source) -> Work:
 
 def teachers_work(data: DataSet) -> Work:
     """Of a teacher that writes, which is asked anew for the table; what others said is remembered."""
-    if data.taught_by is None or not data.task.generates:
+    if data.loaded_teacher is None or not data.task.generates:
         return Work()
-    found, law = Work(), scoring_law(data.taught_by.model, data.reading(data.dev, data.taught_by.tokenizer))
+    found, law = (
+        Work(),
+        scoring_law(data.loaded_teacher.model, data.for_scoring(data.dev, data.loaded_teacher.tokenizer)),
+    )
     for rows in (data.dev, *data.tests.values()):
-        source = data.reading(rows, data.taught_by.tokenizer)
-        found += read_work(data.taught_by.model, law, source) + written_work(data.taught_by, source, (1, BEAM))
+        source = data.for_scoring(rows, data.loaded_teacher.tokenizer)
+        found += read_work(data.loaded_teacher.model, law, source) + written_work(
+            data.loaded_teacher, source, (1, BEAM)
+        )
     return found
 
 
