@@ -83,10 +83,10 @@ def _result_of_first(work: Callable[[], Result]) -> Result:
         except Exception as error:
             outcome[1] = error
     dist.broadcast_object_list(outcome, src=0)
-    result, error = outcome
-    if error is not None:
-        raise error
-    return result  # type: ignore[no-any-return]
+    if outcome[1] is not None:
+        raise outcome[1]
+    result: Result = outcome[0]
+    return result
 
 
 def from_first(value: Result) -> Result:
@@ -141,7 +141,7 @@ def sum_gradients(parameters: Iterable[nn.Parameter], numbers: list[float]) -> l
         parts = flat.split([parameter.numel() for parameter in touched])
         for parameter, part in zip(touched, parts, strict=True):
             parameter.grad = part.view_as(parameter)
-    return sums[len(trained) :].tolist()  # type: ignore[no-any-return]
+    return sums[len(trained) :].tolist()
 
 
 def _gradient(parameter: nn.Parameter) -> Tensor:
