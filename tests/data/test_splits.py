@@ -11,7 +11,7 @@ import pytest
 
 from potstill.data.examples import Examples, store
 from potstill.data.rows import open_table
-from potstill.data.splits import held_out, leaks
+from potstill.data.splits import leaks, split_off_dev
 from potstill.errors import InputError
 from potstill.runs.data_set import DataSet
 from potstill.runs.teacher_check import rows_to_check
@@ -30,17 +30,17 @@ def test_a_tenth_of_each_class_is_held_out_of_a_sorted_file(tmp_path: Path) -> N
         tmp_path,
         [(f"{label} {n}", label) for label, size in {"a": 500, "b": 300, "c": 20}.items() for n in range(size)],
     )
-    train, dev = held_out(rows, TASK)
+    train, dev = split_off_dev(rows, TASK)
     assert (np.bincount(dev.targets[dev.index].astype(int)) == [50, 30, 2]).all()
     assert len(train) + len(dev) == len(rows) and not set(train.index) & set(dev.index)
-    again, _ = held_out(rows, TASK)
+    again, _ = split_off_dev(rows, TASK)
     assert np.array_equal(train.index, again.index)
     assert len({number // 100 for number in dev.index[:50]}) == 5, "not one part of the file"
 
 
 def test_rows_of_the_same_text_are_held_out_together_or_not_at_all(tmp_path: Path) -> None:
     rows = [(f"text {n // 3}", "ab"[n // 3 % 2]) for n in range(300)] + [("often", "a")] * 90
-    train, dev = held_out(examples(tmp_path, rows), TASK)
+    train, dev = split_off_dev(examples(tmp_path, rows), TASK)
     assert not {text for text, _ in train.texts()} & {text for text, _ in dev.texts()}
     assert 30 <= len(dev) <= 40
 
@@ -49,13 +49,13 @@ def test_rows_of_the_same_text_are_held_out_together_or_not_at_all(tmp_path: Pat
     "rows", [[("x", "a"), ("y", "b")], [("x", "a")] * 5 + [("y", "b")] * 7, [("x", "a"), ("y", "a")]]
 )
 def test_few_texts_give_one_to_dev(rows: list[tuple[str, str]], tmp_path: Path) -> None:
-    train, dev = held_out(examples(tmp_path, rows), TASK)
+    train, dev = split_off_dev(examples(tmp_path, rows), TASK)
     assert len(set(train.texts())) == len(set(dev.texts())) == 1
 
 
 def test_one_text_alone_cannot_be_held_out(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"same text.*--dev"):
-        held_out(examples(tmp_path, [("x", "a")] * 5), TASK)
+        split_off_dev(examples(tmp_path, [("x", "a")] * 5), TASK)
 
 
 def test_rows_that_stand_in_two_splits_are_counted(tmp_path: Path) -> None:

@@ -79,8 +79,8 @@ def test_texts_are_added_without_labels_and_none_of_dev_or_test(home: Path, tmp_
         path.write_text("".join(json.dumps({"text": text}) + "\n" for text in given))
     data, told = prepared(home, f"data.unlabelled={path}")
     assert texts(data, "train") == [*texts(plain, "train"), *new]
-    assert len(data.train.scored) == 40 and not data.train.labelled[data.train.index[40:]].any()
-    assert np.array_equal(data.task.golds(data.train.scored), data.task.golds(plain.train))
+    assert len(data.train.labelled_only) == 40 and not data.train.labelled[data.train.index[40:]].any()
+    assert np.array_equal(data.task.golds(data.train.labelled_only), data.task.golds(plain.train))
     assert texts(data, "dev") == texts(plain, "dev")
     assert any(f"{path}: 2 of 32 rows stand in dev or test too and are left out" in line for line in told)
     assert any("30 of 70 rows have no label; only the teacher teaches them" in line for line in told)
@@ -110,7 +110,7 @@ def test_of_words_with_tags_too(tmp_path: Path) -> None:
     given = [f"teacher={tmp_path}/teacher", *rows, "force=true", "length=32"]
     plain = prepare(resolve(None, None, given).recipe, CPU, Heard())[0]
     data = prepare(resolve(None, None, [*given, f"data.unlabelled={tmp_path}/more.jsonl"]).recipe, CPU, Heard())[0]
-    assert len(data.train) == 24 and len(data.train.scored) == 12
+    assert len(data.train) == 24 and len(data.train.labelled_only) == 12
     for ours, theirs in zip(data.train.index[:12], plain.train.index, strict=True):
         assert np.array_equal(data.train.gold(ours), plain.train.gold(theirs))  # type: ignore[arg-type]
 

@@ -47,8 +47,8 @@ def test_it_has_as_many_steps_as_the_student_of_many_copies(tmp_path: Path) -> N
     (alone,) = run.baseline_recipe(recipe, recipe, data, [rows]).stage
     read = stages.rows_of(alone, data, 0)
     assert read == rows and steps_of(alone, read) == steps_of(stage, rows)
-    examples = stages.repeated(data[0].train.scored, 5.4)
-    counts = {row: list(examples.index).count(row) for row in data[0].train.scored.index}
+    examples = stages.repeated(data[0].train.labelled_only, 5.4)
+    counts = {row: list(examples.index).count(row) for row in data[0].train.labelled_only.index}
     assert len(examples) == 324 and set(counts.values()) == {5, 6}
 
 

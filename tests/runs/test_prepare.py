@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from transformers import PreTrainedTokenizerBase
 
-from potstill.data.tokens import fingerprint
+from potstill.data.tokens import tokenizer_fingerprint
 from potstill.errors import InputError
 from potstill.models.generation.languages import knows_language
 from potstill.models.student import Student, save_student
@@ -113,10 +113,10 @@ def test_byte_pairs_are_looked_for_once(home: Path, monkeypatch: pytest.MonkeyPa
     built = [build(recipe.model_copy(update={"seed": seed}), data) for seed in (0, 1)]
     assert made == [300]
     (models, first), (others, second) = built
-    assert fingerprint(first) == fingerprint(second) and first is not second
+    assert tokenizer_fingerprint(first) == tokenizer_fingerprint(second) and first is not second
     assert not same_weights(Student(models[0], first), Student(others[0], second))
     expected = joint_bpe([text for one in data for text in one.texts()], 300)
-    assert fingerprint(first) == fingerprint(expected)
+    assert tokenizer_fingerprint(first) == tokenizer_fingerprint(expected)
     for sets in (["student.vocabulary=301"], ["student.vocabulary=300", "data.language=de"]):
         build(other := resolve(None, None, [*rows, *sets]).recipe, prepare(other, CPU, Heard()))
     assert made == [300, 301, 300]

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
-from potstill.data.batches import Source
+from potstill.data.batches import TokenisedSet
 from potstill.data.examples import store
 from potstill.data.rows import open_table
 from potstill.data.tokens import tokenise
@@ -43,7 +43,7 @@ def remember(home: Path, folder: Path, die_at: int) -> None:
 
     teacher.Teacher._ask_all = ask_all  # type: ignore[method-assign]
     asking = teacher.Teacher(answering.model, Memory(folder), torch.device("cpu"))
-    found = asking.remember(Source(task, examples, tokens, tokens), Wants(logits=True, cls=(1, 2)))
+    found = asking.remember(TokenisedSet(task, examples, tokens, tokens), Wants(logits=True, cls=(1, 2)))
     print(f"asked {found}")
     ranks.leave()
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from potstill.data.batches import Source
+from potstill.data.batches import TokenisedSet
 from potstill.data.examples import Examples
 from potstill.measuring.significance import bootstrap_interval, wilson
 from potstill.models import anatomy
@@ -27,13 +27,13 @@ Ask = Callable[[Batch], np.ndarray]
 """A batch -> (predictions, classes) logits."""
 
 
-def answers(ask: Ask, source: Source) -> np.ndarray:
+def answers(ask: Ask, source: TokenisedSet) -> np.ndarray:
     """What is said of each example, in their order: (n, …), as the task reads it, short answers filled with -1."""
     found: list[np.ndarray] = [np.empty(0)] * len(source.examples)
     for positions, batch in source.in_order(at_once(source.task)):
         rows = source.examples.index[positions]
         # of two readings that are cut differently the student's own counts
-        said = source.task.read(ask(batch), source.readings[0], rows, source.examples)
+        said = source.task.read(ask(batch), source.aligned_tokens[0], rows, source.examples)
         for position, one in zip(positions, said, strict=True):
             found[position] = one
     return filled(found) if found else np.empty((0, source.task.classes), np.float32)
@@ -44,7 +44,7 @@ def at_once(task: Task) -> int:
     return WRITTEN_AT_ONCE if task.generates else SCORED_AT_ONCE
 
 
-def said_by(student: Student, source: Source, beam: bool = False) -> np.ndarray:
+def said_by(student: Student, source: TokenisedSet, beam: bool = False) -> np.ndarray:
     """What a model says, and writes where the task is to write; with `beam` also by beam search."""
     said = answers(network(torch_run(student.model)), source)
     if not source.task.decodes or not len(said):

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from potstill.data.batches import Source
+from potstill.data.batches import TokenisedSet
 from potstill.measuring.speed import ALONE, Speed, alone_and_tail, spread, timed_places
 from potstill.models.generation.decoding import Decoder, decoder, decoder_of, engine_for
 from potstill.models.student import Student
@@ -25,7 +25,7 @@ Writer = Student | Path
 """A model, or the folder of an exported one."""
 
 
-def with_texts(said: np.ndarray, writer: Writer, source: Source, beam: bool) -> list[np.ndarray]:
+def with_texts(said: np.ndarray, writer: Writer, source: TokenisedSet, beam: bool) -> list[np.ndarray]:
     """Answers that hold how probable the gold texts are -> the same with what the model writes; with `beam` also by
     beam search, whose best text gives the probability of the mode."""
     texts = [text for text, _ in source.examples.texts()]
@@ -39,17 +39,17 @@ def with_texts(said: np.ndarray, writer: Writer, source: Source, beam: bool) -> 
     return made
 
 
-def _opened(writer: Writer, source: Source) -> AbstractContextManager[Decoder]:
+def _opened(writer: Writer, source: TokenisedSet) -> AbstractContextManager[Decoder]:
     longest = source_length(source)
     return decoder_of(writer, longest) if isinstance(writer, Path) else decoder(writer, longest=longest)
 
 
-def source_length(source: Source) -> int:
+def source_length(source: TokenisedSet) -> int:
     """The longest target there may be: half as long again as the longest sequence of both texts that was read."""
     return int(1.5 * source.lengths.max(initial=16)) + 8
 
 
-def writing_speeds(writers: Mapping[Key, tuple[Writer, Source]]) -> dict[tuple[Key, str], Speed]:
+def writing_speeds(writers: Mapping[Key, tuple[Writer, TokenisedSet]]) -> dict[tuple[Key, str], Speed]:
     """Of each model, greedily and by beam search, taking turns; sentences a second, 128 at once, and one at a time."""
     together: dict[tuple[Key, str], list[float]] = {}
     alone: dict[tuple[Key, str], list[list[float]]] = {}

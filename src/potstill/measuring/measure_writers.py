@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from potstill.data.batches import Source
+from potstill.data.batches import TokenisedSet
 from potstill.data.examples import store
 from potstill.data.rows import Columns, open_table
 from potstill.data.tokens import tokenise
@@ -37,7 +37,7 @@ def measure_writers(
     """
     task = kind("class", ())
     found: dict[str, Any] = {}
-    read: dict[str, tuple[Writer, Source]] = {}
+    read: dict[str, tuple[Writer, TokenisedSet]] = {}
     first: np.ndarray | None = None
     for path in models:
         writer: Writer = given(path) if is_exported(path) else load_student(path)
@@ -45,7 +45,7 @@ def measure_writers(
         table = open_table(data, replace(columns, before=language_prefix(language, tokenizer, path)), True, kind.form)
         examples = store(table, task)
         tokens = tokenise(task, examples, tokenizer, min(length, _longest(writer, tokenizer)))
-        source = Source(task, examples, tokens, tokens)
+        source = TokenisedSet(task, examples, tokens, tokens)
         said = _said(writer, source)
         told = {"quality": measure.quality(task, examples, said, first)}
         told |= measure.details(task, task.metrics[0], examples, said)
@@ -64,7 +64,7 @@ def measure_writers(
     return {"data": data, "metrics": {"task": task.metrics}, **counted, **busy, "models": found}
 
 
-def _said(writer: Writer, source: Source) -> np.ndarray:
+def _said(writer: Writer, source: TokenisedSet) -> np.ndarray:
     if isinstance(writer, Student):
         return measure.said_by(writer, source, beam=True)
     if not source.task.decodes or not (writer / "shared_vocabulary.json").exists():

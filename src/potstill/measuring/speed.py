@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from potstill.data.batches import Source
+from potstill.data.batches import TokenisedSet
 from potstill.models.inference import Run
 from potstill.signals import View
 
@@ -27,7 +27,7 @@ Speed = dict[str, float]
 examples_per_second at batch 32; best_examples_per_second, best_batch; spread: the median turn at batch 32 by the best one."""
 
 
-def speeds(runs: Mapping[Key, tuple[Run, Source]]) -> dict[Key, Speed]:
+def speeds(runs: Mapping[Key, tuple[Run, TokenisedSet]]) -> dict[Key, Speed]:
     """Of each model on some rows of a source, which must not be empty. Texts of a batch are of like length."""
     plans = {name: {size: _views(source, size) for size in (1, *SIZES)} for name, (_, source) in runs.items()}
     spent: dict[Key, dict[int, list[list[float]]]] = {name: {size: [] for size in plan} for name, plan in plans.items()}
@@ -93,7 +93,7 @@ def _seconds(run: Run, view: View) -> float:
     return time.perf_counter() - begun
 
 
-def _views(source: Source, size: int) -> list[View]:
+def _views(source: TokenisedSet, size: int) -> list[View]:
     rows = timed_places(len(source.examples))[: ALONE if size == 1 else ROWS]
     rows = rows[np.argsort(source.lengths[rows], kind="stable")]
     pieces = [rows[i : i + size] for i in range(0, len(rows), size)]

@@ -10,11 +10,10 @@ import numpy as np
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from potstill.data.batches import Source
+from potstill.data.batches import TokenisedSet
 from potstill.data.examples import Examples
 from potstill.data.rows import BETWEEN
-from potstill.data.tokens import fingerprint as tokenizer_fingerprint
-from potstill.data.tokens import tokenise
+from potstill.data.tokens import tokenise, tokenizer_fingerprint
 from potstill.errors import InputError
 from potstill.inference.answers import answers, said_by
 from potstill.models.student import Student
@@ -55,7 +54,7 @@ class DataSet:
     def has_pairs(self) -> bool:
         return bool(self.train.meta["pairs"])
 
-    def tokenised(self, examples: Examples, tokenizer: PreTrainedTokenizerBase, split: str) -> Source:
+    def tokenised(self, examples: Examples, tokenizer: PreTrainedTokenizerBase, split: str) -> TokenisedSet:
         """Tokenise the examples for a student with this tokenizer and for the teacher."""
         for_student = for_teacher = tokenise(self.task, examples, tokenizer, self.length)
         if self.loaded_teacher is not None:
@@ -63,7 +62,7 @@ class DataSet:
             if tokenizer_fingerprint(teachers) != tokenizer_fingerprint(tokenizer):
                 for_teacher = tokenise(self.task, examples, teachers, self.length)
         answered = self._answered_rows(examples, split)
-        return Source(self.task, examples, for_student, for_teacher, answered, self.class_weights)
+        return TokenisedSet(self.task, examples, for_student, for_teacher, answered, self.class_weights)
 
     def _answered_rows(self, examples: Examples, split: str) -> np.ndarray | None:
         """(rows of the examples' folder,) bool. The rows of a data maker are in another folder than those of the file."""
@@ -72,10 +71,10 @@ class DataSet:
             return answered
         return np.isin(examples.keys, self.train.keys[answered])
 
-    def for_scoring(self, examples: Examples, tokenizer: PreTrainedTokenizerBase) -> Source:
+    def for_scoring(self, examples: Examples, tokenizer: PreTrainedTokenizerBase) -> TokenisedSet:
         """Tokenise the examples for one model only."""
         tokens = tokenise(self.task, examples, tokenizer, self.length)
-        return Source(self.task, examples, tokens, tokens)
+        return TokenisedSet(self.task, examples, tokens, tokens)
 
     def texts(self) -> Iterator[str]:
         """Every text and pair of train. Counting words of dev as well would make dev easier than test."""
@@ -88,7 +87,7 @@ def texts_of(examples: Examples) -> Iterator[str]:
             yield part.replace(BETWEEN, " ")
 
 
-def teacher_predictions(data: DataSet, source: Source) -> np.ndarray:
+def teacher_predictions(data: DataSet, source: TokenisedSet) -> np.ndarray:
     """(n, …) predictions of the teacher, from its memory; a generative teacher decodes the texts again."""
     if data.task.generates:
         assert data.loaded_teacher is not None

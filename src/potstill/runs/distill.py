@@ -17,7 +17,7 @@ import xxhash
 from accelerate import Accelerator
 from accelerate.utils import InitProcessGroupKwargs
 
-from potstill.data.tokens import fingerprint as tokenizer_fingerprint
+from potstill.data.tokens import tokenizer_fingerprint
 from potstill.errors import InputError, TrainingError
 from potstill.measuring import comparisons as results
 from potstill.measuring.run_folder import measurements_of, seed_folders
@@ -330,7 +330,7 @@ def make_baseline(
     recipe: Recipe, chosen: Recipe, data: list[DataSet], folder: RunFolder, accelerator: Accelerator, show: Display
 ) -> Trained | None:
     """The baseline, kept in the cache: every recipe that shares it asks for the same one. None without labelled rows."""
-    if not all(len(one.train.scored) for one in data):
+    if not all(len(one.train.labelled_only) for one in data):
         show.say("no baseline: no training row has a label")
         return None
     plain = baseline_recipe(recipe, chosen, data, [rows_of(stage, data, chosen.seed) for stage in chosen.stage])

@@ -16,7 +16,7 @@ import transformers
 from transformers import PreTrainedTokenizerBase
 
 import potstill
-from potstill.data.batches import Source
+from potstill.data.batches import TokenisedSet
 from potstill.data.examples import Examples
 from potstill.data.rows import BETWEEN
 from potstill.inference import answers as measure
@@ -50,7 +50,7 @@ class Line:
 
     size: dict[str, Any]
     tokenizer: PreTrainedTokenizerBase | None  # None: a file of answers
-    says: Mapping[str, Callable[[Source], np.ndarray]]  # by data set; empty where the answers are remembered
+    says: Mapping[str, Callable[[TokenisedSet], np.ndarray]]  # by data set; empty where the answers are remembered
     engines: dict[str, Run]  # by "pytorch" and "onnx", on the first data set
 
 

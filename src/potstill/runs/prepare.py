@@ -13,11 +13,10 @@ from torch import Tensor
 
 from potstill.data.batches import window_keys
 from potstill.data.examples import Examples, store
-from potstill.data.pixel_reader import in_words
+from potstill.data.pixel_reader import describe_size
 from potstill.data.rows import Columns, Form, Table, open_table
-from potstill.data.splits import held_out, leaks
-from potstill.data.tokens import fingerprint as tokenizer_fingerprint
-from potstill.data.tokens import tokenise
+from potstill.data.splits import leaks, split_off_dev
+from potstill.data.tokens import tokenise, tokenizer_fingerprint
 from potstill.data.unlabelled import with_unlabelled
 from potstill.errors import InputError
 from potstill.models.anatomy import longest_input
@@ -86,7 +85,7 @@ def prepare_data_set(recipe: Recipe, data: Data, device: torch.device, display: 
     splits = add_unlabelled(splits, data, tables.train, task, loaded_teacher, say)
     for name, examples in splits.by_name.items():
         check_labels(examples, name, say)
-    task = with_positive(task, data.positive, splits.train.scored)
+    task = with_positive(task, data.positive, splits.train.labelled_only)
     start = load_start(recipe, task, splits.train) if recipe.start or not loaded_teacher else None
     readers = [model for model in (loaded_teacher, start) if model]
     length = min(recipe.length, *(longest_input(model.model, model.tokenizer) for model in readers))
@@ -170,7 +169,7 @@ def refuse_different_rows(train: Table, other: Table) -> None:
         )
     if other.shape and train.shape and other.shape != train.shape:
         raise InputError(
-            f"{other.source} has images of {in_words(other.shape)} and {train.source} of {in_words(train.shape)}; "
+            f"{other.source} has images of {describe_size(other.shape)} and {train.source} of {describe_size(train.shape)}; "
             "give images of one size"
         )
     if (other.columns.pair is None) != (train.columns.pair is None):
@@ -203,7 +202,7 @@ def store_splits(tables: Tables, task: Task, say: Say) -> Splits:
     if tables.dev:
         dev = others.pop(0)
     else:
-        train, dev = held_out(train, task)
+        train, dev = split_off_dev(train, task)
         say(
             f"no dev file: a tenth of {tables.train.source} is held out as dev ({len(dev)} rows, drawn from each class, "
             "whose texts do not occur in train any more); give your own with --dev"
@@ -236,7 +235,7 @@ def add_unlabelled(splits: Splits, data: Data, train: Table, task: Task, teacher
 
 def check_labels(examples: Examples, split: str, say: Say) -> None:
     """Report rows without a label; refuse a split for scoring that has no label at all."""
-    missing = len(examples) - len(examples.scored)
+    missing = len(examples) - len(examples.labelled_only)
     if missing == len(examples) and split != "train":
         raise InputError(
             f"{examples.source}: no row has a label, so {split} cannot be scored; give labelled rows, or omit the file"
@@ -263,7 +262,7 @@ def load_start(recipe: Recipe, task: Task, train: Examples) -> Student:
 
 def class_weights(data: Data, task: Task, train: Examples) -> Tensor | None:
     """(classes,) with a mean of one over the training rows."""
-    labelled = train.scored
+    labelled = train.labelled_only
     if data.class_weights is None or not len(labelled):
         return None
     if task.outcome != "class" or not task.names_outputs:

@@ -14,7 +14,7 @@ import numpy as np
 from accelerate import Accelerator
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from potstill.data.batches import Source
+from potstill.data.batches import TokenisedSet
 from potstill.data.examples import Examples
 from potstill.data.making import Context
 from potstill.errors import InputError
@@ -198,7 +198,7 @@ def bounds(margin: float | None, data: list[DataSet], scored_by: list[str]) -> t
     for one, metric in zip(data, scored_by, strict=True):
         if one.loaded_teacher is None:
             raise InputError(f"stop_teaching: {one.name} has no teacher to pass; give one, or leave stop_teaching out")
-        rows = one.dev.scored
+        rows = one.dev.labelled_only
         said = said_of_dev(one, rows)
         found.append(
             (f"dev.{one.name}.{metric}", one.task.score(*measure.labelled(one.task, rows, said))[metric] + margin)
@@ -213,17 +213,17 @@ def said_of_dev(data: DataSet, rows: Examples) -> np.ndarray:
 
 
 def watched_rows(
-    data: list[DataSet], sources: list[Source], tokenizer: PreTrainedTokenizerBase
-) -> dict[str, list[Source]]:
+    data: list[DataSet], sources: list[TokenisedSet], tokenizer: PreTrainedTokenizerBase
+) -> dict[str, list[TokenisedSet]]:
     """What is scored at the end of every epoch, by split: dev and, so that over-fitting can be seen, some of train."""
-    watched = {"dev": [one.for_scoring(one.dev.scored, tokenizer) for one in data]}
-    learned = [source.examples.scored for source in sources]
+    watched = {"dev": [one.for_scoring(one.dev.labelled_only, tokenizer) for one in data]}
+    learned = [source.examples.labelled_only for source in sources]
     if all(map(len, learned)) and not any(one.task.decodes for one in data):  # decoding would take longer than it tells
         watched["train"] = [one.for_scoring(sampled(rows), tokenizer) for one, rows in zip(data, learned, strict=True)]
     return watched
 
 
-def scores_of(student: Student, source: Source) -> dict[str, float]:
+def scores_of(student: Student, source: TokenisedSet) -> dict[str, float]:
     """An undefined correlation, that of a constant, counts as none here: a network that learned nothing is not chosen by it."""
     said = measure.said_by(student, source)
     scores = source.task.score(*measure.labelled(source.task, source.examples, said))
@@ -259,7 +259,7 @@ def refuse_without_layers(name: str, method: Method, models: list[PreTrainedMode
         raise InputError(f"method '{name}' compares layers, which a {kind(without)} has not; {instead}")
 
 
-def refuse_unfit(name: str, method: Method, data: DataSet, source: Source, asked: Wants) -> None:
+def refuse_unfit(name: str, method: Method, data: DataSet, source: TokenisedSet, asked: Wants) -> None:
     """An error where the method cannot be used with this task, teacher or student."""
     outcome = data.task.outcome
     if outcome not in getattr(method, "outcomes", (outcome,)):
@@ -353,7 +353,7 @@ def made(
         else:
             examples = ranks.first_before_others(maker.make)(examples, context)
     if asked == Wants():
-        everything, examples = len(examples), examples.scored
+        everything, examples = len(examples), examples.labelled_only
         if show and stage.data and len(examples) < everything:
             show.say(f"{everything - len(examples)} of {everything} examples have no label and are left out")
     if stage.reads != 1:

@@ -25,7 +25,7 @@ def check_teacher(data: DataSet, say: Callable[[str], None]) -> None:
         return
     results = [_labels_and_predictions(data, examples, "dev")]
     verdict = judge(data.task, results)
-    if verdict.kind == "unsure" and len(more := _sample(data, data.train.scored, len(examples))):
+    if verdict.kind == "unsure" and len(more := _sample(data, data.train.labelled_only, len(examples))):
         results.append(_labels_and_predictions(data, more, "train"))
         verdict = judge(data.task, results)
     if (reason := near_chance(verdict)) is not None:
@@ -36,7 +36,7 @@ def check_teacher(data: DataSet, say: Callable[[str], None]) -> None:
 
 def rows_to_check(data: DataSet) -> Examples:
     """Labelled rows of dev, or of train where dev has none. A large file is sampled, since it may be sorted."""
-    return _sample(data, data.dev.scored if len(data.dev.scored) else data.train.scored, 0)
+    return _sample(data, data.dev.labelled_only if len(data.dev.labelled_only) else data.train.labelled_only, 0)
 
 
 def _sample(data: DataSet, examples: Examples, already_checked: int) -> Examples:

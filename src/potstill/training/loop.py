@@ -18,7 +18,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from potstill.data.batches import Micro, Source, counted_through, epoch_order, step_batches, step_counts
+from potstill.data.batches import MicroBatch, TokenisedSet, all_lengths, epoch_order, step_batches, step_counts
 from potstill.errors import InputError, TrainingError
 from potstill.models.anatomy import layer_count, width, without_effect
 from potstill.models.hooks import Bridges, listen
@@ -40,7 +40,7 @@ class Training:
 
     models: list[PreTrainedModel]  # one per data set; those after the first share its encoder
     teachers: list[Teacher]
-    sources: list[Source]
+    sources: list[TokenisedSet]
     method: Method
     stage: Stage
     seed: int
@@ -135,7 +135,7 @@ def _steps(
     stage, accelerator = training.stage, training.accelerator
     optimizer = make_optimizer(stage.optimizer, training.models, bridges)
     prepared = accelerator.prepare_optimizer(optimizer)
-    lengths, starts = counted_through(training.sources)
+    lengths, starts = all_lengths(training.sources)
     per_epoch, steps = steps_of(stage, len(lengths))
     progress = Progress()
     if resume:
@@ -261,7 +261,7 @@ def untaught(batch: Batch) -> Batch:
     return replace(batch, taught=taught, taught_predictions=predictions)
 
 
-def gradients(training: Training, bridges: Bridges, parts: list[Micro], step: int) -> dict[str, float]:
+def gradients(training: Training, bridges: Bridges, parts: list[MicroBatch], step: int) -> dict[str, float]:
     """Gradients of some parts of one optimiser step, added into the parameters; returns each term's sum over them, as
     shares of its mean over the whole step."""
     accelerator = training.accelerator
@@ -272,7 +272,7 @@ def gradients(training: Training, bridges: Bridges, parts: list[Micro], step: in
         ours, theirs = training.method.wants(layer_count(model), teacher_layers(teacher, model))
         batch = part.batch.to(accelerator.device)
         source = training.sources[part.data]
-        answers = teacher.signals(batch, theirs, live=source.asked_live(theirs))
+        answers = teacher.signals(batch, theirs, live=source.needs_live_teacher(theirs))
         if source.target_scale is not None and theirs.logits:
             answers = replace(answers, logits=(answers.logits - source.target_scale.mean) / source.target_scale.sd)
         with accelerator.autocast():

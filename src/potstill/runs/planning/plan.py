@@ -182,7 +182,7 @@ def trainings(
     one = recipe.model_copy(update={"seeds": 1})
     several = [cell for _, cell in grid_recipes(one)]
     yield STUDENT if taught else BASELINE, several
-    if recipe.baseline and taught and all(len(each.train.scored) for each in data):
+    if recipe.baseline and taught and all(len(each.train.labelled_only) for each in data):
         rows = [cost.rows for cost in known[cost_key(several[0])]]
         yield BASELINE, [cell for _, cell in grid_recipes(baseline_recipe(one, several[0], data, rows))]
 
