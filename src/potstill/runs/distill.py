@@ -62,18 +62,18 @@ def distill(
     make_accelerator(recipe)  # of several processes each has its rank from here on
     show = show if show and ranks.is_first() else Display(quiet=True)
     choose = partial(choose_folder, recipe, out, resume, overwrite, input_paths(recipe))
-    folder, checkpoint = ranks.by_the_first(choose)
-    with disk_told(folder), ranks.first_only(lambda: alone_in(folder)):
-        ranks.by_the_first(choose)  # once more: another process may have worked here until a moment ago
-        inputs = ranks.by_the_first(lambda: content_of(recipe))
-        changed = [] if overwrite else ranks.by_the_first(lambda: refuse_changed(folder, inputs, accept_changes))
+    folder, checkpoint = choose()
+    with disk_told(folder), alone_in(folder):
+        choose()  # once more: another process may have worked here until a moment ago
+        inputs = content_of(recipe)
+        changed = [] if overwrite else refuse_changed(folder, inputs, accept_changes)
         for one in changed:
             show.say(f"{one} is another than when the run was begun; accepted")
         if recipe.seeds > 1:
             found = several_seeds(recipe, folder, inputs, changed, resume, overwrite, show)
         else:
             found = one_seed(recipe, folder, inputs, changed, checkpoint, overwrite, True, show)
-        ranks.by_the_first(lambda: tell(folder, found))
+        tell(folder, found)
     return found
 
 
@@ -102,21 +102,22 @@ def one_seed(
     show: Display,
 ) -> dict[str, Any]:
     """Train, save, measure. `inputs`, and what `changed` of them since the run was begun; `timed`: also speeds."""
-    if ranks.by_the_first(folder.measurements.exists) and not overwrite:
+    if not overwrite and are_measured([folder]):
         return complete(folder, show)
     accelerator = make_accelerator(recipe)
     data = prepare(recipe, accelerator.device, show)
 
+    @ranks.on_first
     def begin() -> None:
         now = content_of(recipe)  # also of models that came from the hub since
         refuse_changed_while_read(inputs, now)
         open_folder(recipe, folder, overwrite, now, changed)
 
-    ranks.by_the_first(begin)
+    begin()
     with interrupts.watched():
         trained, chosen, tried = best_of_grid(recipe, data, folder, accelerator, checkpoint, show)
         places = [folder.student, *(folder.heads(one.name) for one in data[1:])]
-        ranks.by_the_first(lambda: save_models(trained, places))
+        save_models(trained, places)
         taught = is_taught(recipe, data)
         wanted = recipe.baseline and taught
         baseline = make_baseline(recipe, chosen, data, folder, accelerator, show) if wanted else None
@@ -124,6 +125,7 @@ def one_seed(
         {measurements.BASELINE: baseline, measurements.STUDENT: trained} if taught else {measurements.BASELINE: trained}
     )
 
+    @ranks.on_first
     def finish() -> dict[str, Any]:
         found = measured(chosen, data, students, folder, timed, show)
         found |= {"grid": tried} if tried else {}
@@ -135,7 +137,12 @@ def one_seed(
         shutil.rmtree(folder.root / "finished", ignore_errors=True)  # the same weights lie in the student's folder now
         return found
 
-    return ranks.by_the_first(finish)
+    return finish()
+
+
+@ranks.on_first
+def are_measured(folders: Sequence[RunFolder]) -> bool:
+    return all(folder.measurements.exists() for folder in folders)
 
 
 def complete(folder: RunFolder, show: Display) -> dict[str, Any]:
@@ -158,15 +165,16 @@ def several_seeds(
         raise InputError("several seeds go on by themselves where they stopped; write --resume auto")
     seeds = range(recipe.seed, recipe.seed + recipe.seeds)
     wanted = [folder, *(RunFolder(folder.seed(seed)) for seed in seeds)]
-    if not overwrite and ranks.by_the_first(lambda: all(one.measurements.exists() for one in wanted)):
+    if not overwrite and are_measured(wanted):
         return complete(folder, show)
-    ranks.by_the_first(lambda: open_folder(recipe, folder, overwrite, inputs, changed))
+    open_folder(recipe, folder, overwrite, inputs, changed)
     for place, seed in enumerate(seeds):
         show.say(f"seed {seed}, {place + 1} of {recipe.seeds}")
         one = recipe.model_copy(update={"seed": seed, "seeds": 1})
-        inside, _ = ranks.by_the_first(partial(choose_folder, one, folder.seed(seed), "auto", False, ()))
+        inside, _ = choose_folder(one, folder.seed(seed), "auto", False, ())
         one_seed(one, inside, inputs, changed, None, False, place == 0, show)
 
+    @ranks.on_first
     def finish() -> dict[str, Any]:
         found = results.over_seeds(folder.root)
         found |= changed_inputs(folder)
@@ -177,9 +185,10 @@ def several_seeds(
         write_atomically(folder.measurements, json.dumps(found, indent=1).encode())
         return found
 
-    return ranks.by_the_first(finish)
+    return finish()
 
 
+@ranks.on_first
 def tell(folder: RunFolder, found: dict[str, Any]) -> None:
     """The page of the run, and the student's model card."""
     made = folder.report.stat().st_mtime_ns if folder.report.exists() else 0
@@ -244,13 +253,7 @@ def best_of_grid(
     refuse_unshared(recipe)
     combinations = grid_recipes(recipe)
     places = [folder.grid / f"{number:04d}-{fingerprint(cell)}" for number, (_, cell) in enumerate(combinations)]
-    reached = ranks.by_the_first(
-        lambda: {
-            number: float(json.loads(note.read_text())["dev"])
-            for number, place in enumerate(places)
-            if (note := place / "cell.json").exists()
-        }
-    )
+    reached = finished_cells(places)
     for number, (chosen, cell) in enumerate(combinations):
         if number in reached:
             continue
@@ -273,6 +276,13 @@ def best_of_grid(
     )
     winner = combinations[best][1]
     return train_student(winner, data, places[best], accelerator, show, None), winner, tried
+
+
+@ranks.on_first
+def finished_cells(places: Sequence[Path]) -> dict[int, float]:
+    """The dev score of each cell of the grid that an earlier call finished, by its number."""
+    notes = {number: place / "cell.json" for number, place in enumerate(places)}
+    return {number: float(json.loads(note.read_text())["dev"]) for number, note in notes.items() if note.exists()}
 
 
 def refuse_unshared(recipe: Recipe) -> None:
@@ -353,7 +363,7 @@ def make_baseline(
     with locked(place.root) if ranks.is_first() else nullcontext():  # another run may be making the same one
         trained, _, _ = best_of_grid(plain, data, place, accelerator, None, show)
     places = [folder.baseline, *(folder.root / f"baseline-{one.name}" for one in data[1:])]
-    ranks.by_the_first(lambda: save_models(trained, places))
+    save_models(trained, places)
     return trained
 
 
@@ -364,6 +374,7 @@ def begun_from(recipe: Recipe) -> str:
     return f"the weights of {recipe.start}" if recipe.start is not None else "the weights of its teacher"
 
 
+@ranks.on_first
 def save_models(trained: Trained, places: list[Path]) -> None:
     """A folder for each head; one for data sets that share all of the network."""
     first, *others = zip(trained.models, places, strict=True)

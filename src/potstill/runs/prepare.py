@@ -191,11 +191,14 @@ def choose_task(data: Data, tables: Tables, teacher: Student | None, say: Say) -
     return task, matched if labels or teacher else ""
 
 
+@ranks.first_before_others
+def store_tables(tables: Tables, task: Task) -> list[Examples]:
+    return [store(tables.train, task), *(store(table, task.knowing(labels_of(table))) for table in tables.others)]
+
+
 def store_splits(tables: Tables, task: Task, say: Say) -> Splits:
     """Store the rows in the cache. Without a dev file, a tenth of train is held out."""
-    train, *others = ranks.the_first_before_others(
-        lambda: [store(tables.train, task), *(store(table, task.knowing(labels_of(table))) for table in tables.others)]
-    )
+    train, *others = store_tables(tables, task)
     if tables.dev:
         dev = others.pop(0)
     else:
@@ -226,8 +229,8 @@ def add_unlabelled(splits: Splits, data: Data, train: Table, task: Task, teacher
             f"{data.unlabelled}: texts without labels need a teacher; give its model with --teacher, or omit --unlabelled"
         )
     held = [splits.dev, *splits.tests.values()]
-    add = partial(with_unlabelled, splits.train, data.unlabelled, train, task, held, say)
-    return Splits(ranks.the_first_before_others(add), splits.dev, splits.tests)
+    add = ranks.first_before_others(with_unlabelled)
+    return Splits(add(splits.train, data.unlabelled, train, task, held, say), splits.dev, splits.tests)
 
 
 def check_labels(examples: Examples, split: str, say: Say) -> None:
@@ -312,8 +315,8 @@ def tokenise_splits(splits: Splits, task: Task, reader: Student, length: int, di
     cut = {}
     for name, examples in splits.by_name.items():
         with display.bar(f"tokenising {examples.source}", examples.meta["rows"]) as bar:
-            work = partial(tokenise, task, examples, reader.tokenizer, length, bar.advance)
-            cut[name] = ranks.the_first_before_others(work).shortened
+            tokens = ranks.first_before_others(tokenise)(task, examples, reader.tokenizer, length, bar.advance)
+            cut[name] = tokens.shortened
     if any(cut.values()):
         counts = ", ".join(f"{count} of {name}" for name, count in cut.items() if count)
         display.say(f"texts longer than {length} tokens were cut: {counts}; --set length=N reads more of them")

@@ -7,7 +7,6 @@ import math
 import shutil
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +66,7 @@ def train_student(
     finished = folder / "finished"
     dev = 0.0
     for number, stage in enumerate(recipe.stage):
-        done = ranks.by_the_first(partial(checkpoints.newest, finished / str(number)))
+        done = finished_stage(finished / str(number))
         models, tokenizer = reshape(stage, recipe, models, tokenizer, data)
         if done is None:
             dev = train_stage(
@@ -96,6 +95,12 @@ def train_student(
     return Trained(models, tokenizer, dev)
 
 
+@ranks.on_first
+def finished_stage(folder: Path) -> Checkpoint | None:
+    """The result of a stage that an earlier call finished."""
+    return checkpoints.newest(folder)
+
+
 def train_stage(
     recipe: Recipe,
     stage: Stage,
@@ -114,7 +119,7 @@ def train_stage(
         if not source.changes:
             with show.bar(f"asking the teacher ({one.name})", len(source.examples)) as bar:
                 one.teacher.remember(source, asked, bar.advance)
-    resume = ranks.by_the_first(lambda: chosen_checkpoint(folder, number, start_at, stage))
+    resume = chosen_checkpoint(folder, number, start_at, stage)
     if resume:
         show.say(f"continuing at step {resume.step} from {resume.folder}")
     if not show.quiet:
@@ -299,6 +304,7 @@ def refuse_unfit(name: str, method: Method, data: DataSet, source: TokenisedSet,
         )
 
 
+@ranks.on_first
 def chosen_checkpoint(folder: Path, number: int, start_at: Path | None, stage: Stage) -> Checkpoint | None:
     """The named checkpoint for the stage it lies in (one of another run: for the first), else the newest whole one."""
     mine = folder / "checkpoints"
@@ -344,11 +350,11 @@ def made(
     """The stage's examples. Where the teacher is not asked, only labelled rows can teach. `make`: for those it writes."""
     examples = data.train
     for maker in makers(stage):
-        context = Context(seed, data.task, show, data.loaded_teacher, data.length, together=True)
+        context = Context(seed, data.task, show, data.loaded_teacher, data.length)
         if getattr(maker, "asks_teacher", False):  # the ranks share the work
             examples = make(maker, examples, context)
         else:
-            examples = ranks.the_first_before_others(partial(maker.make, examples, replace(context, together=False)))
+            examples = ranks.first_before_others(maker.make)(examples, context)
     if asked == Wants():
         everything, examples = len(examples), examples.labelled_only
         if show and stage.data and len(examples) < everything:

@@ -100,7 +100,7 @@ def train(training: Training, resume: Checkpoint | None = None) -> Generator[Ste
         if scale is not None:
             unscale_outputs(model, scale)
     if stage.keep == "average":
-        return float(ranks.by_the_first(lambda: next(iter(_scored(network, training).values()))))
+        return float(next(iter(_dev_scores(network, training).values())))
     network.eval()
     return float(progress.best or 0.0) if stage.keep == "best" else float(progress.history[-1]["dev"])
 
@@ -117,7 +117,8 @@ def mean_weights(several: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
     }
 
 
-def _scored(network: nn.Module, training: Training) -> dict[str, float]:
+@ranks.on_first
+def _dev_scores(network: nn.Module, training: Training) -> dict[str, float]:
     network.eval()
     return training.score()
 
@@ -196,7 +197,7 @@ def _steps(
         if progress.step % per_epoch == 0 or progress.step == steps:
             with rows.set_aside():
                 with unscaled_outputs(training.models, [source.target_scale for source in training.sources]):
-                    dev = ranks.by_the_first(training.score)
+                    dev = _dev_scores(network, training)
                 network.train()
                 if progress.note(next(iter(dev.values())), stage.patience) and ranks.is_first():
                     checkpoints.save(training.folder / "best", progress.step, {"weights": _weights(network)}, {})
@@ -289,7 +290,7 @@ def together(network: nn.Module, totals: dict[str, float]) -> tuple[dict[str, fl
     """The whole step of what each rank has: gradients in place, each term's mean, and a signal that any rank was sent."""
     if ranks.count() == 1:
         return totals, interrupts.asked()
-    names = ranks.by_the_first(lambda: list(totals))  # the first rank always has a part
+    names = ranks.from_first(list(totals))  # the first rank always has a part
     asked = [float(interrupts.asked() == number) for number in interrupts.NOTED]
     summed = ranks.sum_gradients(network.parameters(), [*(totals.get(name, 0.0) for name in names), *asked])
     sent = [number for number, times in zip(interrupts.NOTED, summed[len(names) :], strict=True) if times]
