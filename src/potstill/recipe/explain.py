@@ -109,7 +109,9 @@ def in_words(annotation: Any) -> str:
 
 def limits_in_words(metadata: Iterable[Any]) -> str:
     """The bounds in an annotation's metadata: " at least 0, at most 1"."""
-    limits = [limit for item in metadata for limit in getattr(item, "metadata", [item])]  # pydantic's Field holds a list
+    limits = [
+        limit for item in metadata for limit in getattr(item, "metadata", [item])
+    ]  # pydantic's Field holds a list
     bounds = [(words, getattr(limit, name, None)) for limit in limits for name, words in LIMITS.items()]
     return ",".join(f" {words} {bound}" for words, bound in bounds if bound is not None)
 

@@ -24,7 +24,7 @@ from potstill.recipe.explain import as_toml, did_you_mean, explain_error, unknow
 from potstill.recipe.pace import paced
 from potstill.recipe.schema import Data, Optimizer, Recipe, Stage
 from potstill.recipe.user_functions import note_written
-from potstill.system.paths import given
+from potstill.system.paths import given, unreadable
 
 RECIPES = Path(__file__).parent / "shipped"
 Flags = Mapping[str, tuple[str, Any]]
@@ -117,7 +117,7 @@ def _read(path: str | Path) -> tuple[str, dict[str, Any]]:
         text = file.read_bytes().decode("utf-8-sig")
         return file.name, {"name": file.stem, **tomllib.loads(text)}
     except OSError as error:
-        raise InputError(f"{file}: cannot be read ({error.strerror}); check the path and its permissions") from None
+        raise unreadable(file, error) from None
     except UnicodeDecodeError as error:
         line = file.read_bytes()[: error.start].count(b"\n") + 1
         raise InputError(f"{file}:{line}: is not UTF-8; save the file as UTF-8") from None
@@ -147,7 +147,7 @@ def _without_short_forms(tree: Mapping[str, Any]) -> dict[str, Any]:
     """The tree with every short form written out, so that each value has one path."""
     makers, builders = partial(short_forms.things, "data"), partial(short_forms.things, "students")
     longer = {"data": _long_tables("data", tree.get("data", {}), {"test": short_forms.tests})}
-    fields = {"method": short_forms.method, "data": makers, "reshape": builders}
+    fields: dict[str, Callable[[Any], Any]] = {"method": short_forms.method, "data": makers, "reshape": builders}
     longer["stage"] = _long_tables("stage", tree.get("stage", {}), fields)
     if "student" in tree:
         longer["student"] = builders(tree["student"])

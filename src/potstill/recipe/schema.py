@@ -19,7 +19,17 @@ from potstill.errors import InputError
 from potstill.recipe import short_forms
 from potstill.recipe.bounds import Above, Count, NotBelow, Share
 from potstill.recipe.explain import may_be_none, table_model
-from potstill.recipe.flags import DATA, MODELS, RUN, TRAINING, Flag, parse_columns, parse_label_map, parse_names, parse_test_files
+from potstill.recipe.flags import (
+    DATA,
+    MODELS,
+    RUN,
+    TRAINING,
+    Flag,
+    parse_columns,
+    parse_label_map,
+    parse_names,
+    parse_test_files,
+)
 from potstill.recipe.pace import AUTO, FINE_TUNING, OTHER_OPTIMIZERS
 
 # fields that change no weights: a stopped run may continue with other values
@@ -65,7 +75,13 @@ class Data(Values):
     ] = None
     test: Annotated[
         Tests,  # name -> file; a plain text is {"test": file}
-        Flag("--test", DATA, "Rows to report on; several as --test m=FILE --test mm=FILE.", parse_test_files, repeated=True),
+        Flag(
+            "--test",
+            DATA,
+            "Rows to report on; several as --test m=FILE --test mm=FILE.",
+            parse_test_files,
+            repeated=True,
+        ),
     ] = {}
     unlabelled: Annotated[
         str | None,
@@ -81,7 +97,9 @@ class Data(Values):
     separator: str | None = None  # separates several labels in one cell
     choices: Annotated[
         str | list[str] | None,
-        Flag("--choices", DATA, "Column of the choices of multiple choice; one column for each as A,B,C.", parse_columns),
+        Flag(
+            "--choices", DATA, "Column of the choices of multiple choice; one column for each as A,B,C.", parse_columns
+        ),
     ] = None
     task: Annotated[
         TaskName | None,  # None: found from the rows
@@ -168,7 +186,7 @@ class Recipe(Values):
         Flag(
             "--student",
             MODELS,
-            "Its shape: keep_layers:3, fresh:4, keep_layers:3+trim_vocabulary … (`potstill list students`).",
+            "The student's shape: keep_layers:3, fresh:4, keep_layers:3+trim_vocabulary … (`potstill list students`).",
         ),
     ] = []
     data: list[Data] = Field(min_length=1)
@@ -185,9 +203,9 @@ class Recipe(Values):
     length: Annotated[int, Field(ge=3), Flag("--length", TRAINING, "Tokens read of each text at most.")] = 128
     device: Annotated[str, Flag("--device", TRAINING, "auto, cpu, cuda, mps.")] = "auto"
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
-    baseline: Annotated[
-        bool, Flag("--no-baseline", RUN, "Do not also train the same student on the labels alone.")
-    ] = True
+    baseline: Annotated[bool, Flag("--no-baseline", RUN, "Do not also train the same student on the labels alone.")] = (
+        True
+    )
     timing: Literal["all", "pytorch", "none"] = "all"  # all: also in ONNX Runtime, and in eight bits
     memory: str | None = None  # folder of the teacher's memory
     metric: str | None = None  # selects by dev; None: the task's first
@@ -218,6 +236,15 @@ class FlagField(NamedTuple):
     path: str
     flag: Flag
     value_type: type  # of the value on the command line
+    default: Any
+
+    def value(self, written: Any) -> Any:
+        """The field's value from what is written on the command line; None if the flag was omitted."""
+        if self.value_type is bool:
+            return not self.default if written else None
+        if self.flag.parse is None:
+            return written
+        return self.flag.parse(written) if written else None
 
 
 def flag_fields(model: type[BaseModel] = Recipe, prefix: str = "") -> Iterator[FlagField]:
@@ -226,9 +253,8 @@ def flag_fields(model: type[BaseModel] = Recipe, prefix: str = "") -> Iterator[F
         if table := table_model(field):
             is_list = get_origin(field.annotation) is list
             yield from flag_fields(table, f"{prefix}{name}.0." if is_list else f"{prefix}{name}.")
-        yield from (
-            FlagField(prefix + name, flag, _value_type(field)) for flag in field.metadata if isinstance(flag, Flag)
-        )
+        if flag := next((item for item in field.metadata if isinstance(item, Flag)), None):
+            yield FlagField(prefix + name, flag, _value_type(field), field.default)
 
 
 def _value_type(field: FieldInfo) -> type:
