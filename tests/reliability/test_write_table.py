@@ -5,7 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
-from write_table import BEGIN, END, PROMISES, main, reached, written_into
+
+from tests.reliability.write_table import BEGIN, END, PROMISES, main, reached, written_into
 
 NOTES = [
     {"number": 1, "figure": "20 of 20"},
@@ -26,7 +27,7 @@ FOUND = {
     8: "**fails**: test_08_bits",
     11: "not run",
     19: "rows with 32 MB",
-    23: "waits for the page",
+    23: "waits for the server",
 }
 
 

@@ -32,7 +32,7 @@ def add_models(auto: Any) -> None:
 
     for module in iter_modules(import_module(__package__).__path__):
         for model in _classes(module.name):
-            if not issubclass(model, OwnModel) or model is OwnModel:
+            if not issubclass(model, OwnModel) or model.config_class is None:  # a base class has no config
                 continue
             _, has_head, head = model.__name__.partition("For")
             if has_head:
