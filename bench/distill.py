@@ -42,7 +42,7 @@ from potstill.data.tokens import tokenise
 from potstill.models.anatomy import encoder_layers, parameters, width
 from potstill.models.student import Context, Student
 from potstill.recipe import plugins
-from potstill.recipe.resolve import Optimizer, Stage
+from potstill.recipe.schema import Optimizer, Stage
 from potstill.signals import Wants
 from potstill.tasks.label_matching import make_task
 from potstill.training import loop

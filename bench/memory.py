@@ -24,7 +24,7 @@ from potstill.data.rows import open_table
 from potstill.data.tokens import tokenise
 from potstill.models.student import Context, Student
 from potstill.recipe import plugins
-from potstill.recipe.resolve import Stage
+from potstill.recipe.schema import Stage
 from potstill.signals import Wants
 from potstill.tasks.label_matching import make_task
 from potstill.training.loop import Training, train

@@ -12,7 +12,8 @@ from accelerate import Accelerator
 from small import sentences, small_model, write_csv
 
 from potstill.models.student import save_student
-from potstill.recipe.resolve import Recipe, resolve
+from potstill.recipe.resolve import resolve
+from potstill.recipe.schema import Recipe
 from potstill.reporting.console import beginnings
 from potstill.runs import distill as run
 from potstill.runs import stages

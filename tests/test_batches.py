@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from potstill.data.batches import cut, epoch_order, mix
+from potstill.data.batches import cut, epoch_order
+from potstill.system.randomness import mix
 
 LENGTHS = st.lists(st.integers(2, 128), min_size=1, max_size=300).map(np.array)
 

@@ -15,7 +15,9 @@ import typer
 
 from potstill.app.cli import app
 from potstill.recipe import plugins
-from potstill.recipe.resolve import Data, Optimizer, Recipe, Stage, resolve
+from potstill.recipe.explain import as_toml
+from potstill.recipe.resolve import resolve
+from potstill.recipe.schema import Data, Optimizer, Recipe, Stage
 
 ROOT = Path(__file__).parents[1]
 PAGES = [page for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md") if page.exists()]
@@ -99,7 +101,7 @@ def test_every_page_of_a_thing_names_its_fields_with_their_defaults(page: Path) 
     for field in plugins.annotations_of(kind, page.stem):
         row = re.search(rf"^\| `{field}` \| ([^|]*) \|", text, re.MULTILINE)
         assert row, f"{name_of(page)} has no row for '{field}'"
-        assert row[1].strip("`").split(":")[0] == plugins.as_toml(values[field])
+        assert row[1].strip("`").split(":")[0] == as_toml(values[field])
 
 
 @pytest.mark.parametrize("model", [Recipe, Data, Stage, Optimizer])

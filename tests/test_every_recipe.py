@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from potstill.data.rows import Columns, open_table
-from potstill.recipe.resolve import RECIPES, Recipe, cells, resolve, shipped, to_toml
+from potstill.recipe.resolve import RECIPES, grid_recipes, resolve, shipped
+from potstill.recipe.schema import Recipe, to_toml
 from potstill.runs.distill import asks_teacher
 from potstill.tasks.registry import FORMS
 
@@ -48,7 +49,7 @@ def test_every_recipe_opens_with_its_paper_and_its_commands(name: str):
 
 @pytest.mark.parametrize("name", shipped())
 def test_every_grid_has_the_papers_number_of_runs(name: str):
-    found = cells(resolved(name))
+    found = grid_recipes(resolved(name))
     assert len(found) == GRIDS.get(name, 1)
     assert len({str(cell) for _, cell in found}) == len(found)
 

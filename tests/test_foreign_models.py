@@ -36,6 +36,7 @@ from potstill.models.student import Student, load_student, save_student
 from potstill.models.tokenizers import long_texts
 from potstill.models.tokenizers.safety import MOST_GROWTH, growth
 from potstill.plugins.exports.onnx import describe
+from potstill.system import randomness
 from potstill.tasks.task import Task
 
 
@@ -185,7 +186,7 @@ def test_a_pattern_without_end_is_told(tmp_path: Path) -> None:
     model = small_model("bert", layers=1).model
     model.resize_token_embeddings(3)
     save_student(Student(model, tokenizer), tmp_path / "model")
-    with pytest.raises(InputError, match=r"the tokenizer of .*model broke down .*; use"):
+    with pytest.raises(InputError, match=r"the tokenizer of .*model failed .*; use"):
         list(predict(tmp_path / "model", ["a" * 60 + "b"]))
 
 
@@ -271,7 +272,7 @@ def test_counting_first_draws_no_random_numbers() -> None:
     def make() -> Any:
         return students.HEADS["SequenceClassification"].from_config(small_model("bert", layers=1).model.config)
 
-    with students.seeded(3):
+    with randomness.seeded(3):
         expected = make().state_dict()
     torch.manual_seed(5)
     before = torch.random.get_rng_state()

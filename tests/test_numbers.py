@@ -15,7 +15,8 @@ from small import ARCHITECTURES, sentences, small_model, write_csv
 from potstill.errors import InputError
 from potstill.inference import answers as measure
 from potstill.models.student import Student, load_student, save_student
-from potstill.recipe.resolve import Recipe, resolve
+from potstill.recipe.resolve import resolve
+from potstill.recipe.schema import Recipe
 from potstill.reporting.console import constants
 from potstill.runs.build import build
 from potstill.runs.prepare import DataSet, prepare

@@ -8,7 +8,8 @@ import pytest
 
 from potstill.recipe import plugins
 from potstill.recipe.pace import FINE_TUNING, FROM_RANDOM_WEIGHTS, paced
-from potstill.recipe.resolve import Recipe, cells, fingerprint, resolve, shipped, show, to_toml
+from potstill.recipe.resolve import grid_recipes, resolve, shipped, show
+from potstill.recipe.schema import Recipe, fingerprint, to_toml
 from potstill.runs.distill import finetune
 
 SETS = ("teacher=t", "data.train=a.csv")
@@ -63,7 +64,7 @@ def test_the_resolved_values_are_shown_written_and_in_the_fingerprint() -> None:
 
 def test_each_student_of_a_grid_has_its_own() -> None:
     recipe = resolve(None, None, [*SETS, 'grid={student = ["bag", "keep_layers:3"]}']).recipe
-    assert [cell.stage[0].optimizer.rate for _, cell in cells(recipe)] == [1e-3, pytest.approx(2e-4)]
+    assert [cell.stage[0].optimizer.rate for _, cell in grid_recipes(recipe)] == [1e-3, pytest.approx(2e-4)]
     assert paced(recipe) == recipe
 
 

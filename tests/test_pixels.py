@@ -15,7 +15,6 @@ import torch
 from small import digits, small_images, small_model, write_csv, write_digits
 from test_run import FAST, measurements, potstill
 
-from potstill.data.batches import drawn
 from potstill.data.examples import store
 from potstill.data.making import Context
 from potstill.data.rows import Row, open_table
@@ -26,6 +25,7 @@ from potstill.models.student import load_student, save_student
 from potstill.plugins.data.jitter import Jitter, moved
 from potstill.plugins.data.without import Without
 from potstill.recipe import plugins
+from potstill.system.randomness import draw_uniform
 from potstill.tasks.classify_images import Pixels
 from potstill.tasks.label_matching import labels_of, make_task
 
@@ -326,13 +326,13 @@ def small_folder(folder: Path) -> Path:
 
 def test_jitter_moves_by_at_most_its_pixels_and_every_move_is_as_likely() -> None:
     keys = np.random.default_rng(0).integers(-(2**62), 2**62, 50_000)
-    numbers = drawn(keys, (0, 0, 3, 0), 2)
+    numbers = draw_uniform(keys, (0, 0, 3, 0), 2)
     assert numbers.min() >= 0 and numbers.max() < 1
-    assert np.array_equal(numbers[7:9], drawn(keys[7:9], (0, 0, 3, 0), 2))  # whatever stands beside them
+    assert np.array_equal(numbers[7:9], draw_uniform(keys[7:9], (0, 0, 3, 0), 2))  # whatever stands beside them
     moves = np.floor(numbers * 5).astype(int) - 2
     counts = np.bincount((moves[:, 0] + 2) * 5 + moves[:, 1] + 2, minlength=25)
     assert len(counts) == 25 and ((counts - 2000) ** 2 / 2000).sum() < 45.6  # chi square, 24 degrees, p = 0.005
-    assert not np.array_equal(numbers, drawn(keys, (0, 0, 4, 0), 2))
+    assert not np.array_equal(numbers, draw_uniform(keys, (0, 0, 4, 0), 2))
     images = torch.from_numpy(digits(30)[0]).float()[:, None]
     shifts = torch.from_numpy(moves[:30])
     for image, shift, found in zip(images[:, 0], shifts.tolist(), moved(images, shifts)[:, 0], strict=True):

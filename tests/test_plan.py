@@ -32,7 +32,8 @@ from potstill.data.batches import Micro
 from potstill.errors import InputError
 from potstill.models.hooks import listen
 from potstill.models.student import save_student
-from potstill.recipe.resolve import Recipe, resolve
+from potstill.recipe.resolve import resolve
+from potstill.recipe.schema import Recipe
 from potstill.runs.distill import distill
 from potstill.runs.planning import machine as space
 from potstill.runs.planning.batch_sizes import Shapes, epoch_pieces, shapes_of, spread_out

@@ -15,7 +15,8 @@ from writers import trained_marian
 
 from potstill.models.generation import decoding
 from potstill.models.student import save_student
-from potstill.recipe.resolve import Recipe, resolve
+from potstill.recipe.resolve import resolve
+from potstill.recipe.schema import Recipe
 from potstill.runs.distill import distill
 from potstill.runs.planning import dry_texts as imagined_outputs
 from potstill.runs.planning.plan import plan

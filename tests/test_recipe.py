@@ -14,7 +14,8 @@ from plugged import write_plugins
 from potstill.app import options
 from potstill.errors import InputError
 from potstill.recipe.pace import paced
-from potstill.recipe.resolve import Data, Optimizer, Recipe, Stage, cells, fingerprint, resolve, show, to_toml
+from potstill.recipe.resolve import grid_recipes, resolve, show
+from potstill.recipe.schema import Data, Optimizer, Recipe, Stage, fingerprint, to_toml
 
 TEACHER_AND_DATA = 'teacher = "t"\n[data]\ntrain = "train.tsv"\n'
 
@@ -202,7 +203,7 @@ def test_a_grid_is_every_combination_and_each_cell_has_none(soup: Path):
     recipe = resolve(
         soup, {}, ['grid={"optimizer.rate"=[1e-5, 2e-5], "method.temperature"=[1, 2, 3], "student"=["slice:1"]}']
     ).recipe
-    found = cells(recipe)
+    found = grid_recipes(recipe)
     assert len(found) == 6 and len({fingerprint(cell) for _, cell in found}) == 6
     chosen, last = found[-1]
     assert chosen == {"optimizer.rate": 2e-5, "method.temperature": 3, "student": "slice:1"}
@@ -212,7 +213,7 @@ def test_a_grid_is_every_combination_and_each_cell_has_none(soup: Path):
         1,
     )
     assert last.grid == {} and last.stage[0].epochs == 3.0
-    assert cells(last) == [({}, last)]
+    assert grid_recipes(last) == [({}, last)]
 
 
 def test_recipes_do_not_change(soup: Path):

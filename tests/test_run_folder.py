@@ -9,7 +9,7 @@ from small import write_csv
 from test_run import potstill
 
 from potstill.errors import InputError
-from potstill.recipe.resolve import Recipe
+from potstill.recipe.schema import Recipe
 from potstill.runs.folder import alone_in, choose_folder, holds_work, mark_of, open_folder, remove_run
 from potstill.system.paths import RunFolder
 

@@ -14,7 +14,7 @@ from small import sentences, small_model, write_csv
 from test_run import potstill
 
 from potstill.models import student as students
-from potstill.recipe.resolve import Recipe
+from potstill.recipe.schema import Recipe
 from potstill.runs.inputs import VERSIONS, changes, content_of, input_paths
 
 OPTIONS = ["--student", "keep_layers:1", "--epochs", "1", "--batch", "8", "--length", "16", "--no-baseline", "--force"]

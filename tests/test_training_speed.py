@@ -17,7 +17,7 @@ from potstill.data.batches import occurring, view
 from potstill.models import hooks as listening
 from potstill.models.anatomy import word_embeddings
 from potstill.models.hooks import listen
-from potstill.recipe.resolve import Optimizer
+from potstill.recipe.schema import Optimizer
 from potstill.signals import Signals, View, Wants
 from potstill.training import checkpoints
 from potstill.training import loop as training

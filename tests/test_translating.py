@@ -18,8 +18,9 @@ from potstill.errors import InputError
 from potstill.inference.translate import lines_of, translated
 from potstill.models.generation.ctranslate2 import convert
 from potstill.models.generation.decoding import decoder
-from potstill.models.student import HEADS, Student, save_student, seeded
+from potstill.models.student import HEADS, Student, save_student
 from potstill.models.tokenizers.joint_bpe import joint_bpe
+from potstill.system.randomness import seeded
 
 TEXTS = [text for text, _ in sentences(12, 5)]
 

@@ -20,7 +20,8 @@ from potstill.data.unlabelled import with_unlabelled
 from potstill.errors import InputError
 from potstill.models.student import save_student
 from potstill.plugins.methods.teacher_labels import TeacherLabels
-from potstill.recipe.resolve import Recipe, resolve
+from potstill.recipe.resolve import resolve
+from potstill.recipe.schema import Recipe
 from potstill.runs import stages
 from potstill.runs.prepare import DataSet, prepare
 from potstill.signals import Outcome, Signals, Wants

@@ -20,7 +20,7 @@ from potstill.models.anatomy import layer_count
 from potstill.models.hooks import Bridges
 from potstill.models.student import Context, Student
 from potstill.recipe import plugins, short_forms
-from potstill.recipe.resolve import Stage
+from potstill.recipe.schema import Stage
 from potstill.tasks.label_matching import labels_of, make_task
 from potstill.tasks.task import Task
 from potstill.training import checkpoints

@@ -10,7 +10,8 @@ from small import LONGEST, _byte_pairs, _numbered, sentences
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrainedTokenizerFast
 
-from potstill.models.student import Student, seeded
+from potstill.models.student import Student
+from potstill.system.randomness import seeded
 
 TRANSLATORS = ("marian", "bart", "t5", "m2m_100")
 WRITERS = (*TRANSLATORS, "gpt2", "llama")

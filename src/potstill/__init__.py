@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from potstill.errors import InputError, TrainingError
     from potstill.inference.predict import measure_models, predict
     from potstill.models.student import Student, load_student, save_student
-    from potstill.recipe.resolve import Recipe, resolve
+    from potstill.recipe.resolve import resolve
+    from potstill.recipe.schema import Recipe
     from potstill.runs.distill import distill, finetune
 
 # a public name must not be a module's: importing that module would put it in the name's place
 _WHERE = {
     "InputError": "errors",
-    "Recipe": "recipe.resolve",
+    "Recipe": "recipe.schema",
     "Student": "models.student",
     "TrainingError": "errors",
     "distill": "runs.distill",

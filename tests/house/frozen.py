@@ -30,7 +30,8 @@ def words() -> dict[str, Any]:
     import potstill
     from potstill.app.cli import app
     from potstill.recipe import plugins
-    from potstill.recipe.resolve import Data, Optimizer, Recipe, Stage, shipped
+    from potstill.recipe.resolve import shipped
+    from potstill.recipe.schema import Data, Optimizer, Recipe, Stage
 
     group: Any = get_command(app)
     commands = {

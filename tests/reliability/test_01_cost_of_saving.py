@@ -18,7 +18,7 @@ from potstill.data.examples import store
 from potstill.data.rows import open_table
 from potstill.data.tokens import tokenise
 from potstill.plugins.methods.hard_labels import HardLabels
-from potstill.recipe.resolve import Stage
+from potstill.recipe.schema import Stage
 from potstill.tasks.label_matching import labels_of, make_task
 from potstill.training import checkpoints
 from potstill.training.loop import Training, train

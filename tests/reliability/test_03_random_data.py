@@ -14,7 +14,7 @@ from small import write_digits
 from test_run import patient
 from world import World, make_world, stopped_and_resumed
 
-from potstill.data.batches import Source, counted_through, mix, step_batches
+from potstill.data.batches import Source, counted_through, step_batches
 from potstill.data.examples import Examples, store
 from potstill.data.making import Context
 from potstill.data.rows import open_table
@@ -23,6 +23,7 @@ from potstill.plugins.data.jitter import Jitter
 from potstill.plugins.methods.soft_targets import SoftTargets
 from potstill.plugins.students.mlp import Mlp
 from potstill.signals import Batch, Signals, Term, Wants
+from potstill.system.randomness import mix
 from potstill.tasks.label_matching import labels_of, make_task
 
 STOPS = (2, 5, 7, 10)

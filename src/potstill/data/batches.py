@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
-import xxhash
 from torch import Tensor
 
 from potstill.data.examples import Examples
+from potstill.data.task import DataTask
 from potstill.data.tokens import Tokens, ranges
 from potstill.signals import Batch, Over, View, Wants, nothing
-from potstill.tasks.task import Task
+from potstill.system.randomness import draw_uniform, mix, splitmix64
 from potstill.training.standard import Standard
 
 WINDOW = 64  # batches at most whose rows are sorted by length together: enough for little padding
@@ -29,11 +30,6 @@ Draw = Callable[[int], np.ndarray]
 """n -> (batch, n) numbers from 0 to below 1, the same for the same example in the same epoch."""
 Change = Callable[[Batch, Draw], Batch]
 """What makes other examples of the same rows in every epoch."""
-
-
-def mix(*parts: int | str) -> int:
-    """A seed for one thing out of the names of that thing."""
-    return xxhash.xxh3_64_intdigest(repr(parts).encode()) >> 1  # torch takes 63 bits
 
 
 def epoch_order(lengths: np.ndarray, batch: int, *seed: int | str) -> list[np.ndarray]:
@@ -74,25 +70,11 @@ def place_keys(keys: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 def _part_keys(keys: np.ndarray, parts: np.ndarray, salt: int) -> np.ndarray:
     """The key itself for part 0, else a mix of both."""
-    mixed = scrambled(keys.astype(np.uint64) + parts.astype(np.uint64) * np.uint64(salt))
+    mixed = splitmix64(keys.astype(np.uint64) + parts.astype(np.uint64) * np.uint64(salt))
     return np.where(parts == 0, keys, mixed.astype(np.int64))
 
 
-def scrambled(numbers: np.ndarray) -> np.ndarray:
-    """uint64 to uint64, one to one, near ones far apart: the finisher of SplitMix64."""
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        numbers = (numbers ^ (numbers >> np.uint64(shift))) * np.uint64(factor)
-    return numbers ^ (numbers >> np.uint64(31))
-
-
-def drawn(keys: np.ndarray, seed: tuple[int, ...], count: int) -> np.ndarray:
-    """(n, count) numbers from 0 to below 1, each a function of its key, its place and the seed alone."""
-    salted = scrambled(keys.astype(np.uint64) ^ np.uint64(mix(*seed, "drawn")))
-    steps = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    return np.asarray((scrambled(salted[:, None] + steps) >> np.uint64(11)) / 2.0**53)
-
-
-def view(task: Task, tokens: Tokens, rows: np.ndarray) -> View:
+def view(task: DataTask, tokens: Tokens, rows: np.ndarray) -> View:
     """Rows of an examples folder, their sequences padded to the longest of them."""
     sequences = tokens.sequences(rows)
     lengths = tokens.sizes(sequences)
@@ -114,11 +96,14 @@ def view(task: Task, tokens: Tokens, rows: np.ndarray) -> View:
     return View(task.inputs(made, there, tokens), there, torch.from_numpy(at), arranged)
 
 
+SomeTask = TypeVar("SomeTask", bound=DataTask, covariant=True)
+
+
 @dataclass(frozen=True)
-class Source:
+class Source(Generic[SomeTask]):
     """One data set as the loop sees it: examples and both readings of them."""
 
-    task: Task
+    task: SomeTask
     examples: Examples
     student: Tokens
     teacher: Tokens  # the same object where the tokenizers agree
@@ -169,7 +154,7 @@ class Source:
         )
         if epoch is not None:
             for place, change in enumerate(self.changes):
-                made = change(made, partial(drawn, made.keys.numpy(), (*self.seed, epoch, place)))
+                made = change(made, partial(draw_uniform, made.keys.numpy(), (*self.seed, epoch, place)))
         return made
 
     def in_standard_unit(self, numbers: np.ndarray) -> np.ndarray:

@@ -11,12 +11,12 @@ import xxhash
 from potstill.data.examples import CHUNK, Examples, key_of, store
 from potstill.data.extended import More, extended
 from potstill.data.rows import Columns, Table, open_table
+from potstill.data.task import DataTask
 from potstill.errors import InputError
-from potstill.tasks.task import Task
 
 
 def with_unlabelled(
-    train: Examples, source: str, like: Table, task: Task, held: Sequence[Examples], say: Callable[[str], None]
+    train: Examples, source: str, like: Table, task: DataTask, held: Sequence[Examples], say: Callable[[str], None]
 ) -> Examples:
     """The rows of train, then those of `source` without a label, except for texts that stand in `held` too."""
     rows = store(open_unlabelled(source, like), task)
@@ -36,7 +36,7 @@ def with_unlabelled(
     return extended(train, ["unlabelled", rows.folder.name, which], more)
 
 
-def keys_without_targets(examples: Examples, task: Task) -> np.ndarray:
+def keys_without_targets(examples: Examples, task: DataTask) -> np.ndarray:
     """Keys as rows without a label have them: a text is the same, however it is translated."""
     if task.form == "translation":
         return np.array([key_of(text, "") for text, _ in examples.texts()], np.int64)

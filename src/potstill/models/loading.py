@@ -17,10 +17,11 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrained
 from transformers.utils import logging
 
 from potstill.data.pixel_reader import PixelReader
+from potstill.data.tokens import explain_panics
 from potstill.errors import InputError
 from potstill.models.heads import head_named
 from potstill.models.safety import refuse_unsafe_files, refuse_unsafe_settings
-from potstill.models.tokenizers.safety import breakdowns_told, refuse_growing, refuse_unusable
+from potstill.models.tokenizers.safety import refuse_growing, refuse_unusable
 from potstill.system.paths import given
 
 NO_CODE: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
@@ -86,7 +87,7 @@ def reader_of(config: PreTrainedConfig, folder: Path) -> PreTrainedTokenizerBase
 def _tokenizer(path: Path, folder: str | Path) -> PreTrainedTokenizerBase:
     refuse_growing(path)
     try:
-        with quiet_transformers(), breakdowns_told(folder=folder):
+        with quiet_transformers(), explain_panics(folder=folder):
             found: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(path, **NO_CODE)
     except InputError:
         raise

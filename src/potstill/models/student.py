@@ -8,7 +8,6 @@ import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -49,6 +48,7 @@ from potstill.recipe import short_forms
 from potstill.system import paths
 from potstill.system.files import MODEL_FILE, TEMPORARY, disk_errors, fsync_path
 from potstill.system.paths import given
+from potstill.system.randomness import seeded
 
 if TYPE_CHECKING:
     from potstill.tasks.task import Task
@@ -253,14 +253,6 @@ def new_network(make: Callable[[], Made], seed: int) -> Made:
             )
         torch.manual_seed(seed)
         return make()
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Random numbers of torch from `seed` inside, and as if nothing had been drawn after."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        yield
 
 
 def _needed_numbers(config: PreTrainedConfig, head: str) -> int:

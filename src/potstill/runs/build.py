@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from potstill.data.batches import mix
 from potstill.data.pixel_reader import PixelReader
 from potstill.errors import InputError
 from potstill.models.anatomy import set_dropout
 from potstill.models.student import Context, Student, begin_anew, begin_from, is_spread, load_student
 from potstill.recipe import short_forms
-from potstill.recipe.resolve import Recipe, Stage
+from potstill.recipe.schema import Recipe, Stage
 from potstill.runs.prepare import DataSet
+from potstill.system.randomness import mix, seeded
 from potstill.training.standard import last_layer, standard_of, to_users_unit
 
 
@@ -91,8 +91,7 @@ def further_head(first: PreTrainedModel, data: DataSet, seed: int) -> PreTrained
         config.num_labels = data.task.classes
     if hasattr(config, "pairs"):  # of students over word vectors, whose head reads one text or two
         config.pairs = has_pairs(data)
-    with torch.random.fork_rng():
-        torch.manual_seed(mix(seed, data.name, "head"))
+    with seeded(mix(seed, data.name, "head")):
         model: PreTrainedModel = type(first)(config)
     setattr(model, model.base_model_prefix, first.base_model)
     name_classes(model, data)

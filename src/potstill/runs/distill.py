@@ -24,7 +24,8 @@ from potstill.measuring.run_folder import measurements_of, seed_folders
 from potstill.models.student import Student, save_student
 from potstill.recipe import short_forms
 from potstill.recipe.pace import draws_weights, paced
-from potstill.recipe.resolve import Recipe, cells, fingerprint
+from potstill.recipe.resolve import grid_recipes
+from potstill.recipe.schema import Recipe, fingerprint
 from potstill.reporting.card import model_card
 from potstill.reporting.page import write_report
 from potstill.reporting.wording import main_student
@@ -237,7 +238,7 @@ def best_of_grid(
     if not recipe.grid:
         return train_student(recipe, data, folder.root, accelerator, show, start_at), recipe, []
     refuse_unshared(recipe)
-    combinations = cells(recipe)
+    combinations = grid_recipes(recipe)
     places = [folder.grid / f"{number:04d}-{fingerprint(cell)}" for number, (_, cell) in enumerate(combinations)]
     reached = ranks.by_the_first(
         lambda: {

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from potstill.errors import InputError
-from potstill.recipe.resolve import FREE, Recipe, fingerprint, leaves, to_toml
+from potstill.recipe.resolve import leaves
+from potstill.recipe.schema import FREE, Recipe, fingerprint, to_toml
 from potstill.runs.inputs import VERSIONS, Content, changes
 from potstill.system.files import MODEL_FILE, TEMPORARY, remove_files, sealed, unsealed, write_atomically
 from potstill.system.paths import RunFolder, given, to_write

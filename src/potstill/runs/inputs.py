@@ -18,7 +18,7 @@ import potstill
 from potstill.data.formats import corpora, images, parallel
 from potstill.errors import InputError
 from potstill.recipe import plugins
-from potstill.recipe.resolve import Recipe
+from potstill.recipe.schema import Recipe
 from potstill.system.files import xxh3_of
 
 Content = dict[str, dict[str, str]]

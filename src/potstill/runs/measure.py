@@ -29,7 +29,7 @@ from potstill.models.architectures.registration import PREFIX
 from potstill.models.inference import Run, onnx_run, torch_run
 from potstill.models.student import Student, is_spread
 from potstill.recipe import short_forms
-from potstill.recipe.resolve import Recipe
+from potstill.recipe.schema import Recipe
 from potstill.runs.learning_check import left_chance, what_to_try
 from potstill.runs.prepare import DataSet, can_teach, teacher_answers
 from potstill.runs.stages import Trained, metric_of

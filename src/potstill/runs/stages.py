@@ -15,22 +15,22 @@ import numpy as np
 from accelerate import Accelerator
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from potstill.data.batches import Source, mix
+from potstill.data.batches import Source
 from potstill.data.examples import Examples
 from potstill.data.making import Context
 from potstill.errors import InputError
 from potstill.inference import answers as measure
 from potstill.models.anatomy import has_layers, kind, layer_count, width
 from potstill.models.student import Student
-from potstill.plugins.data.sample import Sample
 from potstill.recipe import short_forms
-from potstill.recipe.resolve import Recipe, Stage
+from potstill.recipe.schema import Recipe, Stage
 from potstill.reporting.wording import PLAIN
 from potstill.runs.build import build, reshape
 from potstill.runs.learning_check import still_rising
 from potstill.runs.prepare import DataSet, can_teach, teacher_answers
 from potstill.signals import Wants
 from potstill.system import ranks
+from potstill.system.randomness import mix
 from potstill.tasks.generate import BY_BEAM
 from potstill.tasks.task import F1_OF
 from potstill.training import checkpoints
@@ -375,7 +375,7 @@ def rows_of(stage: Stage, data: list[DataSet], seed: int) -> int:
 
 def sampled(examples: Examples) -> Examples:
     """A tenth of the rows that are learned from, 200 to 1000: enough for a curve, cheap beside the epoch."""
-    return Sample(rows=max(200, min(1000, len(examples) // 10))).make(examples, Context(0))
+    return examples.sample(max(200, min(1000, len(examples) // 10)), seed=0)
 
 
 def metric_of(recipe: Recipe, data: DataSet) -> str:

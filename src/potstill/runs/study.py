@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from potstill.errors import InputError, TrainingError
-from potstill.recipe.resolve import Recipe
+from potstill.recipe.schema import Recipe
 from potstill.runs.distill import distill
 from potstill.runs.study_types import Answer, Found, Part, Study
 from potstill.system.files import write_atomically

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from potstill.measuring.comparisons import STUDENT, Said, Spoken, spoken
 from potstill.measuring.significance import DEV, Difference, contrast, corrected
-from potstill.recipe.resolve import Recipe
+from potstill.recipe.schema import Recipe
 from potstill.reporting.wording import inside, points, quoted
 
 

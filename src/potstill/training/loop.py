@@ -18,13 +18,14 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from potstill.data.batches import Micro, Source, counted_through, epoch_order, mix, step_batches, step_counts
+from potstill.data.batches import Micro, Source, counted_through, epoch_order, step_batches, step_counts
 from potstill.errors import InputError, TrainingError
 from potstill.models.anatomy import layer_count, width, without_effect
 from potstill.models.hooks import Bridges, listen
-from potstill.recipe.resolve import Stage
+from potstill.recipe.schema import Stage
 from potstill.signals import Batch
 from potstill.system import interrupts, ranks
+from potstill.system.randomness import mix
 from potstill.training import checkpoints
 from potstill.training.checkpoints import Checkpoint
 from potstill.training.method import Method

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from potstill.data.batches import Source, occurring
 from potstill.models.anatomy import undecayed
-from potstill.recipe.resolve import Optimizer
+from potstill.recipe.schema import Optimizer
 
 ROWS_AT_ONCE = 2048  # of a table, so that all waiting decays are applied to them while they lie in the cache
 

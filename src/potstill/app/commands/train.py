@@ -68,7 +68,8 @@ def run_recipe(
     encoder: str | None = None,
 ) -> None:
     """What `distill`, `finetune` and `train` have in common: from words to a run, and its table."""
-    from potstill.recipe.resolve import Recipe, resolve
+    from potstill.recipe.resolve import resolve
+    from potstill.recipe.schema import Recipe
 
     resolved = resolve(recipe, flags, sets or ()).recipe  # before torch: a wrong word is told at once
     from potstill.runs import distill as run

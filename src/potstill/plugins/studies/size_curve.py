@@ -12,7 +12,7 @@ from pydantic import Field
 from potstill.measuring.comparisons import BASELINE, STUDENT, TEACHER
 from potstill.measuring.significance import ONE_SEED, Difference
 from potstill.recipe.bounds import Above, Count
-from potstill.recipe.resolve import Recipe
+from potstill.recipe.schema import Recipe
 from potstill.reporting.figures import BASELINE as BASELINE_COLOUR
 from potstill.reporting.figures import COLOURS, Point, scatter
 from potstill.reporting.wording import titled

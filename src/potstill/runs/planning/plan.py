@@ -15,7 +15,8 @@ import torch
 from potstill.errors import InputError
 from potstill.measuring.comparisons import BASELINE, STUDENT
 from potstill.recipe.pace import paced
-from potstill.recipe.resolve import Recipe, cells
+from potstill.recipe.resolve import grid_recipes
+from potstill.recipe.schema import Recipe
 from potstill.reporting.wording import sized
 from potstill.runs.distill import baseline_recipe, is_taught, make_accelerator, refuse_unshared
 from potstill.runs.planning.batch_sizes import spread_out
@@ -177,11 +178,11 @@ def trainings(
     which is `known` when it is asked for."""
     taught = is_taught(recipe, data)
     one = recipe.model_copy(update={"seeds": 1})
-    several = [cell for _, cell in cells(one)]
+    several = [cell for _, cell in grid_recipes(one)]
     yield STUDENT if taught else BASELINE, several
     if recipe.baseline and taught and all(len(each.train.scored) for each in data):
         rows = [cost.rows for cost in known[cost_key(several[0])]]
-        yield BASELINE, [cell for _, cell in cells(baseline_recipe(one, several[0], data, rows))]
+        yield BASELINE, [cell for _, cell in grid_recipes(baseline_recipe(one, several[0], data, rows))]
 
 
 def seeds_of(recipe: Recipe, cell: Recipe) -> list[int]:

@@ -15,7 +15,7 @@ from potstill.data.batches import Source, counted_through, epoch_order
 from potstill.inference.answers import at_once
 from potstill.models.anatomy import encoder_layers, width, word_embeddings
 from potstill.models.student import Student
-from potstill.recipe.resolve import Recipe
+from potstill.recipe.schema import Recipe
 from potstill.reporting.wording import BEAM
 from potstill.runs.build import build, reshape
 from potstill.runs.planning.batch_sizes import Piece, Shapes, epoch_pieces, read_pieces, shapes_of
