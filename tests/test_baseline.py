@@ -18,8 +18,8 @@ from potstill.reporting.console import beginnings
 from potstill.runs import distill as run
 from potstill.runs import stages
 from potstill.runs.prepare import DataSet, prepare
+from potstill.system.display import Display
 from potstill.system.paths import RunFolder
-from potstill.training.display import Display
 from potstill.training.loop import steps_of
 
 QUIET = Display(quiet=True)

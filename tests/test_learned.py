@@ -13,7 +13,8 @@ from potstill.recipe.resolve import resolve
 from potstill.runs.learning_check import still_rising, what_to_try
 from potstill.runs.measure import learned
 from potstill.runs.prepare import DataSet
-from potstill.training.display import Display, Losses, _kept, dev_scores
+from potstill.system.display import Display
+from potstill.training.logs import EpochLoss, _rows_until, dev_scores, follow
 from potstill.training.loop import Progress, Step, train
 
 
@@ -47,9 +48,9 @@ def test_an_epochs_loss_is_its_mean_also_after_a_stop(tmp_path: Path) -> None:
         return 0.0
 
     show = Told()
-    show.follow(running(steps), tmp_path / "log", None, "none")
+    follow(running(steps), tmp_path / "log", None, "none", show)
     assert show.words[-1] == f"epoch 2: loss {mean:.4f}, dev 0.00" and f"{mean:.4f}" != f"{steps[-1].loss:.4f}"
-    losses = Losses([{"epoch": str(step.epoch), "loss": str(step.loss), "examples": "8"} for step in steps[:-2]])
+    losses = EpochLoss([{"epoch": str(step.epoch), "loss": str(step.loss), "examples": "8"} for step in steps[:-2]])
     for step in steps[-2:]:
         losses.add({"epoch": step.epoch, "loss": step.loss, "examples": step.examples})
     assert losses.mean == pytest.approx(mean)
@@ -92,6 +93,6 @@ def test_damaged_lines_of_a_log_are_left_out_when_a_run_goes_on(tmp_path: Path) 
         "7,1,0.1,8",
     ]
     (tmp_path / "steps.csv").write_text("\n".join(lines))
-    assert [row["step"] for row in _kept(tmp_path / "steps.csv", 6)] == ["1", "6"]
+    assert [row["step"] for row in _rows_until(tmp_path / "steps.csv", 6)] == ["1", "6"]
     (tmp_path / "steps.csv").write_bytes(b"\xff\xfe\x00")
-    assert _kept(tmp_path / "steps.csv", 6) == []
+    assert _rows_until(tmp_path / "steps.csv", 6) == []

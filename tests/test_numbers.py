@@ -12,6 +12,7 @@ import torch
 from accelerate import Accelerator
 from small import ARCHITECTURES, sentences, small_model, write_csv
 
+from potstill.data.batches import TargetScale
 from potstill.errors import InputError
 from potstill.inference import answers as measure
 from potstill.models.student import Student, load_student, save_student
@@ -21,11 +22,11 @@ from potstill.reporting.console import constants
 from potstill.runs.build import build
 from potstill.runs.prepare import DataSet, prepare
 from potstill.runs.stages import make_training, metric_of, train_student
+from potstill.system.display import Display
 from potstill.tasks.task import Task
 from potstill.training import checkpoints
-from potstill.training.display import Display
 from potstill.training.loop import Training, train
-from potstill.training.standard import Standard, in_users_unit, last_layer, to_standard_unit, to_users_unit
+from potstill.training.target_scale import output_layer, scale_outputs, unscale_outputs, unscaled_outputs
 
 QUIET = Display(quiet=True)
 UNITS = {"as it is": (0.0, 1.0), "shifted": (100.0, 1.0), "shifted and scaled": (100.0, 1000.0)}
@@ -92,18 +93,18 @@ def _saved(folder: Path) -> Path:
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_the_factors_lie_in_the_last_layer(architecture: str) -> None:
-    student, standard = small_model(architecture, labels=("value",)), Standard(100.0, 7.0)
+    student, scale = small_model(architecture, labels=("value",)), TargetScale(100.0, 7.0)
     inputs = dict(student.tokenizer(["a good film", "dull"], padding=True, return_tensors="pt"))
     with torch.no_grad():
         before = student.model(**inputs).logits
         bits = [parameter.clone() for parameter in student.model.parameters()]
-        with in_users_unit([student.model], [standard]):
+        with unscaled_outputs([student.model], [scale]):
             torch.testing.assert_close(student.model(**inputs).logits, 7.0 * before + 100.0)
         assert all(torch.equal(a, b) for a, b in zip(bits, student.model.parameters(), strict=True))
-        to_users_unit(student.model, standard)
-        to_standard_unit(student.model, standard)
+        unscale_outputs(student.model, scale)
+        scale_outputs(student.model, scale)
         torch.testing.assert_close(student.model(**inputs).logits, before, rtol=1e-4, atol=1e-4)
-    assert last_layer(student.model) is not None
+    assert output_layer(student.model) is not None
 
 
 def test_the_error_is_shown_beside_what_the_mean_is_worth() -> None:
@@ -123,7 +124,7 @@ def test_dev_is_not_chosen_by_an_error(tmp_path: Path) -> None:
 
 
 def test_a_stopped_run_goes_on_to_the_same_bits_in_its_own_unit(tmp_path: Path) -> None:
-    """Checkpoints hold the weights of the standard unit: nothing is turned to and fro."""
+    """Checkpoints hold the scaled weights: nothing is converted back and forth."""
 
     _saved(tmp_path)
     recipe, data = made(tmp_path / "rows", 100.0, 7.0, f"start={tmp_path}/start", "method=hard_labels", "epochs=2")

@@ -15,9 +15,9 @@ from potstill.models.student import save_student
 from potstill.recipe.resolve import resolve
 from potstill.runs.prepare import DataSet, prepare
 from potstill.runs.stages import metric_of
+from potstill.system.display import Display
 from potstill.tasks.registry import named
 from potstill.tasks.task import Task
-from potstill.training.display import Display
 
 
 def prepared(folder: Path, share: float, *sets: str) -> DataSet:

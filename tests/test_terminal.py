@@ -23,10 +23,10 @@ from potstill.measuring.comparisons import comparisons, write_answers
 from potstill.reporting import console
 from potstill.reporting.card import model_card
 from potstill.reporting.page import write_report
+from potstill.system import display as progress
 from potstill.system import terminal
+from potstill.system.display import Bar, Display
 from potstill.system.terminal import ACTING
-from potstill.training import display as progress
-from potstill.training.display import Bar, Display
 
 HOSTILE = (
     "a\x1b]0;owned\x07\x1b[2J\x9b31mb\u202egnp\u2066.\r\npotstill: all fine\x85\u2028c\x7f\ud800[/red][link=x]d[/link]"
@@ -77,7 +77,7 @@ def hostile_warning() -> None:
 
 def hostile_bar() -> None:
     bar = Bar(HOSTILE, 10, "row")
-    bar.told -= 3600
+    bar.reported -= 3600
     bar.advance(5, {"loss": "0.1"})
 
 

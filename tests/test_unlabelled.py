@@ -25,9 +25,9 @@ from potstill.recipe.schema import Recipe
 from potstill.runs import stages
 from potstill.runs.prepare import DataSet, prepare
 from potstill.signals import Outcome, Signals, Wants
+from potstill.system.display import Display
 from potstill.tasks.label_matching import make_task
 from potstill.tasks.task import Task
-from potstill.training.display import Display
 
 CPU = torch.device("cpu")
 

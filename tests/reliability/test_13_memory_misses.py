@@ -16,7 +16,7 @@ from potstill.models.student import Student, load_student, save_student
 from potstill.recipe.resolve import resolve
 from potstill.runs.prepare import prepare
 from potstill.signals import Wants
-from potstill.training.display import Display
+from potstill.system.display import Display
 
 ROWS = 40
 LOGITS = Wants(logits=True)

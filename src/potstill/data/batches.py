@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -20,7 +20,6 @@ from potstill.data.task import DataTask
 from potstill.data.tokens import Tokens, ranges
 from potstill.signals import Batch, Over, View, Wants, nothing
 from potstill.system.randomness import draw_uniform, mix, splitmix64
-from potstill.training.standard import Standard
 
 WINDOW = 64  # batches at most whose rows are sorted by length together: enough for little padding
 WINDOWS = 4  # of an epoch at least: rows that are sorted together meet in the same batches, epoch after epoch
@@ -96,6 +95,13 @@ def view(task: DataTask, tokens: Tokens, rows: np.ndarray) -> View:
     return View(task.inputs(made, there, tokens), there, torch.from_numpy(at), arranged)
 
 
+class TargetScale(NamedTuple):
+    """Target values are learned as (y − mean) / sd."""
+
+    mean: float
+    sd: float
+
+
 SomeTask = TypeVar("SomeTask", bound=DataTask, covariant=True)
 
 
@@ -111,7 +117,7 @@ class Source(Generic[SomeTask]):
         None  # (rows of the folder,) bool where a teacher's file lacks some answers; None = all
     )
     class_weights: Tensor | None = None
-    standard: Standard | None = None  # the unit in which numbers are learned; None: that of the rows
+    target_scale: TargetScale | None = None  # of regression targets; None: as in the rows
     changes: tuple[Change, ...] = ()  # made in training, anew in every epoch
     seed: tuple[int, ...] = ()  # of the changes
 
@@ -142,7 +148,7 @@ class Source(Generic[SomeTask]):
             keys=torch.from_numpy(window_keys(np.asarray(self.examples.keys[rows]), sequences)),
             student=reading,
             teacher=reading if theirs is ours else view(self.task, theirs, rows),
-            targets=torch.from_numpy(self.in_standard_unit(self.task.targets(self.examples, ours, rows))),
+            targets=torch.from_numpy(self.scaled_targets(self.task.targets(self.examples, ours, rows))),
             labelled=torch.from_numpy(np.repeat(np.asarray(self.examples.labelled[rows]), predictions)),
             taught=torch.from_numpy(np.repeat(taught, sequences)),
             taught_predictions=torch.from_numpy(np.repeat(taught, predictions)),
@@ -157,11 +163,11 @@ class Source(Generic[SomeTask]):
                 made = change(made, partial(draw_uniform, made.keys.numpy(), (*self.seed, epoch, place)))
         return made
 
-    def in_standard_unit(self, numbers: np.ndarray) -> np.ndarray:
+    def scaled_targets(self, numbers: np.ndarray) -> np.ndarray:
         """Labels as they are learned."""
-        if self.standard is None:
+        if self.target_scale is None:
             return numbers
-        return ((numbers.astype(np.float64) - self.standard.mean) / self.standard.sd).astype(numbers.dtype)
+        return ((numbers.astype(np.float64) - self.target_scale.mean) / self.target_scale.sd).astype(numbers.dtype)
 
     def count(self, positions: np.ndarray) -> dict[Over, int]:
         rows = self.examples.index[positions]

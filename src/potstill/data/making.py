@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -18,9 +18,7 @@ from potstill.data.examples import Examples
 from potstill.data.task import DataTask
 from potstill.recipe.plugins import Plugin
 from potstill.signals import Batch
-
-if TYPE_CHECKING:
-    from potstill.training.display import Display
+from potstill.system.display import Display
 
 Draw = Callable[[int], np.ndarray]
 """n -> (batch, n) numbers from 0 to below 1, the same for the same example in the same epoch."""
@@ -106,7 +104,7 @@ class TeacherDataMaker(DataMaker):
     """
 
     beam: int
-    block: int
+    block: ClassVar[int]
     """How many texts are decoded and stored together."""
 
     @property

@@ -16,9 +16,9 @@ from potstill.inference.predict import rows_for
 from potstill.models.student import Student, load_student
 from potstill.models.tokenizers.translation import asked_for
 from potstill.system import paths
+from potstill.system.display import Display
 from potstill.system.files import fsync_path, locked, sealed, unsealed, write_atomically, xxh3_of
 from potstill.system.scratch import draft_of, scratch_folder
-from potstill.training.display import Display
 from potstill.training.teacher.teacher import fingerprint
 
 MANIFEST = "manifest.json"

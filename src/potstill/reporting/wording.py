@@ -369,18 +369,3 @@ def nearest_classes(probabilities: Sequence[Sequence[Any]], labels: Sequence[Any
     if len(labels) == 2:
         return f"It gives {percent(mutual[0][0])} % to the other class, on average."
     return f"Nearest each other: {'; '.join(pairs)}. In brackets: what it gives to one where the other is right."
-
-
-def in_words(seconds: float) -> str:
-    """A duration."""
-    if seconds < 90:
-        return f"{max(seconds, 1):.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-def sized(count: float) -> str:
-    """Bytes."""
-    for size, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if count >= size:
-            return f"{count / size:.3g} {name}"
-    return f"{count:.0f} B"

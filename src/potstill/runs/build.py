@@ -18,7 +18,7 @@ from potstill.recipe import short_forms
 from potstill.recipe.schema import Recipe, Stage
 from potstill.runs.prepare import DataSet
 from potstill.system.randomness import mix, seeded
-from potstill.training.standard import last_layer, standard_of, to_users_unit
+from potstill.training.target_scale import output_layer, target_scale_of, unscale_outputs
 
 
 def build(recipe: Recipe, data: list[DataSet]) -> tuple[list[PreTrainedModel], PreTrainedTokenizerBase]:
@@ -101,14 +101,14 @@ def further_head(first: PreTrainedModel, data: DataSet, seed: int) -> PreTrained
 
 def same_head(before: PreTrainedModel, after: PreTrainedModel) -> bool:
     """Whether the last layer was taken over."""
-    ours, theirs = last_layer(before), last_layer(after)
+    ours, theirs = output_layer(before), output_layer(after)
     return ours is not None and theirs is not None and torch.equal(ours.weight, theirs.weight)
 
 
 def begin_at_the_mean(model: PreTrainedModel, data: DataSet) -> None:
     """A new head's small random answers, around the mean of the numbers to be predicted and as wide as these are."""
-    if (standard := standard_of(data.task, model, data.train, data.dev)) is not None:
-        to_users_unit(model, standard)
+    if (scale := target_scale_of(data.task, model, data.train, data.dev)) is not None:
+        unscale_outputs(model, scale)
 
 
 def has_pairs(data: DataSet) -> bool:

@@ -36,9 +36,9 @@ from potstill.runs.measure import measured
 from potstill.runs.prepare import DataSet, can_teach, prepare
 from potstill.runs.stages import Trained, rows_of, train_student
 from potstill.system import interrupts, paths, ranks
+from potstill.system.display import Display
 from potstill.system.files import locked, write_atomically
 from potstill.system.paths import RunFolder
-from potstill.training.display import Display
 from potstill.training.teacher.teacher import fingerprint as network_fingerprint
 
 PREPARED_ONCE = {"teacher", "data", "length", "device", "precision", "memory", "metric", "seeds", "timing"}

@@ -33,9 +33,9 @@ from potstill.recipe.schema import Recipe
 from potstill.runs.learning_check import left_chance, what_to_try
 from potstill.runs.prepare import DataSet, can_teach, teacher_answers
 from potstill.runs.stages import Trained, metric_of
+from potstill.system.display import Display
 from potstill.system.paths import RunFolder
 from potstill.tasks.metrics.texts import signatures
-from potstill.training.display import Display
 from potstill.training.teacher.teacher import weights_hash
 
 SHOWN_DISAGREEMENTS, SHOWN_LETTERS = 12, 400

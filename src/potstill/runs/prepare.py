@@ -30,6 +30,7 @@ from potstill.models.tokenizers.translation import knows_language
 from potstill.recipe.schema import Data, Recipe
 from potstill.signals import Wants
 from potstill.system import paths, ranks
+from potstill.system.display import Display
 from potstill.system.randomness import mix
 from potstill.tasks.chance import judge, near_chance
 from potstill.tasks.generate import Generating
@@ -37,7 +38,6 @@ from potstill.tasks.label_matching import labels_of, make_task
 from potstill.tasks.positive_class import with_positive
 from potstill.tasks.registry import FORMS, WHAT, kind_of
 from potstill.tasks.task import Task
-from potstill.training.display import Display
 from potstill.training.teacher.memory import Memory
 from potstill.training.teacher.teacher import Teacher, fingerprint
 

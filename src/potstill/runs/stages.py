@@ -27,18 +27,20 @@ from potstill.recipe.schema import Recipe, Stage
 from potstill.reporting.wording import PLAIN
 from potstill.runs.build import build, reshape
 from potstill.runs.learning_check import still_rising
+from potstill.runs.planning.timing import expected_time
 from potstill.runs.prepare import DataSet, can_teach, teacher_answers
 from potstill.signals import Wants
 from potstill.system import ranks
+from potstill.system.display import Display
 from potstill.system.randomness import mix
 from potstill.tasks.generate import BY_BEAM
 from potstill.tasks.task import F1_OF
 from potstill.training import checkpoints
 from potstill.training.checkpoints import Checkpoint
-from potstill.training.display import Display, dev_scores
+from potstill.training.logs import dev_scores, follow
 from potstill.training.loop import Step, Training, teacher_layers, train
 from potstill.training.method import Method
-from potstill.training.standard import standard_of
+from potstill.training.target_scale import target_scale_of
 
 log = logging.getLogger(__name__)
 
@@ -117,11 +119,12 @@ def train_stage(
     resume = ranks.by_the_first(lambda: chosen_checkpoint(folder, number, start_at, stage))
     if resume:
         show.say(f"continuing at step {resume.step} from {resume.folder}")
-    show.expect(training, resume.step if resume else 0)
+    if not show.quiet:
+        show.say(expected_time(training, resume.step if resume else 0))
     steps = train(training, resume)
     if not ranks.is_first():
         return unseen(steps)
-    found = show.follow(steps, folder, resume, recipe.tracker)
+    found = follow(steps, folder, resume, recipe.tracker, show)
     if told := still_rising(dev_scores(folder), stage.optimizer.full_rate, stage.passes):
         show.say(told)
     return found
@@ -156,7 +159,7 @@ def make_training(
             one.source(made(stage, one, asked, recipe.seed, show, make), tokenizer, "train"),
             changes=changes,
             seed=(recipe.seed, number),
-            standard=standard_of(one.task, model, one.train, one.dev),
+            target_scale=target_scale_of(one.task, model, one.train, one.dev),
         )
         for one, model, asked in zip(data, models, asks, strict=True)
     ]

@@ -8,9 +8,9 @@ from potstill.errors import InputError, TrainingError
 from potstill.recipe.schema import Recipe
 from potstill.runs.distill import distill
 from potstill.runs.study_types import Answer, Found, Part, Study
+from potstill.system.display import Display
 from potstill.system.files import write_atomically
 from potstill.system.paths import to_write
-from potstill.training.display import Display
 
 MARK = "<!-- written by potstill study -->"  # ends every page: what has it may be replaced by another
 

@@ -30,7 +30,7 @@ from potstill.training import checkpoints
 from potstill.training.checkpoints import Checkpoint
 from potstill.training.method import Method
 from potstill.training.optimizers import UsedRows, make_optimizer, set_rate, used_rows
-from potstill.training.standard import in_users_unit, to_standard_unit, to_users_unit
+from potstill.training.target_scale import scale_outputs, unscale_outputs, unscaled_outputs
 from potstill.training.teacher.teacher import Teacher
 
 
@@ -79,10 +79,10 @@ def train(training: Training, resume: Checkpoint | None = None) -> Generator[Ste
     network = nn.ModuleList([*training.models, bridges]).to(training.accelerator.device)
     for parameter in without_effect(training.models):
         parameter.requires_grad_(False)
-    standards = [source.standard for source in training.sources]
-    for model, standard in zip(training.models, standards, strict=True):
-        if standard is not None:
-            to_standard_unit(model, standard)
+    scales = [source.target_scale for source in training.sources]
+    for model, scale in zip(training.models, scales, strict=True):
+        if scale is not None:
+            scale_outputs(model, scale)
     if resume:
         _fill(network, resume.tensors("weights"))
     with used_rows(stage.optimizer, network, training.models[0], training.sources) as rows:
@@ -96,9 +96,9 @@ def train(training: Training, resume: Checkpoint | None = None) -> Generator[Ste
         _fill(network, best.tensors("weights"))
     if stage.keep == "average":
         _fill(network, mean_weights([one.tensors("weights") for one in checkpoints.whole(training.folder / "ends")]))
-    for model, standard in zip(training.models, standards, strict=True):
-        if standard is not None:
-            to_users_unit(model, standard)
+    for model, scale in zip(training.models, scales, strict=True):
+        if scale is not None:
+            unscale_outputs(model, scale)
     if stage.keep == "average":
         return float(ranks.by_the_first(lambda: next(iter(_scored(network, training).values()))))
     network.eval()
@@ -195,7 +195,7 @@ def _steps(
         dev: dict[str, float] = {}
         if progress.step % per_epoch == 0 or progress.step == steps:
             with rows.set_aside():
-                with in_users_unit(training.models, [source.standard for source in training.sources]):
+                with unscaled_outputs(training.models, [source.target_scale for source in training.sources]):
                     dev = ranks.by_the_first(training.score)
                 network.train()
                 if progress.note(next(iter(dev.values())), stage.patience) and ranks.is_first():
@@ -272,8 +272,8 @@ def gradients(training: Training, bridges: Bridges, parts: list[Micro], step: in
         batch = part.batch.to(accelerator.device)
         source = training.sources[part.data]
         answers = teacher.signals(batch, theirs, live=source.asked_live(theirs))
-        if source.standard is not None and theirs.logits:
-            answers = replace(answers, logits=(answers.logits - source.standard.mean) / source.standard.sd)
+        if source.target_scale is not None and theirs.logits:
+            answers = replace(answers, logits=(answers.logits - source.target_scale.mean) / source.target_scale.sd)
         with accelerator.autocast():
             heard = listen(model, batch.student, ours, bridges)
             terms = {

@@ -41,7 +41,7 @@ def augment(
     maker = plugins.make("data", "augmented", fields)
     from potstill.data.augment.files import augment_file
     from potstill.data.making import Context
-    from potstill.training.display import Display
+    from potstill.system.display import Display
 
     context = Context(seed, show=Display(quiet))
     columns = Columns(text, pair, options.columns_of(label))

@@ -74,7 +74,7 @@ def run_recipe(
     resolved = resolve(recipe, flags, sets or ()).recipe  # before torch: a wrong word is told at once
     from potstill.runs import distill as run
     from potstill.system import ranks
-    from potstill.training.display import Display
+    from potstill.system.display import Display
 
     folder = out or f"runs/{resolved.name if recipe else ('distilled', 'fine-tuned')[finetuned]}"
     if resolved.name == Recipe.model_fields["name"].default:  # on the page a run without a name has its folder's

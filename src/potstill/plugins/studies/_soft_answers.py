@@ -21,9 +21,9 @@ from potstill.runs.build import build
 from potstill.runs.distill import make_accelerator
 from potstill.runs.prepare import prepare
 from potstill.runs.stages import make_training
+from potstill.system.display import Display
 from potstill.system.paths import RunFolder
 from potstill.tasks.metrics.labels import softmax
-from potstill.training.display import Display
 from potstill.training.loop import gradients, make_bridges
 
 

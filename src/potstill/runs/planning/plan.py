@@ -17,7 +17,6 @@ from potstill.measuring.comparisons import BASELINE, STUDENT
 from potstill.recipe.pace import paced
 from potstill.recipe.resolve import grid_recipes
 from potstill.recipe.schema import Recipe
-from potstill.reporting.wording import sized
 from potstill.runs.distill import baseline_recipe, is_taught, make_accelerator, refuse_unshared
 from potstill.runs.planning.batch_sizes import spread_out
 from potstill.runs.planning.dry_memory import Asking, askings
@@ -27,8 +26,9 @@ from potstill.runs.planning.stage_cost import FLOAT, StageCost, Work, costs_of, 
 from potstill.runs.planning.timing import matmul_peak
 from potstill.runs.prepare import DataSet, asked_first, prepare
 from potstill.system import paths
+from potstill.system.display import Display
 from potstill.system.scratch import scratch_folder
-from potstill.training.display import Display
+from potstill.system.units import byte_size
 from potstill.training.loop import steps_of
 
 SLACK = 0.25  # of all tensors: runs on a CPU were seen to hold so much more than what they use
@@ -290,12 +290,10 @@ def too_much(needed: dict[str, int], limit: int, disks: list[Disk]) -> str | Non
     """The first thing that will not fit, and what to write instead."""
     weights = needed["program"] + needed["weights"]
     if weights > limit:
-        told = (
-            f"the weights of teacher and student need {sized(weights)} of the device's memory, {sized(limit)} are there"
-        )
+        told = f"the weights of teacher and student need {byte_size(weights)} of the device's memory, {byte_size(limit)} are there"
         return f"{told}; take a smaller teacher or student, or give more with --memory"
     full = overfull(disks[:1]) if len(disks) > 1 else None
     if full is None and needed["peak"] > limit:
-        told = f"training needs {sized(needed['peak'])} of the device's memory, {sized(limit)} are there"
+        told = f"training needs {byte_size(needed['peak'])} of the device's memory, {byte_size(limit)} are there"
         return f"{told}; write --set tokens=N with a smaller N for smaller micro-batches, or a smaller student"
     return full or overfull(disks)

@@ -24,8 +24,8 @@ from potstill.runs.planning.timing import Law, TrainingCost, chosen, time_scorin
 from potstill.runs.prepare import DataSet
 from potstill.runs.stages import Make, ask_and_make, make_training, watched_rows
 from potstill.signals import Wants
+from potstill.system.display import Display
 from potstill.tasks.task import Task
-from potstill.training.display import Display
 from potstill.training.loop import Training
 from potstill.training.teacher.memory import Memory
 from potstill.training.teacher.teacher import Teacher

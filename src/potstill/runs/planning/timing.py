@@ -26,6 +26,7 @@ from potstill.models.inference import torch_run
 from potstill.models.student import Student
 from potstill.runs.planning.batch_sizes import Piece, Shapes, epoch_pieces, shapes_of, spread_out
 from potstill.signals import Wants
+from potstill.system.units import duration
 from potstill.training.loop import Training, clip_norm, gradients, make_bridges, steps_of
 from potstill.training.optimizers import make_optimizer, used_rows
 from potstill.training.teacher.teacher import Teacher
@@ -202,6 +203,13 @@ def estimate(training: Training) -> tuple[int, float]:
     cost = time_training(training, [pieces[one] for one in which], shapes.take(which), turns=1, count=False)
     per_epoch, steps = steps_of(training.stage, sum(len(source.examples) for source in training.sources))
     return steps, steps * (spread_out(cost.batch.of(shapes), shapes, 1) / per_epoch + cost.step)
+
+
+def expected_time(training: Training, done: int) -> str:
+    """A message about the steps of a stage that are left and about how long they take."""
+    steps, seconds = estimate(training)
+    left = max(steps - done, 0)
+    return f"{left} steps, about {duration(seconds * left / steps)} and the time to score dev"
 
 
 def matmul_peak(device: torch.device, dtype: torch.dtype = torch.float32) -> float:
