@@ -1,0 +1,82 @@
+"""All that a plug-in may import. The rooms behind it may be rebuilt; these names stay.
+
+Bases, types and bounds are plain names. Modules are imported when one of their functions is first used, so that
+listing plug-ins and checking recipes needs neither torch nor transformers: write `from potstill.api import torch`
+instead of `import torch`, and `losses.soft(…)` instead of importing the function.
+"""
+
+from __future__ import annotations
+
+import importlib
+import types
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from potstill.data.examples import Examples, key_of
+from potstill.data.making import DataMaker, Draw, EpochDataMaker, MakeContext, Missing, TeacherDataMaker
+from potstill.errors import InputError, TrainingError
+from potstill.inference.export_types import Checked, Export, Rows
+from potstill.models.builder import BuildContext, Builder, Student, Texts
+from potstill.recipe.bounds import Above, Count, Drawn, Layers, NotBelow, Share, Width
+from potstill.recipe.bounds import Rows as TableRows
+from potstill.recipe.pace import FINE_TUNING, FROM_RANDOM_WEIGHTS, Pace
+from potstill.signals import NEVER, Batch, Outcome, Signals, Term, View, Wants
+from potstill.training.layer_maps import LayerMap
+from potstill.training.method import Method
+
+
+class _LazyModule(types.ModuleType):
+    """A stand-in for a module that is imported when an attribute is first used."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # asked by inspection, not by a plug-in
+            raise AttributeError(f"module '{self.__name__}' has no attribute '{name}'")
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+if TYPE_CHECKING:
+    import torch
+    import transformers
+
+    from potstill.data import extended, rewritten
+    from potstill.data.augment import tagging, word_changes
+    from potstill.models import anatomy, heads, loading
+    from potstill.models import student as networks
+    from potstill.models.generation import ctranslate2, decoding
+    from potstill.models.tokenizers import joint_bpe, trimming
+    from potstill.system import files, interrupts, paths, ranks, scratch
+    from potstill.tasks import classify_images
+    from potstill.tasks.metrics import texts as text_metrics
+    from potstill.training import layer_maps, losses
+    from potstill.training.teacher import black_boxes
+    from potstill.training.teacher import texts as teacher_texts
+else:
+    _MODULES = {
+        "torch": "torch",
+        "transformers": "transformers",
+        "extended": "potstill.data.extended",
+        "rewritten": "potstill.data.rewritten",
+        "tagging": "potstill.data.augment.tagging",
+        "word_changes": "potstill.data.augment.word_changes",
+        "anatomy": "potstill.models.anatomy",
+        "heads": "potstill.models.heads",
+        "loading": "potstill.models.loading",
+        "networks": "potstill.models.student",
+        "ctranslate2": "potstill.models.generation.ctranslate2",
+        "decoding": "potstill.models.generation.decoding",
+        "joint_bpe": "potstill.models.tokenizers.joint_bpe",
+        "trimming": "potstill.models.tokenizers.trimming",
+        "files": "potstill.system.files",
+        "interrupts": "potstill.system.interrupts",
+        "paths": "potstill.system.paths",
+        "ranks": "potstill.system.ranks",
+        "scratch": "potstill.system.scratch",
+        "classify_images": "potstill.tasks.classify_images",
+        "text_metrics": "potstill.tasks.metrics.texts",
+        "layer_maps": "potstill.training.layer_maps",
+        "losses": "potstill.training.losses",
+        "black_boxes": "potstill.training.teacher.black_boxes",
+        "teacher_texts": "potstill.training.teacher.texts",
+    }
+    globals().update({name: _LazyModule(module) for name, module in _MODULES.items()})
