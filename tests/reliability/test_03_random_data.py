@@ -9,10 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from processes import run_to_the_end, same_student, started, steps_told, wait_until
-from small import write_digits
-from test_run import patient
-from world import World, make_world, stopped_and_resumed
 
 from potstill.data.batches import Source, counted_through, step_batches
 from potstill.data.examples import Examples, store
@@ -25,6 +21,10 @@ from potstill.plugins.students.mlp import Mlp
 from potstill.signals import Batch, Signals, Term, Wants
 from potstill.system.randomness import mix
 from potstill.tasks.label_matching import labels_of, make_task
+from tests.reliability.processes import run_to_the_end, same_student, started, steps_told, wait_until
+from tests.support.commands import patient
+from tests.support.small_models import write_digits
+from tests.support.training_world import World, make_world, stopped_and_resumed
 
 STOPS = (2, 5, 7, 10)
 
@@ -74,7 +74,7 @@ def test_03_augmented_copies_are_the_same_after_a_resume(
 
     def drawn(world: World) -> Source:
         monkeypatch.setenv("POTSTILL_CACHE", str(tmp_path / f"cache{next(caches)}"))
-        maker = Augmented(copies=2, tagger="taggers:by_length")
+        maker = Augmented(copies=2, tagger="tests.support.taggers:by_length")
         made = maker.make(world.examples, Context(0, world.task))
         assert len(made) > 2 * len(world.examples)
         return world.source(made)

@@ -5,18 +5,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import test_memory
 import torch
-from small import sentences, small_model, write_csv
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
-from world import CPU
 
 from potstill.models.student import Student, load_student, save_student
 from potstill.recipe.resolve import resolve
 from potstill.runs.prepare import prepare
 from potstill.signals import Wants
 from potstill.system.display import Display
+from tests.support.small_models import sentences, small_model, write_csv
+from tests.support.training_world import CPU
+from tests.training.teacher import test_memory
 
 ROWS = 40
 LOGITS = Wants(logits=True)

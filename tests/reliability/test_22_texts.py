@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small import GENERATED, small_teacher
-from test_rows import ODD_TEXTS
-from test_run import FAST, potstill
-from world import TASKS
 
 from potstill.data.records import speakable
 from potstill.inference.predict import predict
 from potstill.inference.translate import translated
 from potstill.models.student import save_student
+from tests.data.test_rows import ODD_TEXTS
+from tests.support.commands import FAST, potstill
+from tests.support.small_models import GENERATED, small_teacher
+from tests.support.training_world import TASKS
 
 NEW_LINES = ["a\nb", "\r", "\u2028"]
 TEXTS = [
@@ -39,7 +39,7 @@ def awkward(task: str) -> list[dict[str, Any]]:
     if task == "tag":
         words = [text for text in TEXTS if text.strip()]
         return [{"tokens": [word, "good"], "tags": ["O", "B-GOOD"]} for word in words]
-    if task in GENERATED:  # rows of blank texts are refused with their line: tests/test_generated_rows.py
+    if task in GENERATED:  # rows of blank texts are refused with their line: tests/data/test_columns.py
         first, second = {"translate": ("source", "target"), "write": ("prompt", "completion")}[task]
         texts = [text for text in TEXTS if text.replace("\ufeff", "").strip()]
         return [{first: text, second: f"{text} good"} for text in texts]

@@ -20,9 +20,9 @@ from potstill.inference.texts import Writer, engine_of, search, with_texts, writ
 from potstill.measuring.speed import too_busy
 from potstill.models.anatomy import longest_input
 from potstill.models.generation.ctranslate2 import ABOUT, is_exported
+from potstill.models.generation.languages import language_prefix
 from potstill.models.loading import load_tokenizer
 from potstill.models.student import Student, load_student
-from potstill.models.tokenizers.translation import asked_for
 from potstill.system.paths import given
 from potstill.tasks.generate import Answer, Generating
 from potstill.tasks.metrics.texts import signatures
@@ -42,7 +42,7 @@ def measure_writers(
     for path in models:
         writer: Writer = given(path) if is_exported(path) else load_student(path)
         tokenizer = load_tokenizer(path) if isinstance(writer, Path) else writer.tokenizer
-        table = open_table(data, replace(columns, before=asked_for(language, tokenizer, path)), True, kind.form)
+        table = open_table(data, replace(columns, before=language_prefix(language, tokenizer, path)), True, kind.form)
         examples = store(table, task)
         tokens = tokenise(task, examples, tokenizer, min(length, _longest(writer, tokenizer)))
         source = Source(task, examples, tokens, tokens)

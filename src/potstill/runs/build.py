@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -13,12 +14,15 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from potstill.data.pixel_reader import PixelReader
 from potstill.errors import InputError
 from potstill.models.anatomy import set_dropout
-from potstill.models.student import Context, Student, begin_anew, begin_from, is_spread, load_student
+from potstill.models.student import Context, Student, is_spread, load_student
 from potstill.recipe import short_forms
 from potstill.recipe.schema import Recipe, Stage
-from potstill.runs.prepare import DataSet
 from potstill.system.randomness import mix, seeded
+from potstill.tasks.task import Task
 from potstill.training.target_scale import output_layer, target_scale_of, unscale_outputs
+
+if TYPE_CHECKING:
+    from potstill.runs.prepare import DataSet
 
 
 def build(recipe: Recipe, data: list[DataSet]) -> tuple[list[PreTrainedModel], PreTrainedTokenizerBase]:
@@ -128,3 +132,17 @@ def name_classes(model: PreTrainedModel, data: DataSet) -> None:
         model.config.id2label = dict(enumerate(data.task.labels))
         model.config.label2id = {label: number for number, label in enumerate(data.task.labels)}
     model.config.problem_type = data.task.problem
+
+
+def begin_anew(
+    builders: list[dict[str, Any]], task: Task, texts: Callable[[], Iterator[str]], seed: int = 0
+) -> Student | None:
+    """The first builder's student for a task, where it needs no weights to begin from; None where it does."""
+    first = short_forms.made("students", builders[0]) if builders else None
+    begin: Callable[[Task, int, Callable[[], Iterator[str]]], Student] | None = getattr(first, "begin", None)
+    return begin(task, seed, texts) if begin else None
+
+
+def begin_from(folder: str | Path, task: Task, seed: int = 0) -> Student:
+    """A model to be trained for a task: its encoder with the task's head, a new one where it has none that fits."""
+    return load_student(folder, task.labels if task.names_outputs else (), task.problem, seed, task.head)

@@ -21,6 +21,7 @@ from potstill.data.tokens import fingerprint as tokenizer_fingerprint
 from potstill.errors import InputError, TrainingError
 from potstill.measuring import comparisons as results
 from potstill.measuring.run_folder import measurements_of, seed_folders
+from potstill.models.fingerprints import fingerprint as network_fingerprint
 from potstill.models.student import Student, save_student
 from potstill.recipe import short_forms
 from potstill.recipe.pace import draws_weights, paced
@@ -39,7 +40,6 @@ from potstill.system import interrupts, paths, ranks
 from potstill.system.display import Display
 from potstill.system.files import locked, write_atomically
 from potstill.system.paths import RunFolder
-from potstill.training.teacher.teacher import fingerprint as network_fingerprint
 
 PREPARED_ONCE = {"teacher", "data", "length", "device", "precision", "memory", "metric", "seeds", "timing"}
 

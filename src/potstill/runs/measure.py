@@ -26,6 +26,7 @@ from potstill.measuring.comparisons import BASELINE, GOLD, STUDENT, TEACHER, wri
 from potstill.measuring.speed import speeds, too_busy
 from potstill.models.anatomy import layer_count
 from potstill.models.architectures.registration import PREFIX
+from potstill.models.fingerprints import weights_hash
 from potstill.models.inference import Run, onnx_run, torch_run
 from potstill.models.student import Student, is_spread
 from potstill.recipe import short_forms
@@ -36,7 +37,6 @@ from potstill.runs.stages import Trained, metric_of
 from potstill.system.display import Display
 from potstill.system.paths import RunFolder
 from potstill.tasks.metrics.texts import signatures
-from potstill.training.teacher.teacher import weights_hash
 
 SHOWN_DISAGREEMENTS, SHOWN_LETTERS = 12, 400
 

@@ -17,6 +17,7 @@ from potstill.data.making import Context
 from potstill.data.rewritten import rewritten
 from potstill.data.tokens import fingerprint as tokenizer_fingerprint
 from potstill.errors import InputError
+from potstill.models.fingerprints import fingerprint
 from potstill.models.generation.ctranslate2 import pieces
 from potstill.models.generation.decoding import Decoder, decoder
 from potstill.recipe.bounds import Count
@@ -24,7 +25,6 @@ from potstill.system import interrupts, paths, ranks
 from potstill.system.files import locked
 from potstill.tasks.metrics.texts import closest
 from potstill.training.teacher.black_boxes import by_command, by_function, what_decides
-from potstill.training.teacher.teacher import fingerprint
 from potstill.training.teacher.texts import Outputs
 
 FORMAT = 2  # of what is remembered

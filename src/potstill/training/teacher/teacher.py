@@ -6,7 +6,6 @@ by all recipes. What is as wide as the network at every token is asked live.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -14,13 +13,10 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-import xxhash
-from accelerate.utils.modeling import get_state_dict_offloaded_model
 from transformers import PreTrainedModel
 
 from potstill.data.batches import Source, place_keys
 from potstill.errors import InputError
-from potstill.models.anatomy import is_causal
 from potstill.models.hooks import listen
 from potstill.models.student import is_spread
 from potstill.signals import Batch, Signals, View, Wants, nothing
@@ -171,28 +167,3 @@ def refuse_top(batch: Batch) -> None:
     """An error where what the head gives at one place is no distribution over classes."""
     if batch.outcome != "class" or batch.teacher.layout.numel():
         raise InputError("'top' is for tasks with one class of several at every place, such as tags; leave it out")
-
-
-def fingerprint(model: PreTrainedModel, tokenizer_print: str, length: int) -> str:
-    """Of all that decides an answer: weights, architecture, tokenizer, length, float type. The data set is not in it."""
-    digest = xxhash.xxh3_128()
-    add_weights(digest, model)
-    shape = {k: v for k, v in model.config.to_dict().items() if k not in ("_name_or_path", "transformers_version")}
-    if is_causal(model) and not model.can_generate():
-        digest.update(b"the last token stands for a text")  # what memories of before hold is that of the first
-    digest.update(json.dumps([shape, tokenizer_print, length, str(model.dtype)], sort_keys=True, default=str).encode())
-    return digest.hexdigest()
-
-
-def add_weights(digest: xxhash.xxh3_128, model: PreTrainedModel) -> None:
-    """Every tensor and its name, on whatever device it lies."""
-    state = get_state_dict_offloaded_model(model) if is_spread(model) else model.state_dict()
-    for name, tensor in sorted(state.items()):
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())
-
-
-def weights_hash(model: PreTrainedModel) -> str:
-    digest = xxhash.xxh3_128()
-    add_weights(digest, model)
-    return digest.hexdigest()
