@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from potstill.data.batches import Source
 from potstill.data.examples import Examples
+from potstill.data.task import DataTask
 from potstill.measuring.significance import bootstrap_interval, wilson
 from potstill.models import anatomy
 from potstill.models.inference import Run, bytes_of, torch_run
@@ -39,7 +40,7 @@ def answers(ask: Ask, source: Source) -> np.ndarray:
     return filled(found) if found else np.empty((0, source.task.classes), np.float32)
 
 
-def at_once(task: Task) -> int:
+def at_once(task: DataTask) -> int:
     """Padded tokens that go through a model together."""
     return WRITTEN_AT_ONCE if task.generates else SCORED_AT_ONCE
 

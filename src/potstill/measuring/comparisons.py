@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from safetensors import SafetensorError
@@ -19,9 +19,10 @@ from potstill.measuring.significance import DEV, NOT_TESTED, mcnemar, mean_inter
 from potstill.reporting.wording import main_student, quoted_splits
 from potstill.system.files import write_atomically
 from potstill.system.paths import RunFolder
-from potstill.tasks.metrics.labels import Score
-from potstill.tasks.registry import named
-from potstill.tasks.task import Task
+
+if TYPE_CHECKING:  # torch is not needed to read measurements
+    from potstill.tasks.metrics.labels import Score
+    from potstill.tasks.task import Task
 
 GOLD = "targets"
 STUDENT, BASELINE, TEACHER = "distilled", "fine-tuned", "teacher"
@@ -78,6 +79,8 @@ def spoken(run: Path, told: Mapping[str, Any]) -> Spoken:
 
 
 def _spoken(files: Sequence[Mapping[str, np.ndarray]], told: Mapping[str, Any]) -> Spoken:
+    from potstill.tasks.registry import named  # loads torch
+
     found: Spoken = {}
     for key in files[0] if files else ():
         model, data, split = key.split("/")

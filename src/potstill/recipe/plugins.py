@@ -60,7 +60,7 @@ def names(kind: Kind) -> list[str]:
     return list(_files(kind))
 
 
-def load(kind: Kind) -> dict[str, type[Plugin]]:
+def load(kind: Kind) -> dict[str, type[Any]]:
     """Every name of a kind with its dataclass."""
     return {name: _dataclass(kind, name, file) for name, file in _files(kind).items()}
 
@@ -107,7 +107,7 @@ def describe(kind: Kind, name: str) -> tuple[str, list[tuple[str, str, str]]]:
     return text.strip().partition("\n")[0], rows
 
 
-def find(kind: Kind, name: str) -> type[Plugin]:
+def find(kind: Kind, name: str) -> type[Any]:
     """The dataclass of one name."""
     return _dataclass(kind, name, file_of(kind, name))
 
@@ -159,7 +159,7 @@ def _files_below(kind: Kind, built_in: Path, plugged: str) -> dict[str, Path]:
     return found
 
 
-def _dataclass(kind: Kind, name: str, file: Path) -> type[Plugin]:
+def _dataclass(kind: Kind, name: str, file: Path) -> type[Any]:
     module = _module(kind, name, file)
     found = [
         thing

@@ -70,7 +70,7 @@ def resolve(path: str | Path | None, flags: Flags | None = None, sets: Sequence[
 def _with_task(recipe: Recipe, sources: dict[str, str]) -> Recipe:
     """Where neither the user nor a teacher says what the rows are for, a student that can only translate does."""
     built = (plugins.find("students", one["build"]) for one in recipe.student)
-    if not any(getattr(one, "serves", ()) == ("Seq2SeqLM",) for one in built):
+    if not any(one.task_heads == ("Seq2SeqLM",) for one in built):
         return recipe
     told = [number for number, one in enumerate(recipe.data) if not (one.task or one.teacher or recipe.teacher)]
     sources |= {f"data.{number}.task": "student" for number in told}

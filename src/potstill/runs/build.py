@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from potstill.data.pixel_reader import PixelReader
 from potstill.errors import InputError
 from potstill.models.anatomy import set_dropout
-from potstill.models.student import Context, Student, is_spread, load_student
+from potstill.models.builder import BuildContext, Builder, Texts
+from potstill.models.student import Student, is_spread, load_student
 from potstill.recipe import short_forms
 from potstill.recipe.schema import Recipe, Stage
 from potstill.system.randomness import mix, seeded
@@ -55,10 +56,10 @@ def build(recipe: Recipe, data: list[DataSet]) -> tuple[list[PreTrainedModel], P
 
 
 def shape(current: Student, builders: list[dict[str, Any]], seed: int, start: Student, data: list[DataSet]) -> Student:
-    context = Context(start=start, seed=seed, texts=partial(all_texts, data), pairs=has_pairs(data[0]))
+    context = BuildContext(start=start, seed=seed, texts=partial(all_texts, data), pairs=has_pairs(data[0]))
     for fields in builders:
-        builder = short_forms.made("students", fields)
-        if isinstance(current.tokenizer, PixelReader) and "ImageClassification" not in getattr(builder, "serves", ()):
+        builder: Builder = short_forms.made("students", fields)
+        if isinstance(current.tokenizer, PixelReader) and "ImageClassification" not in builder.task_heads:
             raise InputError(
                 f"student.{fields['build']} is for networks that read texts; for images write student = 'mlp'"
             )
@@ -134,13 +135,12 @@ def name_classes(model: PreTrainedModel, data: DataSet) -> None:
     model.config.problem_type = data.task.problem
 
 
-def begin_anew(
-    builders: list[dict[str, Any]], task: Task, texts: Callable[[], Iterator[str]], seed: int = 0
-) -> Student | None:
+def begin_anew(builders: list[dict[str, Any]], task: Task, texts: Texts, seed: int = 0) -> Student | None:
     """The first builder's student for a task, where it needs no weights to begin from; None where it does."""
-    first = short_forms.made("students", builders[0]) if builders else None
-    begin: Callable[[Task, int, Callable[[], Iterator[str]]], Student] | None = getattr(first, "begin", None)
-    return begin(task, seed, texts) if begin else None
+    if not builders:
+        return None
+    first: Builder = short_forms.made("students", builders[0])
+    return first.begin(task, seed, texts)
 
 
 def begin_from(folder: str | Path, task: Task, seed: int = 0) -> Student:

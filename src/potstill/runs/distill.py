@@ -17,6 +17,7 @@ import xxhash
 from accelerate import Accelerator
 from accelerate.utils import InitProcessGroupKwargs
 
+from potstill.data.making import TeacherDataMaker
 from potstill.data.tokens import fingerprint as tokenizer_fingerprint
 from potstill.errors import InputError, TrainingError
 from potstill.measuring import comparisons as results
@@ -288,7 +289,7 @@ def is_taught(recipe: Recipe, data: list[DataSet]) -> bool:
 
 def asks_teacher(maker: dict[str, Any]) -> bool:
     """Whether a data maker's rows hold what the teacher says."""
-    return bool(getattr(short_forms.made("data", maker), "asks_teacher", False))
+    return isinstance(short_forms.made("data", maker), TeacherDataMaker)
 
 
 def baseline_recipe(recipe: Recipe, chosen: Recipe, data: list[DataSet], rows: Sequence[int]) -> Recipe:

@@ -26,6 +26,7 @@ from potstill.measuring.comparisons import BASELINE, GOLD, STUDENT, TEACHER, wri
 from potstill.measuring.speed import speeds, too_busy
 from potstill.models.anatomy import layer_count
 from potstill.models.architectures.registration import PREFIX
+from potstill.models.builder import Builder
 from potstill.models.fingerprints import weights_hash
 from potstill.models.inference import Run, onnx_run, torch_run
 from potstill.models.student import Student, is_spread
@@ -297,5 +298,5 @@ def kept_layers(recipe: Recipe, layers: int) -> list[int] | None:
     """Which layers of the teacher the student began as; None where it began as something else."""
     if recipe.start is not None or len(recipe.student) != 1 or any(stage.reshape for stage in recipe.stage):
         return None
-    builder = short_forms.made("students", recipe.student[0])
-    return builder.kept(layers) if hasattr(builder, "kept") else None
+    builder: Builder = short_forms.made("students", recipe.student[0])
+    return builder.kept(layers)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from accelerate import Accelerator
@@ -17,7 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from potstill.data.batches import Source
 from potstill.data.examples import Examples
-from potstill.data.making import Context
+from potstill.data.making import DataMaker, EpochDataMaker, MakeContext, TeacherDataMaker
 from potstill.errors import InputError
 from potstill.inference import answers as measure
 from potstill.models.anatomy import has_layers, kind, layer_count, width
@@ -44,12 +43,11 @@ from potstill.training.target_scale import target_scale_of
 
 log = logging.getLogger(__name__)
 
-Make = Callable[[Any, Examples, Context], Examples]  # of a data maker that asks the teacher
+Make = Callable[[TeacherDataMaker, Examples, MakeContext], Examples]  # of a data maker that asks the teacher
 
 
-def ask_and_make(maker: Any, examples: Examples, context: Context) -> Examples:
-    made: Examples = maker.make(examples, context)
-    return made
+def ask_and_make(maker: TeacherDataMaker, examples: Examples, context: MakeContext) -> Examples:
+    return maker.make(examples, context)
 
 
 @dataclass
@@ -153,7 +151,7 @@ def make_training(
         raise InputError(
             f"stop_teaching: method '{stage.method['name']}' never asks a teacher; use 'soft_targets', or leave stop_teaching out"
         )
-    changes = tuple(maker.change for maker in makers(stage) if hasattr(maker, "change"))
+    changes = tuple(maker.change for maker in makers(stage) if isinstance(maker, EpochDataMaker))
     sources = [
         replace(
             one.source(made(stage, one, asked, recipe.seed, show, make), tokenizer, "train"),
@@ -260,7 +258,7 @@ def refuse_without_layers(name: str, method: Method, models: list[PreTrainedMode
 def refuse_unfit(name: str, method: Method, data: DataSet, source: Source, asked: Wants) -> None:
     """An error where the method cannot be used with this task, teacher or student."""
     outcome = data.task.outcome
-    if outcome not in getattr(method, "outcomes", (outcome,)):
+    if outcome not in method.outcomes:
         also = "" if data.task.generates else "'patient' or "
         raise InputError(f"method '{name}' is not made for task '{data.task.name}'; use {also}'soft_targets'")
     if asked != Wants() and not can_teach(data):
@@ -334,7 +332,7 @@ def lost_epochs(folder: Path, newest: Checkpoint, stage: Stage) -> str | None:
     return None
 
 
-def makers(stage: Stage) -> list[Any]:
+def makers(stage: Stage) -> list[DataMaker]:
     return [short_forms.made("data", fields) for fields in stage.data]
 
 
@@ -344,8 +342,8 @@ def made(
     """The stage's examples. Where the teacher is not asked, only labelled rows can teach. `make`: for those it writes."""
     examples = data.train
     for maker in makers(stage):
-        context = Context(seed, data.task, show, data.taught_by, data.length, together=True)
-        if getattr(maker, "asks_teacher", False):  # the ranks share the work
+        context = MakeContext(seed, data.task, show, data.taught_by, data.length, together=True)
+        if isinstance(maker, TeacherDataMaker):  # the ranks share the work
             examples = make(maker, examples, context)
         else:
             examples = ranks.the_first_before_others(partial(maker.make, examples, replace(context, together=False)))

@@ -40,10 +40,10 @@ def augment(
     fields = {**options.fields_of(with_ or []), "draw": seed, **{k: v for k, v in given.items() if v is not None}}
     maker = plugins.make("data", "augmented", fields)
     from potstill.data.augment.files import augment_file
-    from potstill.data.making import Context
+    from potstill.data.making import MakeContext
     from potstill.system.display import Display
 
-    context = Context(seed, show=Display(quiet))
+    context = MakeContext(seed, show=Display(quiet))
     columns = Columns(text, pair, options.columns_of(label))
     keep_labels = maker.labels != "dropped"
     rows, made = augment_file(

@@ -8,23 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import torch
 from safetensors.numpy import load
 
-from potstill.data.batches import counted_through, epoch_order, step_batches
 from potstill.measuring.comparisons import GOLD, Said
 from potstill.measuring.run_folder import seed_folders
 from potstill.measuring.significance import contrast
-from potstill.models.student import load_student
 from potstill.recipe.resolve import resolve
-from potstill.runs.build import build
-from potstill.runs.distill import make_accelerator
-from potstill.runs.prepare import prepare
-from potstill.runs.stages import make_training
 from potstill.system.display import Display
 from potstill.system.paths import RunFolder
 from potstill.tasks.metrics.labels import softmax
-from potstill.training.loop import gradients, make_bridges
 
 
 def errors(said: Said) -> list[int]:
@@ -87,6 +79,16 @@ def gradient_noise(run: Path, trained: bool, steps: int = 24) -> float:
 
     Of the run's own method and batches, at the student's first weights or at its last ones.
     """
+    import torch  # here, so that studies are listed without it
+
+    from potstill.data.batches import counted_through, epoch_order, step_batches
+    from potstill.models.student import load_student
+    from potstill.runs.build import build
+    from potstill.runs.distill import make_accelerator
+    from potstill.runs.prepare import prepare
+    from potstill.runs.stages import make_training
+    from potstill.training.loop import gradients, make_bridges
+
     recipe = resolve(RunFolder(seed_folders(run)[0][1]).recipe).recipe
     accelerator, quiet = make_accelerator(recipe), Display(quiet=True)
     data = prepare(recipe, accelerator.device, quiet)

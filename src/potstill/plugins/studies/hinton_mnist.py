@@ -16,13 +16,13 @@ from potstill.recipe.bounds import Above
 from potstill.recipe.schema import Recipe
 from potstill.reporting.figures import BASELINE as BASELINE_COLOUR
 from potstill.reporting.figures import COLOURS, Curve, Point, heat_map, lines, scatter
-from potstill.runs.study_types import Answer, Found, Part
+from potstill.runs.study_types import Answer, Found, Part, Study
 
 MANY = Annotated[list[Above], Field(min_length=2)]
 
 
 @dataclass(frozen=True)
-class HintonMnist:
+class HintonMnist(Study):
     """`omitted`: the class that the transfer set lacks; `rates` are tried for `epochs`, on soft targets and on labels;
     answers are shown at `temperatures`."""
 
