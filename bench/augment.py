@@ -25,14 +25,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
-from potstill.data.augment.tagging import TaggedTexts, tagged
+from potstill.data.augment.tagging import TaggedTexts, tag_examples
 from potstill.data.examples import Examples, store
 from potstill.data.making import MakeContext
 from potstill.data.rows import open_table
 from potstill.plugins.data.augmented import Augmented
 from potstill.tasks.label_matching import make_task
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 ROWS = Path(__file__).parents[2] / "shared" / "data" / "sst2_sentence" / "train.tsv"
 COPIES, ROUNDS = 20, 5
@@ -105,7 +106,7 @@ def main() -> int:
         task, _ = make_task(None, None, ["0", "1"], None, ROWS.name)
         examples = store(open_table(ROWS), task)
         begun = time.perf_counter()
-        texts = tagged(examples, "textblob", lambda count: None)
+        texts = tag_examples(examples, "textblob", lambda count: None)
         tell(tagged_a_second=len(examples) / (time.perf_counter() - begun))
         sentences = [text for text, _ in examples.texts()]
         others = nlpaug_speeds(texts, sentences[:: len(sentences) // FEW][:FEW])

@@ -35,7 +35,7 @@ from torch.nn.functional import cross_entropy, kl_div, normalize, pad
 from torch.utils.data import DataLoader
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel, logging
 
-from potstill.data.batches import Source, epoch_order, view
+from potstill.data.batches import TokenisedSet, epoch_order, view
 from potstill.data.examples import store
 from potstill.data.rows import open_table
 from potstill.data.tokens import tokenise
@@ -61,16 +61,16 @@ Batches = Iterable[dict[str, Tensor]]
 Epoch = Callable[[], None]
 
 
-def read_rows(folder: Path, teacher: Student) -> Source:
+def read_rows(folder: Path, teacher: Student) -> TokenisedSet:
     lines = (SHARED / "data" / "sst2_sentence" / "train.tsv").read_text().splitlines()
     (folder / "rows.tsv").write_text("\n".join(lines[: ROWS + 1]) + "\n")
     task, _ = make_task(None, teacher.model.config, ["0", "1"], None, "rows.tsv")
     examples = store(open_table(folder / "rows.tsv"), task)
     tokens = tokenise(task, examples, teacher.tokenizer, LENGTH)
-    return Source(task, examples, tokens, tokens)
+    return TokenisedSet(task, examples, tokens, tokens)
 
 
-def padded(source: Source, rows: Iterable[int], length: int | None = None) -> dict[str, Tensor]:
+def padded(source: TokenisedSet, rows: Iterable[int], length: int | None = None) -> dict[str, Tensor]:
     """A batch as a collator makes it: to `length`, or to the longest text."""
     made = view(source.task, source.student, rows := np.array(rows)).inputs
     room = (0, (length or 0) - made["input_ids"].shape[1])
@@ -78,7 +78,7 @@ def padded(source: Source, rows: Iterable[int], length: int | None = None) -> di
     return made | {"labels": torch.from_numpy(source.examples.targets[rows]).long()}
 
 
-def shuffled(source: Source, length: int | None = None) -> DataLoader[Any]:
+def shuffled(source: TokenisedSet, length: int | None = None) -> DataLoader[Any]:
     rows: Any = range(ROWS)
     return DataLoader(rows, BATCH, shuffle=True, collate_fn=lambda some: padded(source, some, length))
 
@@ -136,7 +136,7 @@ def plain_epoch(teacher: PreTrainedModel, student: PreTrainedModel, batches: Cal
     return epoch
 
 
-def competitors(source: Source, teacher: Student, student: Student, out: str) -> dict[str, Epoch]:
+def competitors(source: TokenisedSet, teacher: Student, student: Student, out: str) -> dict[str, Epoch]:
     """One epoch of each, with a student of its own."""
 
     def mine() -> PreTrainedModel:
@@ -156,7 +156,9 @@ def competitors(source: Source, teacher: Student, student: Student, out: str) ->
     return found
 
 
-def potstill(source: Source, teacher: Teacher, student: PreTrainedModel, method: str, epochs: float) -> Iterator[Step]:
+def potstill(
+    source: TokenisedSet, teacher: Teacher, student: PreTrainedModel, method: str, epochs: float
+) -> Iterator[Step]:
     """The steps of the real loop."""
     fields = {"temperature": TEMPERATURE, "alpha": ALPHA} | ({"beta": BETA} if method == "patient" else {})
     stage = Stage(epochs=epochs, batch=BATCH, keep="last", optimizer=Optimizer(rate=RATE))
@@ -170,7 +172,7 @@ def seconds_of(work: Callable[[], Any]) -> float:
     return time.perf_counter() - begun
 
 
-def floating_point_operations(model: PreTrainedModel, source: Source) -> tuple[float, float]:
+def floating_point_operations(model: PreTrainedModel, source: TokenisedSet) -> tuple[float, float]:
     """Of one epoch, forward and backward, on real tokens: what is done, and what a full pass would take.
 
     Six per weight and token (a product and a sum; forward, by the input and by the weight), and for attention 12 × width
@@ -198,7 +200,7 @@ def tell(**what: Any) -> None:
     print(json.dumps({"bench": "distill", **rounded}), flush=True)
 
 
-def compare(folder: Path, teacher: Student, student: Student, source: Source) -> list[str]:
+def compare(folder: Path, teacher: Student, student: Student, source: TokenisedSet) -> list[str]:
     """Run and print everything; returns the targets that were missed."""
     others = list(competitors(source, teacher, student, str(folder)).items())
     device, wants = torch.device("cpu"), Wants(logits=True, cls=tuple(theirs for _, theirs in MATCHED))

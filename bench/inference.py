@@ -25,7 +25,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedTokenizerFast
 
-from potstill.data.batches import cut
+from potstill.data.batches import split_by_tokens
 from potstill.data.rows import Columns, open_table
 from potstill.inference.predict import WORDS
 from potstill.models.inference import Run, onnx_run, torch_run
@@ -82,7 +82,7 @@ class Timed:
     def turn(self, lengths: np.ndarray, tokens: int) -> None:
         mixed = np.sort(lengths)[(np.arange(self.rows) + 0.5).astype(int) * len(lengths) // self.rows] + self.ends
         # a few rows are cut as finely as all of them would be, so that they are padded as little
-        batches = cut(np.arange(self.rows), mixed, max(1, tokens * self.rows // len(lengths)))
+        batches = split_by_tokens(np.arange(self.rows), mixed, max(1, tokens * self.rows // len(lengths)))
         self.seconds = min(self.seconds, sum(seconds(self.run, mixed[one]) for one in batches) / self.rows)
         some = mixed[:: max(1, self.rows // ALONE)][:ALONE]
         spent = np.array([seconds(self.run, one[None]) for one in some])

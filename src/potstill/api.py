@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import torch
     import transformers
 
-    from potstill.data import extended, pixel_reader, rewritten, tokens
+    from potstill.data import derived, pixel_reader, rewritten, tokens
     from potstill.data.augment import tagging, word_changes
     from potstill.inference import onnx_check
     from potstill.models import anatomy, fingerprints, heads, loading
@@ -60,7 +60,7 @@ else:
     for _name, _module in {
         "torch": "torch",
         "transformers": "transformers",
-        "extended": "potstill.data.extended",
+        "derived": "potstill.data.derived",
         "pixel_reader": "potstill.data.pixel_reader",
         "rewritten": "potstill.data.rewritten",
         "tokens": "potstill.data.tokens",
@@ -142,7 +142,7 @@ __all__ = [
     "classify_images",
     "ctranslate2",
     "decoding",
-    "extended",
+    "derived",
     "files",
     "fingerprints",
     "heads",

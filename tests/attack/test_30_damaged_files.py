@@ -94,7 +94,7 @@ def test_30_damaged_rows_in_the_cache(
         rows = np.arange(len(examples))
         parts = [list(examples.texts()), examples.keys.tolist(), examples.targets.tolist(), examples.labelled.tolist()]
         parts += [
-            len(examples.scored),
+            len(examples.labelled_only),
             tokens.lengths(rows).tolist(),
             tokens.ids.tolist(),
             tokens.segments.tolist(),

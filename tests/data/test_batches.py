@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from potstill.data.batches import cut, epoch_order
+from potstill.data.batches import epoch_order, split_by_tokens
 from potstill.system.randomness import mix
 
 LENGTHS = st.lists(st.integers(2, 128), min_size=1, max_size=300).map(np.array)
@@ -33,7 +33,7 @@ def test_epochs_stages_and_seeds_have_orders_of_their_own() -> None:
 
 @given(LENGTHS, st.integers(1, 2000))
 def test_micro_batches_keep_to_their_tokens(lengths: np.ndarray, tokens: int) -> None:
-    pieces = cut(np.arange(len(lengths)), lengths, tokens)
+    pieces = split_by_tokens(np.arange(len(lengths)), lengths, tokens)
     assert sorted(np.concatenate(pieces).tolist()) == list(range(len(lengths)))
     assert all(len(piece) == 1 or len(piece) * lengths[piece].max() <= tokens for piece in pieces)
 

@@ -133,7 +133,7 @@ def test_processes_that_do_not_share_their_cache_are_told_so(tmp_path: Path, mon
     world = make_world(tmp_path, rows=8)
     monkeypatch.setattr(ranks, "count", lambda: 2)
     monkeypatch.setattr(ranks, "number", lambda: 1)  # the first asks all of so few rows, and writes to another folder
-    monkeypatch.setattr(ranks, "by_the_first", lambda work: work())
+    monkeypatch.setattr(ranks, "_result_of_first", lambda work: work())
     monkeypatch.setattr(ranks, "wait", lambda: None)
     with pytest.raises(InputError, match=r"do not share a cache.*POTSTILL_CACHE"):
         world.remembering().remember(world.source(), Wants(logits=True))

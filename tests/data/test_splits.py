@@ -11,9 +11,10 @@ import pytest
 
 from potstill.data.examples import Examples, store
 from potstill.data.rows import open_table
-from potstill.data.splits import held_out, leaks
+from potstill.data.splits import leaks, split_off_dev
 from potstill.errors import InputError
-from potstill.runs.prepare import DataSet, asked_first
+from potstill.runs.data_set import DataSet
+from potstill.runs.teacher_check import rows_to_check
 from potstill.tasks.label_matching import make_task
 
 TASK = make_task(None, None, ["a", "b", "c"], None, "rows")[0]
@@ -29,17 +30,17 @@ def test_a_tenth_of_each_class_is_held_out_of_a_sorted_file(tmp_path: Path) -> N
         tmp_path,
         [(f"{label} {n}", label) for label, size in {"a": 500, "b": 300, "c": 20}.items() for n in range(size)],
     )
-    train, dev = held_out(rows, TASK)
+    train, dev = split_off_dev(rows, TASK)
     assert (np.bincount(dev.targets[dev.index].astype(int)) == [50, 30, 2]).all()
     assert len(train) + len(dev) == len(rows) and not set(train.index) & set(dev.index)
-    again, _ = held_out(rows, TASK)
+    again, _ = split_off_dev(rows, TASK)
     assert np.array_equal(train.index, again.index)
     assert len({number // 100 for number in dev.index[:50]}) == 5, "not one part of the file"
 
 
 def test_rows_of_the_same_text_are_held_out_together_or_not_at_all(tmp_path: Path) -> None:
     rows = [(f"text {n // 3}", "ab"[n // 3 % 2]) for n in range(300)] + [("often", "a")] * 90
-    train, dev = held_out(examples(tmp_path, rows), TASK)
+    train, dev = split_off_dev(examples(tmp_path, rows), TASK)
     assert not {text for text, _ in train.texts()} & {text for text, _ in dev.texts()}
     assert 30 <= len(dev) <= 40
 
@@ -48,13 +49,13 @@ def test_rows_of_the_same_text_are_held_out_together_or_not_at_all(tmp_path: Pat
     "rows", [[("x", "a"), ("y", "b")], [("x", "a")] * 5 + [("y", "b")] * 7, [("x", "a"), ("y", "a")]]
 )
 def test_few_texts_give_one_to_dev(rows: list[tuple[str, str]], tmp_path: Path) -> None:
-    train, dev = held_out(examples(tmp_path, rows), TASK)
+    train, dev = split_off_dev(examples(tmp_path, rows), TASK)
     assert len(set(train.texts())) == len(set(dev.texts())) == 1
 
 
 def test_one_text_alone_cannot_be_held_out(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"same text.*--dev"):
-        held_out(examples(tmp_path, [("x", "a")] * 5), TASK)
+        split_off_dev(examples(tmp_path, [("x", "a")] * 5), TASK)
 
 
 def test_rows_that_stand_in_two_splits_are_counted(tmp_path: Path) -> None:
@@ -71,9 +72,9 @@ def test_rows_that_stand_in_two_splits_are_counted(tmp_path: Path) -> None:
 def test_a_teacher_is_asked_a_sample_of_a_sorted_file(tmp_path: Path) -> None:
     rows = examples(tmp_path, [(f"{label} {n}", label) for label in "abc" for n in range(1000)])
     data: Any = SimpleNamespace(dev=rows, train=rows, task=TASK)
-    asked = asked_first(data)
+    asked = rows_to_check(data)
     assert len(asked) == 1000 and (np.bincount(asked.targets[asked.index].astype(int)) > 250).all()
-    assert np.array_equal(asked.index, asked_first(data).index)
+    assert np.array_equal(asked.index, rows_to_check(data).index)
 
 
 def test_vocabularies_are_counted_on_train_alone(tmp_path: Path) -> None:

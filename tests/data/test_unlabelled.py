@@ -20,7 +20,8 @@ from potstill.plugins.methods.teacher_labels import TeacherLabels
 from potstill.recipe.resolve import resolve
 from potstill.recipe.schema import Recipe
 from potstill.runs import stages
-from potstill.runs.prepare import DataSet, prepare
+from potstill.runs.data_set import DataSet
+from potstill.runs.prepare import prepare
 from potstill.signals import Outcome, Signals, Wants
 from potstill.system.display import Display
 from potstill.tasks.label_matching import make_task
@@ -78,11 +79,11 @@ def test_texts_are_added_without_labels_and_none_of_dev_or_test(home: Path, tmp_
         path.write_text("".join(json.dumps({"text": text}) + "\n" for text in given))
     data, told = prepared(home, f"data.unlabelled={path}")
     assert texts(data, "train") == [*texts(plain, "train"), *new]
-    assert len(data.train.scored) == 40 and not data.train.labelled[data.train.index[40:]].any()
-    assert np.array_equal(data.task.golds(data.train.scored), data.task.golds(plain.train))
+    assert len(data.train.labelled_only) == 40 and not data.train.labelled[data.train.index[40:]].any()
+    assert np.array_equal(data.task.golds(data.train.labelled_only), data.task.golds(plain.train))
     assert texts(data, "dev") == texts(plain, "dev")
     assert any(f"{path}: 2 of 32 rows stand in dev or test too and are left out" in line for line in told)
-    assert any("30 of 70 rows have no label; the teacher alone teaches them" in line for line in told)
+    assert any("30 of 70 rows have no label; only the teacher teaches them" in line for line in told)
     stage = recipe_of(home, "method=hard_labels").stage[0]
     assert len(stages.made(stage, data, Wants(), 0)) == 40
     assert len(stages.made(stage, data, Wants(logits=True), 0)) == 70
@@ -109,7 +110,7 @@ def test_of_words_with_tags_too(tmp_path: Path) -> None:
     given = [f"teacher={tmp_path}/teacher", *rows, "force=true", "length=32"]
     plain = prepare(resolve(None, None, given).recipe, CPU, Heard())[0]
     data = prepare(resolve(None, None, [*given, f"data.unlabelled={tmp_path}/more.jsonl"]).recipe, CPU, Heard())[0]
-    assert len(data.train) == 24 and len(data.train.scored) == 12
+    assert len(data.train) == 24 and len(data.train.labelled_only) == 12
     for ours, theirs in zip(data.train.index[:12], plain.train.index, strict=True):
         assert np.array_equal(data.train.gold(ours), plain.train.gold(theirs))  # type: ignore[arg-type]
 
@@ -163,7 +164,7 @@ def test_a_file_of_answers_has_none_for_copies(home: Path, tmp_path: Path) -> No
     sets = [f"data.train={tmp_path}/train.csv", "teacher=none", f"start={home}/teacher", "stage.data=augmented:2"]
     data, _ = prepared(home, *sets)
     made = stages.made(recipe_of(home, *sets).stage[0], data, Wants(logits=True), 0)
-    source = data.source(made, small_model("bert").tokenizer, "train")
+    source = data.tokenised(made, small_model("bert").tokenizer, "train")
     assert source.answered is not None and len(made) > 30
     assert source.answered[made.index].tolist() == [True] * 10 + [False] * (len(made) - 10)
 

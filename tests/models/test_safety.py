@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Regex, Tokenizer, models, normalizers
 from transformers import PreTrainedTokenizerFast
 
-from potstill.data.tokens import in_memory
+from potstill.data.tokens import tokenise_texts
 from potstill.errors import InputError
 from potstill.inference.predict import predict
 from potstill.models import student as students
@@ -305,12 +305,12 @@ def test_a_long_text_is_cut_before_it_is_split_and_read_alike(
     rows = [(text, None) for text in texts] + [(words[9:], None), ("日本 " * 5000, None)]
     pairs = [(words, "short"), ("short", words), (words, words[100:]), (words[7:], words)]
     asked = [(rows, 16), (rows, 60), (pairs, 16), (pairs, 61)]
-    before = [in_memory(task, some, tokenizer, length) for some, length in asked]
+    before = [tokenise_texts(task, some, tokenizer, length) for some, length in asked]
     seen: list[int] = []
     plain = long_texts._enough
     monkeypatch.setattr(long_texts, "_enough", lambda *given: seen.append(len(plain(*given))) or plain(*given))
     monkeypatch.setattr(long_texts, "LONG", 300)
-    after = [in_memory(task, some, tokenizer, length) for some, length in asked]
+    after = [tokenise_texts(task, some, tokenizer, length) for some, length in asked]
     assert min(seen) < 2000 < max(map(len, texts))
     for ours, theirs in zip(after, before, strict=True):
         assert ours.ids.tolist() == theirs.ids.tolist() and ours.shortened == theirs.shortened

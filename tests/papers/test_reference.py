@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from potstill.data.augment.tagging import TaggedTexts
-from potstill.data.augment.word_changes import Changed, Corpus, Rules, seeds_of
+from potstill.data.augment.word_changes import ChangedTexts, Corpus, Rules, seeds_of
 from potstill.data.examples import key_of
 from potstill.models.architectures.recurrent_configs import BilstmConfig
 from potstill.models.architectures.word_vectors import BilstmForSequenceClassification, pair_features
@@ -198,7 +198,7 @@ def check_augmentation(case: Case) -> None:
     keys = np.array([key_of(" ".join(word for word, _ in row), None) for row in inputs])[rows]
     seeds = seeds_of(0, keys, np.tile(np.arange(copies), len(inputs)), 0)
 
-    def changed(mask: float, pos: float, ngram: float, of: Corpus = corpus, longest: int = 5) -> Changed:
+    def changed(mask: float, pos: float, ngram: float, of: Corpus = corpus, longest: int = 5) -> ChangedTexts:
         return of.changed(2 * rows, seeds, Rules(mask, pos, ngram, longest, "keep"))
 
     def within(found: float, told: dict[str, float]) -> None:

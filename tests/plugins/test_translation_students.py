@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from potstill.data.tokens import fingerprint
+from potstill.data.tokens import tokenizer_fingerprint
 from potstill.errors import InputError
 from potstill.models.anatomy import word_embeddings
 from potstill.models.builder import BuildContext
@@ -82,12 +82,12 @@ def test_its_vocabulary_is_that_of_the_model_before_or_of_a_folder_or_new(shape:
     teacher, other = small_translator(), SHAPES["marian"].begin(TASK, 0, texts)
     context = BuildContext(teacher, 0, texts)
     taken = SHAPES[shape].build(teacher, context)
-    assert fingerprint(taken.tokenizer) == fingerprint(teacher.tokenizer)
+    assert tokenizer_fingerprint(taken.tokenizer) == tokenizer_fingerprint(teacher.tokenizer)
     assert word_embeddings(taken.model).num_embeddings == word_embeddings(teacher.model).num_embeddings
     save_student(other, tmp_path / "other")
     from_folder = type(SHAPES[shape])(**{**vars(SHAPES[shape]), "tokenizer": str(tmp_path / "other")})
     for student in (from_folder.build(teacher, context), from_folder.begin(TASK, 0, lambda: iter(()))):
-        assert fingerprint(student.tokenizer) == fingerprint(other.tokenizer)
+        assert tokenizer_fingerprint(student.tokenizer) == tokenizer_fingerprint(other.tokenizer)
         assert word_embeddings(student.model).num_embeddings == len(other.tokenizer)
     new = begin_anew([{"build": "marian", "vocabulary": 300, "width": 16}], TASK, texts)
     assert new is not None and len(new.tokenizer) == 300
@@ -100,7 +100,7 @@ def test_a_folder_with_a_tokenizer_alone_will_do(shape: str, tmp_path) -> None:
     assert not list(tmp_path.glob("config.json")) and not list(tmp_path.glob("*.safetensors"))
     from_folder = type(SHAPES[shape])(**{**vars(SHAPES[shape]), "tokenizer": str(tmp_path)})
     student = from_folder.begin(TASK, 0, lambda: iter(()))
-    assert fingerprint(student.tokenizer) == fingerprint(wanted)
+    assert tokenizer_fingerprint(student.tokenizer) == tokenizer_fingerprint(wanted)
     assert word_embeddings(student.model).num_embeddings == len(wanted)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from potstill.data.batches import Source
+from potstill.data.batches import TokenisedSet
 from potstill.data.examples import Examples, key_of, store
 from potstill.data.making import EpochDataMaker, MakeContext
 from potstill.data.pixel_reader import PixelReader
@@ -141,7 +141,7 @@ def test_what_changes_in_an_epoch_hangs_on_the_example_alone(name: str, rows: st
     maker = plugins.make("data", name, FIELDS.get(name, {}))
     made = maker.make(examples, MakeContext(0, task))
     tokens = tokenise(task, made, PixelReader((1, 8, 8)) if rows == "images" else small_tokenizer("bert"), 32)
-    source = replace(Source(task, made, tokens, tokens), changes=(maker.change,), seed=(0, 0))
+    source = replace(TokenisedSet(task, made, tokens, tokens), changes=(maker.change,), seed=(0, 0))
     every = np.arange(len(made))
     plain, whole, other = (source.batch(every, source.count(every), epoch) for epoch in (None, 0, 1))
     some = source.batch(every[[5, 2]], source.count(every[[5, 2]]), 0)

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from potstill.errors import InputError
 from potstill.models.anatomy import set_dropout
 from potstill.plugins.methods.hard_labels import HardLabels
-from potstill.runs.prepare import DataSet
+from potstill.runs.data_set import DataSet
 from potstill.runs.stages import refuse_unfit, refuse_without_layers
 from potstill.training.loop import train
 from tests.support.small_models import GENERATED

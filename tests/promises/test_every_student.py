@@ -14,7 +14,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-from potstill.data.tokens import fingerprint
+from potstill.data.tokens import tokenizer_fingerprint
 from potstill.errors import InputError
 from potstill.models import student as students
 from potstill.models.anatomy import encoder_layers, layer_count, layers_path, parameters, word_embeddings
@@ -96,7 +96,7 @@ def test_saved_and_loaded_it_is_bit_equal(built, name, architecture):
     student, folder = built[name, architecture]
     again = load_student(folder)
     assert same_weights(again, student)
-    assert fingerprint(again.tokenizer) == fingerprint(student.tokenizer)
+    assert tokenizer_fingerprint(again.tokenizer) == tokenizer_fingerprint(student.tokenizer)
     assert again.tokenizer.model_input_names == student.tokenizer.model_input_names
     assert not again.model.training
     if architecture == "translator":
@@ -220,7 +220,7 @@ def test_building_changes_neither_what_it_is_given_nor_the_random_state(name, ar
     for student, old in zip((current, start), before, strict=True):
         assert same_weights(student, old)
         assert student.model.config.to_dict() == old.model.config.to_dict()
-        assert fingerprint(student.tokenizer) == fingerprint(old.tokenizer)
+        assert tokenizer_fingerprint(student.tokenizer) == tokenizer_fingerprint(old.tokenizer)
     pointers = {parameter.data_ptr() for parameter in current.model.parameters()}
     assert pointers.isdisjoint(parameter.data_ptr() for parameter in made.model.parameters())
 
@@ -242,7 +242,11 @@ def test_beginning_is_a_function_of_the_seed(name):
     assert torch.equal(drawn, torch.rand(1))
     assert same_weights(first, again)
     assert not same_weights(first, other)
-    assert fingerprint(first.tokenizer) == fingerprint(again.tokenizer) == fingerprint(other.tokenizer)
+    assert (
+        tokenizer_fingerprint(first.tokenizer)
+        == tokenizer_fingerprint(again.tokenizer)
+        == tokenizer_fingerprint(other.tokenizer)
+    )
 
 
 @pytest.mark.parametrize("name", BEGINS)
@@ -251,7 +255,7 @@ def test_what_is_begun_is_what_is_built_after_it(name):
     first = begun(name)
     built = BUILDERS[name](**FIELDS.get(name, {})).build(first, context(first))
     assert same_weights(first, built)
-    assert fingerprint(first.tokenizer) == fingerprint(built.tokenizer)
+    assert tokenizer_fingerprint(first.tokenizer) == tokenizer_fingerprint(built.tokenizer)
 
 
 @pytest.mark.parametrize("name", BEGINS)

@@ -21,14 +21,14 @@ from transformers import pipeline as pipeline_of
 from potstill.data.batches import view
 from potstill.data.examples import store
 from potstill.data.rows import BETWEEN, open_table
-from potstill.data.tokens import in_memory, tokenise
+from potstill.data.tokens import tokenise, tokenise_texts
 from potstill.errors import InputError
 from potstill.inference.predict import asked_in, predict
 from potstill.models.builder import BuildContext
 from potstill.models.inference import torch_run
 from potstill.models.student import HEADS, load_student, save_student
 from potstill.recipe import plugins
-from potstill.reporting.wording import titled
+from potstill.reporting.numbers import titled
 from potstill.tasks.answer import LONGEST_ANSWER, Answering
 from potstill.tasks.label_matching import labels_of, make_task
 from potstill.tasks.tag import Tagging
@@ -282,7 +282,7 @@ def test_words_are_read_where_the_pipeline_of_transformers_reads_them(architectu
 def test_a_sentence_that_is_too_long_keeps_its_first_words_and_the_rest_is_outside() -> None:
     task = Tagging("class", LABELS["tag"])
     words = NEUTRAL[:40]
-    tokens = in_memory(task, [(BETWEEN.join(words), None)], small_tokenizer("bert"), 16)
+    tokens = tokenise_texts(task, [(BETWEEN.join(words), None)], small_tokenizer("bert"), 16)
     kept = int(task.predictions(tokens, np.array([0]))[0])
     assert 0 < kept < 40 and tokens.shortened == 1
     said = task.read(
@@ -294,7 +294,7 @@ def test_a_sentence_that_is_too_long_keeps_its_first_words_and_the_rest_is_outsi
 def test_two_tokenizers_that_cut_differently_teach_the_words_that_both_keep() -> None:
     task = Tagging("class", LABELS["tag"])
     rows = [(BETWEEN.join(row["tokens"]), None) for row in tagged(20, 3)]
-    ours, theirs = (in_memory(task, rows, small_tokenizer(name), 12) for name in ("bert", "roberta"))
+    ours, theirs = (tokenise_texts(task, rows, small_tokenizer(name), 12) for name in ("bert", "roberta"))
     every = np.arange(20)
     assert (task.predictions(ours, every) != task.predictions(theirs, every)).any()
     left, right = task.aligned(ours, theirs)
@@ -346,7 +346,7 @@ def test_windows_cover_the_context_and_targets_point_at_the_answer(seed: int, le
     row = questions(1, seed)[0]
     context, span = row["context"], row["answers"][0]
     task = Answering("span", ("start", "end"))
-    tokens = in_memory(task, [(row["question"], context)], small_tokenizer(architecture), length)
+    tokens = tokenise_texts(task, [(row["question"], context)], small_tokenizer(architecture), length)
     assert tokens.firsts is not None and tokens.characters is not None
     gold = np.array([span["answer_start"], span["answer_start"] + len(span["text"])], np.float32)
 
@@ -383,7 +383,7 @@ def test_windows_cover_the_context_and_targets_point_at_the_answer(seed: int, le
 )
 def test_answers_are_found_whatever_the_tokenizer_drops(architecture: str, context: str, answer: str) -> None:
     task = Answering("span", ("start", "end"))
-    tokens = in_memory(task, [("what ?", context)], small_tokenizer(architecture), 64)
+    tokens = tokenise_texts(task, [("what ?", context)], small_tokenizer(architecture), 64)
     start = context.index(answer)
     gold = np.array([start, start + len(answer)], np.float32)
     first, last = task.targets(Unlabelled(("what ?", context), gold=gold), tokens, np.array([0])).astype(int)  # type: ignore[arg-type]
@@ -399,13 +399,13 @@ def test_answers_are_found_whatever_the_tokenizer_drops(architecture: str, conte
 @pytest.mark.parametrize("length", [24, 64])
 def test_any_question_leaves_room_for_the_context(architecture: str, question: str, length: int) -> None:
     task = Answering("span", ("start", "end"))
-    tokens = in_memory(task, [(question, "the film " * 40)], small_tokenizer(architecture), length)
+    tokens = tokenise_texts(task, [(question, "the film " * 40)], small_tokenizer(architecture), length)
     assert tokens.counts(np.array([0]))[0] > 1 and tokens.sizes(np.arange(2)).max() <= length
 
 
 def test_windows_too_short_for_a_question_are_refused() -> None:
     with pytest.raises(InputError, match="write at least"):
-        in_memory(Answering("span", ("start", "end")), [("a", "b")], small_tokenizer("bert"), 12)
+        tokenise_texts(Answering("span", ("start", "end")), [("a", "b")], small_tokenizer("bert"), 12)
 
 
 def test_a_longer_window_than_the_context_needs_changes_no_logit(tmp_path: Path) -> None:
@@ -414,7 +414,7 @@ def test_a_longer_window_than_the_context_needs_changes_no_logit(tmp_path: Path)
     rows = [(row["question"], row["context"]) for row in questions(6, 5, longest=20)]
     told = []
     for length in (40, 64):
-        tokens = in_memory(task, rows, model.tokenizer, length)
+        tokens = tokenise_texts(task, rows, model.tokenizer, length)
         reading = view(task, tokens, np.arange(6))
         told.append(reading.predictions(torch.from_numpy(torch_run(model.model)(reading.inputs))))
     assert torch.equal(told[0], told[1])
@@ -424,7 +424,7 @@ def test_start_and_end_are_those_of_transformers_and_the_question_is_no_answer()
     model = small_model("bert", labels=LABELS["answer"], seed=2, head="QuestionAnswering")
     row = questions(1, 9, longest=20)[0]
     task = Answering("span", ("start", "end"))
-    tokens = in_memory(task, [(row["question"], row["context"])], model.tokenizer, 64)
+    tokens = tokenise_texts(task, [(row["question"], row["context"])], model.tokenizer, 64)
     reading = view(task, tokens, np.array([0]))
     ours = reading.predictions(torch.from_numpy(torch_run(model.model)(reading.inputs)))
     inputs = model.tokenizer(row["question"], row["context"], return_tensors="pt")
@@ -441,7 +441,7 @@ def test_the_best_answer_is_the_best_of_all_pairs() -> None:
     random = np.random.default_rng(0)
     row = questions(1, 3, longest=70)[0]
     task = Answering("span", ("start", "end"))
-    tokens = in_memory(task, [(row["question"], row["context"])], small_tokenizer("bert"), 40)
+    tokens = tokenise_texts(task, [(row["question"], row["context"])], small_tokenizer("bert"), 40)
     windows = int(tokens.counts(np.array([0]))[0])
     assert windows > 1
     logits = random.normal(size=(2 * windows, 40)).astype(np.float32)
@@ -551,7 +551,7 @@ def test_auto_classes_by_head() -> None:
 
 def test_memory_of_a_longer_reading_serves_a_shorter_one(tmp_path: Path) -> None:
     """The teacher remembers all its words, though the first student kept fewer."""
-    from potstill.data.batches import Source
+    from potstill.data.batches import TokenisedSet
     from potstill.signals import Wants
     from tests.support.training_world import make_world
 
@@ -559,7 +559,7 @@ def test_memory_of_a_longer_reading_serves_a_shorter_one(tmp_path: Path) -> None
     teacher = world.remembering()
     full = tokenise(world.task, world.examples, world.teacher.tokenizer, 64)
     cut = tokenise(world.task, world.examples, world.teacher.tokenizer, 8)
-    teacher.remember(Source(world.task, world.examples, cut, full), Wants(logits=True))
-    source = Source(world.task, world.examples, full, full)
+    teacher.remember(TokenisedSet(world.task, world.examples, cut, full), Wants(logits=True))
+    source = TokenisedSet(world.task, world.examples, full, full)
     batch = source.batch(np.arange(8), source.count(np.arange(8)))
     assert len(teacher.signals(batch, Wants(logits=True)).logits) == len(batch.targets)

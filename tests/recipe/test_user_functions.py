@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from potstill.data.augment.tagging import function
+from potstill.data.augment.tagging import load_tagger
 from potstill.errors import InputError
 from potstill.models.student import save_student
 from potstill.recipe import user_functions as own_functions
@@ -62,7 +62,7 @@ def test_a_recipe_s_file_alone_runs_nothing(
             assert not stranger.exists()
 
 
-@pytest.mark.parametrize("ask", [function, by_function])
+@pytest.mark.parametrize("ask", [load_tagger, by_function])
 def test_the_user_names_it_on_the_command_line(ask, tmp_path: Path, stranger: Path) -> None:  # type: ignore[no-untyped-def]
     recipe = tmp_path / "recipe.toml"
     recipe.write_text('[data]\ntrain = "x"\n[[stage]]\ndata = [{ make = "augmented", tagger = "of_a_stranger:f" }]\n')
@@ -78,9 +78,9 @@ def test_the_user_names_it_on_the_command_line(ask, tmp_path: Path, stranger: Pa
 
 def test_the_environment_allows_all_but_the_standard_library(monkeypatch: pytest.MonkeyPatch, stranger: Path) -> None:
     monkeypatch.setenv("POTSTILL_COMMANDS", "allowed")
-    assert function("of_a_stranger:f")(["a"]) == ["a"]
+    assert load_tagger("of_a_stranger:f")(["a"]) == ["a"]
     with pytest.raises(InputError, match="there is no tagger"):
-        function("subprocess:call")
+        load_tagger("subprocess:call")
 
 
 def test_functions_of_a_plug_in_folder_need_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,8 +90,8 @@ def test_functions_of_a_plug_in_folder_need_no_more(tmp_path: Path, monkeypatch:
     (folder / "of_a_user.py").write_text("from subprocess import run\ndef f(words): return list(words)\n")
     monkeypatch.syspath_prepend(folder)
     monkeypatch.setenv("POTSTILL_PLUGINS", str(folder))
-    assert function("of_a_user:f")(["a"]) == ["a"]
+    assert load_tagger("of_a_user:f")(["a"]) == ["a"]
     with pytest.raises(InputError, match="wants to run"):
-        function("of_a_user:run")
+        load_tagger("of_a_user:run")
     with pytest.raises(InputError, match="wants to run"):
-        function(RUNS)
+        load_tagger(RUNS)

@@ -11,7 +11,7 @@ import torch
 from accelerate import Accelerator
 from transformers import BertConfig, BertForSequenceClassification
 
-from potstill.data.batches import Source
+from potstill.data.batches import TokenisedSet
 from potstill.data.examples import store
 from potstill.data.rows import open_table
 from potstill.data.tokens import tokenise
@@ -46,7 +46,7 @@ def test_01_checkpoints_every_hundred_steps_cost_little(tmp_path: Path, figure: 
     training = Training(
         [model],
         [Teacher(None, None, CPU)],
-        [Source(task, examples, tokens, tokens)],
+        [TokenisedSet(task, examples, tokens, tokens)],
         HardLabels(),
         Stage(batch=32, epochs=1.0),
         0,

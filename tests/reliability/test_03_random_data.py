@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from potstill.data.batches import Source, counted_through, step_batches
+from potstill.data.batches import TokenisedSet, all_lengths, step_batches
 from potstill.data.examples import Examples, store
 from potstill.data.making import DataMaker, MakeContext
 from potstill.data.rows import open_table
@@ -57,7 +57,7 @@ class Masked(Method):
 def test_03_random_rows_and_dynamic_masks_are_the_same_after_a_resume(
     tmp_path: Path, figure: Callable[..., None]
 ) -> None:
-    def drawn(world: World) -> Source:
+    def drawn(world: World) -> TokenisedSet:
         return world.source(Redrawn().make(world.examples, MakeContext(0)))
 
     difference, changed = stopped_and_resumed(make_world, tmp_path, Masked(SoftTargets()), STOPS, drawn)
@@ -73,7 +73,7 @@ def test_03_augmented_copies_are_the_same_after_a_resume(
     monkeypatch.setenv("POTSTILL_COMMANDS", "allowed")
     caches = iter(range(99))
 
-    def drawn(world: World) -> Source:
+    def drawn(world: World) -> TokenisedSet:
         monkeypatch.setenv("POTSTILL_CACHE", str(tmp_path / f"cache{next(caches)}"))
         maker = Augmented(copies=2, tagger="tests.support.taggers:by_length")
         made = maker.make(world.examples, MakeContext(0, world.task))
@@ -123,7 +123,7 @@ def digits_world(folder: Path) -> World:
     return World(teacher, student, task, store(table, task), folder)
 
 
-def jittered(world: World, seed: int = 0) -> Source:
+def jittered(world: World, seed: int = 0) -> TokenisedSet:
     jitter = Jitter(2)
     source = world.source(jitter.make(world.examples, MakeContext(seed, world.task)))
     return replace(source, changes=(jitter.change,), seed=(seed, 0))
@@ -143,7 +143,7 @@ def test_03_what_is_drawn_follows_from_seed_epoch_and_example_alone(tmp_path: Pa
     world = digits_world(tmp_path)
     source, other = jittered(world), jittered(world, seed=1)
 
-    def seen(source: Source, positions: list[int], epoch: int | None) -> torch.Tensor:
+    def seen(source: TokenisedSet, positions: list[int], epoch: int | None) -> torch.Tensor:
         batch = source.batch(np.array(positions), source.count(np.array(positions)), epoch)
         assert torch.equal(batch.teacher.inputs["pixel_values"], batch.student.inputs["pixel_values"])
         return batch.student.inputs["pixel_values"]
@@ -153,7 +153,7 @@ def test_03_what_is_drawn_follows_from_seed_epoch_and_example_alone(tmp_path: Pa
     assert not torch.equal(seen(source, list(range(48)), 4), whole)
     assert not torch.equal(seen(other, list(range(48)), 3), whole)
     assert not torch.equal(seen(source, list(range(48)), None), whole)
-    lengths, starts = counted_through([source])
+    lengths, starts = all_lengths([source])
     parts = [step_batches([source], np.arange(48), lengths, starts, 5, rank, 2, epoch=3) for rank in (0, 1)]
     found = {micro.place: micro.batch for part in parts for micro in part}
     together = torch.cat([found[place].student.inputs["pixel_values"] for place in sorted(found)])

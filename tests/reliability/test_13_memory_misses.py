@@ -32,8 +32,8 @@ def asked(folder: Path, wants: Wants = LOGITS, teacher: str = "teacher", train: 
     settings = {**fields, "memory": str(folder / "memory"), "force": True, "student": "keep_layers:2", "length": 32}
     recipe = resolve(None, {path: ("test", value) for path, value in {**settings, **more}.items()}).recipe
     (data,) = prepare(recipe, CPU, Display(quiet=True))
-    assert data.taught_by is not None
-    return data.teacher.remember(data.source(data.train, data.taught_by.tokenizer, "train"), wants)
+    assert data.loaded_teacher is not None
+    return data.teacher.remember(data.tokenised(data.train, data.loaded_teacher.tokenizer, "train"), wants)
 
 
 def with_another_last_bit(student: Student) -> Student:

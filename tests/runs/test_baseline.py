@@ -16,7 +16,8 @@ from potstill.recipe.schema import Recipe
 from potstill.reporting.console import beginnings
 from potstill.runs import distill as run
 from potstill.runs import stages
-from potstill.runs.prepare import DataSet, prepare
+from potstill.runs.data_set import DataSet
+from potstill.runs.prepare import prepare
 from potstill.system.display import Display
 from potstill.system.paths import RunFolder
 from potstill.training.loop import steps_of
@@ -46,8 +47,8 @@ def test_it_has_as_many_steps_as_the_student_of_many_copies(tmp_path: Path) -> N
     (alone,) = run.baseline_recipe(recipe, recipe, data, [rows]).stage
     read = stages.rows_of(alone, data, 0)
     assert read == rows and steps_of(alone, read) == steps_of(stage, rows)
-    examples = stages.repeated(data[0].train.scored, 5.4)
-    counts = {row: list(examples.index).count(row) for row in data[0].train.scored.index}
+    examples = stages.repeated(data[0].train.labelled_only, 5.4)
+    counts = {row: list(examples.index).count(row) for row in data[0].train.labelled_only.index}
     assert len(examples) == 324 and set(counts.values()) == {5, 6}
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from potstill.recipe.resolve import resolve
+from potstill.runs.data_set import DataSet
 from potstill.runs.learning_check import still_rising, what_to_try
 from potstill.runs.measure import learned
-from potstill.runs.prepare import DataSet
 from potstill.system.display import Display
 from potstill.training.logs import EpochLoss, _rows_until, dev_scores, follow
 from potstill.training.loop import Progress, Step, train

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from transformers import PreTrainedTokenizerBase
 
-from potstill.data.tokens import fingerprint
+from potstill.data.tokens import tokenizer_fingerprint
 from potstill.errors import InputError
 from potstill.models.generation.languages import knows_language
 from potstill.models.student import Student, save_student
@@ -16,7 +16,8 @@ from potstill.models.tokenizers.joint_bpe import joint_bpe
 from potstill.plugins.students.marian import Marian
 from potstill.recipe.resolve import resolve
 from potstill.runs.build import build
-from potstill.runs.prepare import DataSet, prepare
+from potstill.runs.data_set import DataSet
+from potstill.runs.prepare import prepare
 from tests.data.test_unlabelled import CPU, Heard
 from tests.support.small_models import Translates, same_weights, sentences, small_teacher, translations, write_csv
 
@@ -45,15 +46,15 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_teacher_that_does_not_know_the_language_is_refused(home: Path) -> None:
     """It would translate the letters of >>de<<."""
     rows = [f"data.train={home}/pairs.csv", f"data.dev={home}/pairs.csv", "data.task=translate"]
-    told = "plain does not know >>de<< as one piece, and would read it as letters of every text; "
+    told = "plain has no token >>de<< and would read it as part of every text; "
     with pytest.raises(InputError, match=f"{told}give a teacher that was trained with language = 'de'"):
         prepared(f"teacher={home}/plain", *rows, "data.language=de")
     for teacher, language, count in (("plain", "de", 1), ("de", "de", 0), ("de", "fr", 1), ("plain", None, 0)):
         asked = [f"data.language={language}"] if language else []
         (data,), heard = prepared(f"teacher={home}/{teacher}", *rows, *asked, "force=true")
-        assert sum("as one piece" in one for one in heard) == count
-        assert data.taught_by is not None
-        assert knows_language(data.taught_by.tokenizer, language or "de") is (teacher == "de" and language == "de")
+        assert sum("has no token" in one for one in heard) == count
+        assert data.loaded_teacher is not None
+        assert knows_language(data.loaded_teacher.tokenizer, language or "de") is (teacher == "de" and language == "de")
 
 
 def test_labels_that_a_teacher_of_texts_does_not_read_are_told_of(home: Path) -> None:
@@ -112,10 +113,10 @@ def test_byte_pairs_are_looked_for_once(home: Path, monkeypatch: pytest.MonkeyPa
     built = [build(recipe.model_copy(update={"seed": seed}), data) for seed in (0, 1)]
     assert made == [300]
     (models, first), (others, second) = built
-    assert fingerprint(first) == fingerprint(second) and first is not second
+    assert tokenizer_fingerprint(first) == tokenizer_fingerprint(second) and first is not second
     assert not same_weights(Student(models[0], first), Student(others[0], second))
     expected = joint_bpe([text for one in data for text in one.texts()], 300)
-    assert fingerprint(first) == fingerprint(expected)
+    assert tokenizer_fingerprint(first) == tokenizer_fingerprint(expected)
     for sets in (["student.vocabulary=301"], ["student.vocabulary=300", "data.language=de"]):
         build(other := resolve(None, None, [*rows, *sets]).recipe, prepare(other, CPU, Heard()))
     assert made == [300, 301, 300]

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
-from potstill.data.batches import Source
+from potstill.data.batches import TokenisedSet
 from potstill.data.examples import store
 from potstill.data.rows import open_table
 from potstill.data.tokens import tokenise
@@ -30,8 +30,8 @@ def remember(home: Path, folder: Path, die_at: int) -> None:
     teacher.BLOCK = 8
     table, answering = open_table(home / "train.csv"), load_student(home / "teacher/student")
     task, _ = make_task(None, answering.model.config, ["0", "1"], None, "train.csv")
-    examples = ranks.the_first_before_others(lambda: store(table, task))
-    tokens = ranks.the_first_before_others(lambda: tokenise(task, examples, answering.tokenizer, 32))
+    examples = ranks.first_before_others(store)(table, task)
+    tokens = ranks.first_before_others(tokenise)(task, examples, answering.tokenizer, 32)
     really, asked = teacher.Teacher._ask_all, 0
 
     def ask_all(*arguments: Any) -> Any:
@@ -43,7 +43,7 @@ def remember(home: Path, folder: Path, die_at: int) -> None:
 
     teacher.Teacher._ask_all = ask_all  # type: ignore[method-assign]
     asking = teacher.Teacher(answering.model, Memory(folder), torch.device("cpu"))
-    found = asking.remember(Source(task, examples, tokens, tokens), Wants(logits=True, cls=(1, 2)))
+    found = asking.remember(TokenisedSet(task, examples, tokens, tokens), Wants(logits=True, cls=(1, 2)))
     print(f"asked {found}")
     ranks.leave()
 

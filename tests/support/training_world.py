@@ -11,7 +11,7 @@ import torch
 from accelerate import Accelerator
 from transformers import PreTrainedModel
 
-from potstill.data.batches import Source, epoch_order, step_batches
+from potstill.data.batches import TokenisedSet, epoch_order, step_batches
 from potstill.data.examples import Examples, store
 from potstill.data.rows import open_table
 from potstill.data.tokens import tokenise
@@ -75,10 +75,10 @@ class World:
     examples: Examples
     folder: Path
 
-    def source(self, examples: Examples | None = None) -> Source:
+    def source(self, examples: Examples | None = None) -> TokenisedSet:
         examples = self.examples if examples is None else examples
         ours = tokenise(self.task, examples, self.student.tokenizer, 64)
-        return Source(self.task, examples, ours, tokenise(self.task, examples, self.teacher.tokenizer, 64))
+        return TokenisedSet(self.task, examples, ours, tokenise(self.task, examples, self.teacher.tokenizer, 64))
 
     def remembering(self, name: str = "memory") -> Teacher:
         return Teacher(self.teacher.model, Memory(self.folder / name), CPU)
@@ -86,7 +86,9 @@ class World:
     def live(self) -> Teacher:
         return Teacher(self.teacher.model, None, CPU)
 
-    def training(self, method: Method | str, teacher: Teacher, source: Source | None = None, **stage: Any) -> Training:
+    def training(
+        self, method: Method | str, teacher: Teacher, source: TokenisedSet | None = None, **stage: Any
+    ) -> Training:
         method = method_of(method) if isinstance(method, str) else method
         source = source or self.source()
         _, asked = method.wants(layer_count(self.student.model), teacher_layers(teacher, self.student.model))
@@ -167,7 +169,7 @@ def stopped_and_resumed(
     folder: Path,
     method: Method | str,
     stops: Sequence[int] = (3, 7),
-    source: Callable[[World], Source] = World.source,
+    source: Callable[[World], TokenisedSet] = World.source,
     **stage: Any,
 ) -> tuple[float, bool]:
     """The largest difference of a weight or a step's loss between a whole run and runs that were stopped after these steps

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import LlamaConfig, LlamaForCausalLM, MarianConfig, MarianMTModel, MarianTokenizer
 
-from potstill.data.batches import Source, view
+from potstill.data.batches import TokenisedSet, view
 from potstill.data.examples import store
 from potstill.data.rows import Columns, open_table
 from potstill.data.tokens import tokenise
@@ -27,7 +27,7 @@ from potstill.models.inference import torch_run
 from potstill.models.student import Student, load_student, save_student
 from potstill.models.tokenizers.joint_bpe import joint_bpe
 from potstill.plugins.students.marian import Marian
-from potstill.reporting.wording import short
+from potstill.reporting.numbers import short
 from potstill.system import paths
 from potstill.tasks.generate import Answer, as_letters, as_text, unpacked
 from potstill.tasks.metrics.texts import signatures
@@ -71,7 +71,7 @@ def test_the_loss_of_a_translation_is_that_of_transformers(tmp_path: Path) -> No
     task = Translating("class", ())
     examples = store(table, task)
     tokens = tokenise(task, examples, student.tokenizer, 64)
-    source = Source(task, examples, tokens, tokens)
+    source = TokenisedSet(task, examples, tokens, tokens)
     said = [unpacked(one) for one in answers(network(torch_run(student.model)), source)]
     for english, german, one in zip(ENGLISH, GERMAN, said, strict=True):
         inputs = student.tokenizer(english, return_tensors="pt")
@@ -128,7 +128,8 @@ def test_the_loss_of_a_text_is_that_of_transformers_and_windows_hold_every_token
     for length in (64, 8):
         tokens = tokenise(task, examples, student.tokenizer, length)
         said = [
-            unpacked(one) for one in answers(network(torch_run(student.model)), Source(task, examples, tokens, tokens))
+            unpacked(one)
+            for one in answers(network(torch_run(student.model)), TokenisedSet(task, examples, tokens, tokens))
         ]
         for text, one in zip(ENGLISH, said, strict=True):
             ids = student.tokenizer(text, return_tensors="pt")["input_ids"]  # with the end

@@ -12,8 +12,8 @@ from sklearn.metrics import f1_score
 from potstill.errors import InputError
 from potstill.models.student import save_student
 from potstill.recipe.resolve import resolve
-from potstill.runs.prepare import DataSet, prepare
-from potstill.runs.stages import metric_of
+from potstill.runs.data_set import DataSet, selection_metric
+from potstill.runs.prepare import prepare
 from potstill.system.display import Display
 from potstill.tasks.registry import named
 from potstill.tasks.task import Task
@@ -42,7 +42,7 @@ def test_the_rarer_class_or_the_named_one(tmp_path: Path, share: float, sets: tu
 
 def test_dev_may_be_chosen_by_it_under_its_short_name(tmp_path: Path) -> None:
     recipe = resolve(None, None, ["data.train=a.csv", "metric=f1"]).recipe
-    assert metric_of(recipe, prepared(tmp_path, 0.1)) == "f1 of defect"
+    assert selection_metric(recipe, prepared(tmp_path, 0.1)) == "f1 of defect"
 
 
 def test_always_saying_the_common_class_is_worth_nothing() -> None:

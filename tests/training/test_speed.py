@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from potstill.data.batches import occurring, view
+from potstill.data.batches import used_token_ids, view
 from potstill.models import hooks as listening
 from potstill.models.anatomy import word_embeddings
 from potstill.models.hooks import listen
@@ -92,7 +92,7 @@ def test_a_small_table_trains_as_the_whole_one(
 
     table = word_embeddings(world.student.model)
     name = next(name for name, tensor in world.student.model.named_parameters() if tensor is table.weight)
-    unused = ~torch.from_numpy(occurring(made.sources, table.num_embeddings))
+    unused = ~torch.from_numpy(used_token_ids(made.sources, table.num_embeddings))
     assert 0 < unused.sum() < len(unused) - 10
     assert torch.equal(found[name][unused], expected[name][unused])  # to the bit
     decayed = start[name][unused]
@@ -138,7 +138,7 @@ def test_the_table_is_whole_again_however_training_ends(tmp_path: Path) -> None:
     model = world.student.model
     table, before = word_embeddings(model), word_embeddings(model).weight
     made = world.training("patient", world.live())
-    unused = int(np.flatnonzero(~occurring(made.sources, table.num_embeddings))[0])
+    unused = int(np.flatnonzero(~used_token_ids(made.sources, table.num_embeddings))[0])
     running = train(made)
     next(running)
     assert len(table.weight) < len(before)

@@ -14,13 +14,15 @@ from accelerate import Accelerator
 from potstill.data.batches import TargetScale
 from potstill.errors import InputError
 from potstill.inference import answers as measure
+from potstill.measuring import quality
 from potstill.models.student import Student, load_student, save_student
 from potstill.recipe.resolve import resolve
 from potstill.recipe.schema import Recipe
 from potstill.reporting.console import constants
 from potstill.runs.build import build
-from potstill.runs.prepare import DataSet, prepare
-from potstill.runs.stages import make_training, metric_of, train_student
+from potstill.runs.data_set import DataSet, selection_metric
+from potstill.runs.prepare import prepare
+from potstill.runs.stages import make_training, train_student
 from potstill.system.display import Display
 from potstill.tasks.task import Task
 from potstill.training import checkpoints
@@ -53,8 +55,8 @@ def learned(folder: Path, shift: float, scale: float, *sets: str) -> dict[str, f
     trained = train_student(recipe, data, folder / "run", Accelerator(cpu=True), QUIET, None)
     save_student(Student(trained.models[0], trained.tokenizer), folder / "student")
     again = load_student(folder / "student")
-    said = measure.said_by(again, data[0].reading(data[0].dev, again.tokenizer))
-    scores = measure.quality(data[0].task, data[0].dev, said)
+    said = measure.model_answers(again, data[0].for_scoring(data[0].dev, again.tokenizer))
+    scores = quality.quality(data[0].task, data[0].dev, said)
     assert scores["pearson"] == pytest.approx(trained.dev, abs=1e-4)
     return scores
 
@@ -120,7 +122,7 @@ def test_the_error_is_shown_beside_what_the_mean_is_worth() -> None:
 def test_dev_is_not_chosen_by_an_error(tmp_path: Path) -> None:
     recipe, data = made(tmp_path / "rows", 0.0, 1.0, f"start={_saved(tmp_path)}", "metric=rmse")
     with pytest.raises(InputError, match="write metric = 'pearson'"):
-        metric_of(recipe, data[0])
+        selection_metric(recipe, data[0])
 
 
 def test_a_stopped_run_goes_on_to_the_same_bits_in_its_own_unit(tmp_path: Path) -> None:

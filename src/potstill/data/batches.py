@@ -44,7 +44,7 @@ def epoch_order(lengths: np.ndarray, batch: int, *seed: int | str) -> list[np.nd
     return [steps[i] for i in random.permutation(len(steps))]
 
 
-def cut(positions: np.ndarray, lengths: np.ndarray, tokens: int) -> list[np.ndarray]:
+def split_by_tokens(positions: np.ndarray, lengths: np.ndarray, tokens: int) -> list[np.ndarray]:
     """Micro-batches of at most `tokens` padded tokens (a longer text stands alone), longest first."""
     ordered = positions[np.argsort(-lengths[positions], kind="stable")]
     pieces, begin = [], 0
@@ -106,7 +106,7 @@ SomeTask = TypeVar("SomeTask", bound=DataTask, covariant=True)
 
 
 @dataclass(frozen=True)
-class Source(Generic[SomeTask]):
+class TokenisedSet(Generic[SomeTask]):
     """One data set as the loop sees it: examples and both readings of them."""
 
     task: SomeTask
@@ -126,12 +126,12 @@ class Source(Generic[SomeTask]):
         """(n,) padded tokens of each example in the student's reading."""
         return self.student.lengths(self.examples.index)
 
-    def asked_live(self, wants: Wants) -> bool:
+    def needs_live_teacher(self, wants: Wants) -> bool:
         """Whether the teacher's answers cannot be remembered: examples that change, states and vocabularies too wide."""
         return bool(self.changes) or wants.per_token or (wants.logits and not wants.top and self.task.generates)
 
     @cached_property
-    def readings(self) -> tuple[Tokens, Tokens]:
+    def aligned_tokens(self) -> tuple[Tokens, Tokens]:
         """The student's and the teacher's, with the same predictions in both."""
         if self.teacher is self.student:
             return self.student, self.teacher
@@ -140,7 +140,7 @@ class Source(Generic[SomeTask]):
     def batch(self, positions: np.ndarray, counts: dict[Over, int], epoch: int | None = None) -> Batch:
         """Positions count among the examples; `counts` are the whole step's. Of an epoch, the examples as they are in it."""
         rows = self.examples.index[positions]
-        ours, theirs = self.readings
+        ours, theirs = self.aligned_tokens
         reading = view(self.task, ours, rows)
         predictions, sequences = self.task.predictions(ours, rows), ours.counts(rows)
         taught = np.ones(len(rows), np.bool_) if self.answered is None else np.asarray(self.answered[rows])
@@ -171,7 +171,7 @@ class Source(Generic[SomeTask]):
 
     def count(self, positions: np.ndarray) -> dict[Over, int]:
         rows = self.examples.index[positions]
-        ours, _ = self.readings
+        ours, _ = self.aligned_tokens
         predictions, sequences = self.task.predictions(ours, rows), ours.sequences(rows)
         return {
             "examples": len(sequences),
@@ -181,19 +181,19 @@ class Source(Generic[SomeTask]):
 
     def in_order(self, tokens: int) -> Iterator[tuple[np.ndarray, Batch]]:
         """Every example once, in batches of like length, with its positions: for asking and scoring, not for training."""
-        for positions in self.pieces(tokens):
+        for positions in self.positions_in_order(tokens):
             yield positions, self.batch(positions, self.count(positions))
 
-    def pieces(self, tokens: int) -> Iterator[np.ndarray]:
+    def positions_in_order(self, tokens: int) -> Iterator[np.ndarray]:
         """The positions alone."""
         lengths = self.lengths
         for begin in range(
             0, len(lengths), 4096
         ):  # a bounded stretch at a time, so that memory does not grow with rows
-            yield from cut(np.arange(begin, min(begin + 4096, len(lengths))), lengths, tokens)
+            yield from split_by_tokens(np.arange(begin, min(begin + 4096, len(lengths))), lengths, tokens)
 
 
-def occurring(sources: Sequence[Source], vocabulary: int) -> np.ndarray:
+def used_token_ids(sources: Sequence[TokenisedSet], vocabulary: int) -> np.ndarray:
     """(vocabulary,) bool: the ids that the student meets in these examples, padding among them."""
     found = np.zeros(vocabulary, np.bool_)
     for source in sources:
@@ -205,14 +205,14 @@ def occurring(sources: Sequence[Source], vocabulary: int) -> np.ndarray:
     return found
 
 
-def counted_through(sources: Sequence[Source]) -> tuple[np.ndarray, np.ndarray]:
+def all_lengths(sources: Sequence[TokenisedSet]) -> tuple[np.ndarray, np.ndarray]:
     """Lengths of all examples of all data sets; and where each one's begin."""
     lengths = np.concatenate([source.lengths for source in sources])
     return lengths, np.cumsum([0, *(len(source.examples) for source in sources[:-1])])
 
 
 @dataclass(frozen=True)
-class Micro:
+class MicroBatch:
     """A part of a step that goes through the model at once."""
 
     place: int  # among the step's parts: its dropout follows from it
@@ -220,7 +220,7 @@ class Micro:
     batch: Batch  # with the whole step's counts
 
 
-def step_pieces(
+def step_positions(
     step: np.ndarray, lengths: np.ndarray, starts: np.ndarray, tokens: int
 ) -> Iterator[tuple[int, np.ndarray]]:
     """How a step is cut: for each micro-batch the number of its data set, and positions among the examples of that.
@@ -228,12 +228,12 @@ def step_pieces(
     In `step`, positions of all data sets are counted through: those of data set d begin at starts[d].
     """
     for number, positions in enumerate(_by_data(step, starts)):
-        for piece in cut(positions, lengths, tokens):
+        for piece in split_by_tokens(positions, lengths, tokens):
             yield number, piece - starts[number]
 
 
 def step_batches(
-    sources: Sequence[Source],
+    sources: Sequence[TokenisedSet],
     step: np.ndarray,
     lengths: np.ndarray,
     starts: np.ndarray,
@@ -241,17 +241,17 @@ def step_batches(
     rank: int = 0,
     ranks: int = 1,
     epoch: int = 0,
-) -> list[Micro]:
+) -> list[MicroBatch]:
     """A rank's share of one optimiser step: every N-th of its micro-batches. How a step is cut does not depend on N."""
     counts = step_counts(sources, step, starts)
     return [
-        Micro(place, number, sources[number].batch(piece, counts, epoch))
-        for place, (number, piece) in enumerate(step_pieces(step, lengths, starts, tokens))
+        MicroBatch(place, number, sources[number].batch(piece, counts, epoch))
+        for place, (number, piece) in enumerate(step_positions(step, lengths, starts, tokens))
         if place % ranks == rank
     ]
 
 
-def step_counts(sources: Sequence[Source], step: np.ndarray, starts: np.ndarray) -> dict[Over, int]:
+def step_counts(sources: Sequence[TokenisedSet], step: np.ndarray, starts: np.ndarray) -> dict[Over, int]:
     """What a whole optimiser step holds, over all its data sets and ranks."""
     counts: dict[Over, int] = {"examples": 0, "predictions": 0, "tokens": 0}
     for number, positions in enumerate(_by_data(step, starts)):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from potstill.data.label_names import order_of
+from potstill.data.label_names import column_order
 from potstill.data.rows import Row, Table
 from potstill.data.task import DataTask
 from potstill.errors import InputError
@@ -81,7 +81,7 @@ class Examples:
         return column(self.folder, "labelled", np.bool_)
 
     @property
-    def scored(self) -> Examples:
+    def labelled_only(self) -> Examples:
         """Those with a label: only they can be scored."""
         return self.take(np.flatnonzero(self.labelled[self.index]))
 
@@ -187,7 +187,7 @@ def _answer_order(table: Table, task: DataTask) -> list[int] | None:
     """Where each class of the task stands among the columns of the file's answers."""
     if not table.has_answers or table.answer_labels is None:
         return None
-    order = order_of(table.answer_labels, task.labels)
+    order = column_order(table.answer_labels, task.labels)
     if order is None:
         raise InputError(
             f"{table.source}: the answers are for {list(table.answer_labels)}, the classes are {list(task.labels)}; "

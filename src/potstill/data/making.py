@@ -59,7 +59,6 @@ class MakeContext:
     show: Display | None = None  # None: no progress is shown
     teacher: Teacher | None = None  # None: there is none, or its answers are in a file
     longest: int = 256  # tokens of a text
-    together: bool = False  # True: all ranks call the maker and share the work; False: only one rank does
 
     @contextmanager
     def bar(self, label: str, total: int) -> Iterator[Callable[[int], None]]:

@@ -25,7 +25,7 @@ from potstill.data.formats.text import (
     json_names,
     json_records,
     line_records,
-    shown,
+    short_repr,
 )
 from potstill.errors import InputError
 from potstill.system.files import xxh3_of
@@ -166,7 +166,7 @@ def languages_apart(opened: Opened, source: str) -> tuple[Opened, list[str]]:
             texts = record.get(column)
             if not isinstance(texts, dict):
                 where = str(record.get(PLACE, f"{source}:{line}"))
-                reason = f"{column!r} is {shown(texts)}, not a text per language"
+                reason = f"{column!r} is {short_repr(texts)}, not a text per language"
                 raise InputError(f'{where}: {reason}; write {{"en": "...", "de": "..."}}, or delete the row')
             yield line, record | texts
 
@@ -285,7 +285,7 @@ def named(value: Any, names: list[str], where: str) -> object:
     if value is None or value == -1:
         return None
     if not 0 <= value < len(names):
-        raise InputError(f"{where}: there is no class {value}, the classes are {shown(names)}; mend the label")
+        raise InputError(f"{where}: there is no class {value}, the classes are {short_repr(names)}; mend the label")
     return names[value]
 
 

@@ -15,7 +15,7 @@ from potstill.system.randomness import mix
 HELD_OUT = 10  # one row in so many
 
 
-def held_out(rows: Examples, task: DataTask) -> tuple[Examples, Examples]:
+def split_off_dev(rows: Examples, task: DataTask) -> tuple[Examples, Examples]:
     """The rows to learn from, and a tenth of each class as dev; rows of the same text are on the same side.
 
     The same rows whatever the seed, so that seeds are compared on the same ones.

@@ -90,7 +90,7 @@ def ranges(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
     return np.repeat(np.asarray(begins, np.int64) - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
 
 
-def fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
+def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
     described = (
         tokenizer.backend_tokenizer.to_str()
         if hasattr(tokenizer, "backend_tokenizer")
@@ -130,7 +130,7 @@ def tokenise(
     progress: Callable[[int], None] | None = None,
 ) -> Tokens:
     """All rows of the examples' folder, in sequences of at most `length`; done once per tokenizer and length."""
-    folder = examples.folder / f"tokens-{fingerprint(tokenizer)}-{length}"
+    folder = examples.folder / f"tokens-{tokenizer_fingerprint(tokenizer)}-{length}"
     meta = made_once(folder, lambda columns: _write(task, examples, tokenizer, length, columns, progress))
     arrays = {
         name: column(folder, name, kind, width)
@@ -140,13 +140,13 @@ def tokenise(
     return _tokens(arrays, meta["shortened"], tokenizer)
 
 
-def with_own_mask(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
+def with_mask_token(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
     """The texts with the mask as this tokenizer writes it, <mask> for RoBERTa: teacher and student may differ in it."""
     own = tokenizer.mask_token
     return list(texts) if own in (None, MASK) else [text.replace(MASK, own) for text in texts]
 
 
-def in_memory(
+def tokenise_texts(
     task: DataTask, texts: Sequence[tuple[str, str | None]], tokenizer: PreTrainedTokenizerBase, length: int
 ) -> Tokens:
     """The same for a few rows that lie in no folder."""

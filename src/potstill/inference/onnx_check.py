@@ -11,7 +11,7 @@ from torch import Tensor
 
 from potstill.data.batches import view
 from potstill.data.rows import BETWEEN
-from potstill.data.tokens import in_memory
+from potstill.data.tokens import tokenise_texts
 from potstill.inference.export_types import Checked, Rows
 from potstill.models.anatomy import longest_input
 from potstill.models.inference import onnx_run, torch_run
@@ -42,7 +42,7 @@ def _views(student: Student, rows: Rows, length: int) -> Iterator[View]:
     config = student.model.config
     candidates = len(str(rows[0][1]).split(BETWEEN))
     task, _ = make_task(None, config, [], None, "rows", kind_of(config).form, candidates)
-    tokens = in_memory(task, rows, student.tokenizer, length)
+    tokens = tokenise_texts(task, rows, student.tokenizer, length)
     for begin in range(0, len(rows), 32):
         yield view(task, tokens, np.arange(begin, min(begin + 32, len(rows))))
 

@@ -14,7 +14,7 @@ from potstill.models.loading import load_tokenizer
 from potstill.system.paths import given
 
 
-def translated(
+def translate(
     model: str,
     lines: Iterable[str],
     beam: int = 5,

@@ -60,7 +60,7 @@ def names(kind: Kind) -> list[str]:
     return list(_files(kind))
 
 
-def load(kind: Kind) -> dict[str, type[Any]]:
+def load(kind: Kind) -> dict[str, Any]:
     """Every name of a kind with its dataclass."""
     return {name: _dataclass(kind, name, file) for name, file in _files(kind).items()}
 
@@ -107,7 +107,7 @@ def describe(kind: Kind, name: str) -> tuple[str, list[tuple[str, str, str]]]:
     return text.strip().partition("\n")[0], rows
 
 
-def find(kind: Kind, name: str) -> type[Any]:
+def find(kind: Kind, name: str) -> Any:
     """The dataclass of one name."""
     return _dataclass(kind, name, file_of(kind, name))
 
@@ -159,7 +159,7 @@ def _files_below(kind: Kind, built_in: Path, plugged: str) -> dict[str, Path]:
     return found
 
 
-def _dataclass(kind: Kind, name: str, file: Path) -> type[Any]:
+def _dataclass(kind: Kind, name: str, file: Path) -> Any:
     module = _module(kind, name, file)
     found = [
         thing
@@ -213,7 +213,7 @@ def _annotations(thing: Any) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=256)
-def _adapter(thing: type) -> TypeAdapter[Any]:
+def _adapter(thing: Any) -> TypeAdapter[Any]:
     from pydantic import TypeAdapter
 
     return TypeAdapter(thing)

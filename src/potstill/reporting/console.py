@@ -6,26 +6,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from potstill.errors import InputError
-from potstill.reporting.caveats import caveats
-from potstill.reporting.wording import (
+from potstill.measuring.measurements import inside, interval, metrics_of, number, signatures, within
+from potstill.reporting.numbers import (
     NOTHING,
     count,
-    how_corrected,
     in_its_unit,
-    inside,
-    interval,
     megabytes,
-    metrics_of,
-    number,
     parameters,
     percent,
     points,
     score,
     short,
-    signatures,
     titled,
-    within,
 )
+from potstill.reporting.sentences import caveats, how_corrected
 from potstill.system.terminal import fitting, put
 from potstill.system.units import byte_size, duration
 

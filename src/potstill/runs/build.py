@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -18,12 +18,10 @@ from potstill.models.builder import BuildContext, Builder, Texts
 from potstill.models.student import Student, is_spread, load_student
 from potstill.recipe import short_forms
 from potstill.recipe.schema import Recipe, Stage
+from potstill.runs.data_set import DataSet
 from potstill.system.randomness import mix, seeded
 from potstill.tasks.task import Task
 from potstill.training.target_scale import output_layer, target_scale_of, unscale_outputs
-
-if TYPE_CHECKING:
-    from potstill.runs.prepare import DataSet
 
 
 def build(recipe: Recipe, data: list[DataSet]) -> tuple[list[PreTrainedModel], PreTrainedTokenizerBase]:
@@ -31,14 +29,14 @@ def build(recipe: Recipe, data: list[DataSet]) -> tuple[list[PreTrainedModel], P
     first = data[0]
     builders = recipe.student
     # after a teacher it is built, not begun: it may take over the teacher's tokenizer
-    alone = recipe.start is None and first.taught_by is None
+    alone = recipe.start is None and first.loaded_teacher is None
     new = begin_anew(builders, first.task, partial(all_texts, data), recipe.seed) if alone else None
     if new is not None:
         begin, builders = new, builders[1:]
-    elif recipe.start is not None or first.taught_by is None:
+    elif recipe.start is not None or first.loaded_teacher is None:
         begin = begin_from(str(recipe.start), first.task, recipe.seed)
     else:
-        whole = first.taught_by
+        whole = first.loaded_teacher
         if is_spread(whole.model):  # the student is made of weights that lie in one place
             whole = load_student(str(recipe.data[0].teacher or recipe.teacher))
         begin = Student(copy.deepcopy(whole.model).requires_grad_(True), whole.tokenizer)
@@ -56,7 +54,7 @@ def build(recipe: Recipe, data: list[DataSet]) -> tuple[list[PreTrainedModel], P
 
 
 def shape(current: Student, builders: list[dict[str, Any]], seed: int, start: Student, data: list[DataSet]) -> Student:
-    context = BuildContext(start=start, seed=seed, texts=partial(all_texts, data), pairs=has_pairs(data[0]))
+    context = BuildContext(start=start, seed=seed, texts=partial(all_texts, data), pairs=data[0].has_pairs)
     for fields in builders:
         builder: Builder = short_forms.made("students", fields)
         if isinstance(current.tokenizer, PixelReader) and "ImageClassification" not in builder.task_heads:
@@ -95,7 +93,7 @@ def further_head(first: PreTrainedModel, data: DataSet, seed: int) -> PreTrained
     if data.task.names_outputs:
         config.num_labels = data.task.classes
     if hasattr(config, "pairs"):  # of students over word vectors, whose head reads one text or two
-        config.pairs = has_pairs(data)
+        config.pairs = data.has_pairs
     with seeded(mix(seed, data.name, "head")):
         model: PreTrainedModel = type(first)(config)
     setattr(model, model.base_model_prefix, first.base_model)
@@ -114,10 +112,6 @@ def begin_at_the_mean(model: PreTrainedModel, data: DataSet) -> None:
     """A new head's small random answers, around the mean of the numbers to be predicted and as wide as these are."""
     if (scale := target_scale_of(data.task, model, data.train, data.dev)) is not None:
         unscale_outputs(model, scale)
-
-
-def has_pairs(data: DataSet) -> bool:
-    return bool(data.train.meta["pairs"])
 
 
 def note_lengths(models: list[PreTrainedModel], data: list[DataSet]) -> None:

@@ -14,11 +14,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from potstill.measuring.comparisons import STUDENT, Said, Spoken, spoken
+from potstill.measuring.comparisons import Said, Spoken, spoken
+from potstill.measuring.measurements import STUDENT, inside, quoted
 from potstill.measuring.significance import DEV, Difference, contrast, corrected
 from potstill.recipe.plugins import Plugin
 from potstill.recipe.schema import Recipe
-from potstill.reporting.wording import inside, points, quoted
+from potstill.reporting.numbers import points
 
 
 @dataclass(frozen=True)

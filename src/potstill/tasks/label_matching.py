@@ -8,8 +8,8 @@ from typing import Any
 
 from potstill.data.columns import MOST_CHOICES
 from potstill.data.formats.images import Shape
-from potstill.data.label_names import by_index, index_of, loosely, order_of, respelt
-from potstill.data.pixel_reader import in_words
+from potstill.data.label_names import class_index, column_order, loose_spelling, match_indices, match_spellings
+from potstill.data.pixel_reader import describe_size
 from potstill.data.rows import Form, Label, Table
 from potstill.errors import InputError
 from potstill.signals import Outcome
@@ -68,7 +68,7 @@ def make_task(
         return Choosing("class", letters, numbers), f"one of {choices} candidates is chosen"
     if kind is Pixels and model_config is not None:
         if shape not in (None, model_config.shape):
-            told = f"the images have {in_words(shape)}, the model reads {in_words(model_config.shape)}"
+            told = f"the images have {describe_size(shape)}, the model reads {describe_size(model_config.shape)}"
             raise InputError(f"{source}: {told}; give images of that size, or another model")
         shape = model_config.shape
     more: dict[str, Any] = {"shape": shape} if kind is Pixels else {}
@@ -102,9 +102,9 @@ def make_task(
     numbers = {label: number for number, label in reversed(list(enumerate(names)))}
     same = {ours: _class_number(theirs, names) for ours, theirs in mapped.items()}
     shown = "".join(f"; {ours} is {names[number]}" for ours, number in same.items())
-    numbers |= respelt(seen, numbers)
+    numbers |= match_spellings(seen, numbers)
     left = [label for label in seen if label not in numbers]
-    if left and (counted := by_index(seen, len(names), source)):
+    if left and (counted := match_indices(seen, len(names), source)):
         numbers |= {str(number): number for number in range(len(names))} | counted
         each_number = ", ".join(f"{number} = {label}" for number, label in enumerate(names[:MOST_SHOWN]))
         return kind(outcome, names, numbers | same, **more), f"labels matched by number: {each_number}{shown}"
@@ -120,7 +120,7 @@ def _label_of(asked: str, labels: set[str], source: str) -> str:
     """The label of the rows that the user means."""
     if asked in labels or not labels:
         return asked
-    alike = [label for label in labels if loosely(label) == loosely(asked)]
+    alike = [label for label in labels if loose_spelling(label) == loose_spelling(asked)]
     if len(alike) != 1:
         known = ", ".join(sorted(labels)[:20])
         raise InputError(f"label_map: '{asked}' is no label of {source}; write one of {known}")
@@ -129,7 +129,7 @@ def _label_of(asked: str, labels: set[str], source: str) -> str:
 
 def _class_among(name: str, labels: Sequence[str]) -> str:
     """The class that the user means, where the labels are the classes: one of them, or a new one."""
-    alike = [label for label in labels if loosely(label) == loosely(name)]
+    alike = [label for label in labels if loose_spelling(label) == loose_spelling(name)]
     return alike[0] if name not in labels and len(alike) == 1 else name
 
 
@@ -137,10 +137,10 @@ def _class_number(name: str, names: tuple[str, ...]) -> int:
     """A class by its name or, where no name is like it, its number."""
     if name in names:
         return names.index(name)
-    alike = [number for number, one in enumerate(names) if loosely(one) == loosely(name)]
+    alike = [number for number, one in enumerate(names) if loose_spelling(one) == loose_spelling(name)]
     if len(alike) == 1:
         return alike[0]
-    number = index_of(name)
+    number = class_index(name)
     if not alike and number is not None and number < len(names):
         return number
     raise InputError(f"label_map: there is no class '{name}'; write one of {', '.join(names[:20])}, or its number")
@@ -165,7 +165,7 @@ def _checked(labels: Sequence[str], given: tuple[str, ...]) -> tuple[str, ...]:
         raise InputError(
             f"--labels names {len(labels)} classes, but the teacher has {len(given)}: {', '.join(given)}; write one name for each, in that order"
         )
-    same = order_of(given, labels)
+    same = column_order(given, labels)
     if same is not None and same != list(range(len(given))):
         raise InputError(
             f"--labels has the teacher's names in another order; its order is {','.join(given)}: write that, or leave --labels away"

@@ -13,9 +13,9 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from potstill.data.examples import Examples
-from potstill.data.label_names import respelt
+from potstill.data.label_names import match_spellings
 from potstill.data.rows import Form, Label
-from potstill.data.tokens import Encoded, Tokens, with_own_mask
+from potstill.data.tokens import Encoded, Tokens, with_mask_token
 from potstill.errors import InputError
 from potstill.signals import Outcome
 from potstill.tasks.metrics import labels as metrics
@@ -124,15 +124,15 @@ class Task:
     def knowing(self, labels: Iterable[Label]) -> Self:
         """The same task for a file with these labels, which may be spelt otherwise than those of train."""
         each = {str(one) for label in labels for one in (label if isinstance(label, tuple) else (label,))}
-        return replace(self, numbers=self.numbers | respelt(each, self.numbers))
+        return replace(self, numbers=self.numbers | match_spellings(each, self.numbers))
 
     def split(
         self, texts: Sequence[tuple[str, str | None]], tokenizer: PreTrainedTokenizerBase, length: int
     ) -> Encoded:
         """Rows as sequences of at most `length` tokens."""
         firsts, seconds = zip(*texts, strict=True)
-        pairs = None if seconds[0] is None else with_own_mask(seconds, tokenizer)
-        made = encoded(tokenizer, *both_cut(tokenizer, with_own_mask(firsts, tokenizer), pairs, length), length)
+        pairs = None if seconds[0] is None else with_mask_token(seconds, tokenizer)
+        made = encoded(tokenizer, *both_cut(tokenizer, with_mask_token(firsts, tokenizer), pairs, length), length)
         shortened = sum(bool(one.overflowing) for one in made.encodings or ())
         return Encoded(made["input_ids"], made["token_type_ids"], shortened)
 

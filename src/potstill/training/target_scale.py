@@ -25,7 +25,7 @@ def target_scale_of(task: Task, model: PreTrainedModel, train: Examples, dev: Ex
 
     An output layer without a bias, as in causal models, cannot shift its outputs: its mean is 0, and sd the root mean square.
     """
-    labelled = train.scored if len(train.scored) else dev.scored
+    labelled = train.labelled_only if len(train.labelled_only) else dev.labelled_only
     if task.outcome != "value" or not len(labelled) or (layer := output_layer(model)) is None:
         return None
     values = np.asarray(task.golds(labelled), np.float64)

@@ -18,12 +18,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from potstill.data.augment.tagging import WORD, function
+from potstill.data.augment.tagging import WORD, load_tagger
+from potstill.data.derived import origins
 from potstill.data.examples import Examples, store
-from potstill.data.extended import origins
 from potstill.data.making import MakeContext
 from potstill.data.rows import open_table
-from potstill.data.tokens import MASK, in_memory
+from potstill.data.tokens import MASK, tokenise_texts
 from potstill.errors import InputError
 from potstill.models.student import Student
 from potstill.plugins.data import augmented
@@ -206,7 +206,7 @@ def test_labels_of_copies(labels: str | None, taught: bool, held: bool, tmp_path
     """A teacher teaches the copies alone, where nothing else is said."""
     examples = examples_of(tmp_path, [text for text, _ in sentences(20, 1)])
     made, copies = made_of(examples, small_model("bert") if taught else None, labels=labels)
-    assert len(made.scored) == (len(made) if held else len(examples))
+    assert len(made.labelled_only) == (len(made) if held else len(examples))
     for row, (origin, *_) in zip(made.index[len(examples) :], copies, strict=True):
         gold = made.gold(row)
         assert (float(gold) if gold is not None else None) == (origin % 2 if held else None)
@@ -237,7 +237,7 @@ def test_other_tasks_and_wrong_fields_are_refused(tmp_path: Path) -> None:
 
 
 def test_textblob_tags_every_word() -> None:
-    tag = function("textblob")
+    tag = load_tagger("textblob")
     assert tag(["the", "quick", "dog", "/", "n't", "ran", "and/or", "5", "&slash;", "日本", "slept", "."])[:3] == [
         "DT",
         "JJ",
@@ -273,7 +273,7 @@ def test_ten_thousand_sentences_a_second(tmp_path: Path) -> None:
 def test_every_tokenizer_reads_its_own_mask(architecture: str) -> None:
     tokenizer = small_tokenizer(architecture)
     for row in (f"a {MASK} film", None), (f"a {MASK}", f"{MASK} good"):
-        tokens = in_memory(TASK, [row], tokenizer, 32)
+        tokens = tokenise_texts(TASK, [row], tokenizer, 32)
         assert list(tokens.ids).count(tokenizer.mask_token_id) == "".join(map(str, row)).count(MASK)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from potstill.data.tokens import fingerprint
+from potstill.data.tokens import tokenizer_fingerprint
 from potstill.errors import InputError
 from potstill.inference.predict import predict
 from potstill.models import student as students
@@ -67,7 +67,9 @@ def test_a_student_of_words_learns_from_a_teacher_of_pieces(home: Path, tmp_path
     assert "import potstill" in (out / "student/README.md").read_text()
     assert "distilled" in write_report([out], tmp_path / "page.html").read_text()
     student = students.load_student(out / "student")
-    assert fingerprint(student.tokenizer) != fingerprint(students.load_student(home / "teacher/student").tokenizer)
+    assert tokenizer_fingerprint(student.tokenizer) != tokenizer_fingerprint(
+        students.load_student(home / "teacher/student").tokenizer
+    )
     texts = ["a superb film", "an awful film", "", "zzzzz qqqqq"]
     answers = list(predict(out / "student", texts))
     assert [one["label"] for one in answers[:2]] == ["1", "0"] and len(answers) == 4

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from potstill.data.batches import Micro
+from potstill.data.batches import MicroBatch
 from potstill.errors import InputError
 from potstill.models.hooks import listen
 from potstill.models.student import save_student
@@ -254,7 +254,7 @@ def test_operations_of_training_are_three_times_those_of_a_forward_pass(
     source = training.sources[owner]
     batch = source.batch(positions, source.count(positions))
     with FlopCounterMode(display=False) as counter:
-        gradients(training, make_bridges(training), [Micro(0, owner, batch)], 0)
+        gradients(training, make_bridges(training), [MicroBatch(0, owner, batch)], 0)
     planned = training_step(training, shapes_of(pieces[:1], training.sources))
     assert planned[0] == pytest.approx(counter.get_total_flops(), rel=0.05)
 

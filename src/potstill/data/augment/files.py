@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
+from potstill.data.derived import origins
 from potstill.data.examples import Examples, store
-from potstill.data.extended import origins
 from potstill.data.formats.text import PLACE
 from potstill.data.rows import Columns, open_table
 from potstill.data.sources import open_source

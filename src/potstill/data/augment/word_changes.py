@@ -62,7 +62,7 @@ class Corpus:
         places = self.begins[tags] + (where * self.sizes[tags]).astype(np.int64)
         return np.asarray(self.words[np.searchsorted(self.ends, places, side="right")])
 
-    def changed(self, numbers: np.ndarray, seeds: np.ndarray, rules: Rules) -> Changed:
+    def changed(self, numbers: np.ndarray, seeds: np.ndarray, rules: Rules) -> ChangedTexts:
         """(n,) texts by number, changed as their (n,) seeds say."""
         sizes = np.asarray(self.texts.offsets[numbers + 1] - self.texts.offsets[numbers])
         flat = ranges(self.texts.offsets[numbers], self.texts.offsets[numbers + 1])
@@ -87,11 +87,11 @@ class Corpus:
         else:
             kept = inside | ~cut[owners]
         altered = np.bincount(owners, weights=(pieces != before) | ~kept, minlength=len(numbers)) > 0
-        return Changed(pieces[kept], np.bincount(owners[kept], minlength=len(numbers)), altered, self.spoken)
+        return ChangedTexts(pieces[kept], np.bincount(owners[kept], minlength=len(numbers)), altered, self.spoken)
 
 
 @dataclass(frozen=True)
-class Changed:
+class ChangedTexts:
     pieces: np.ndarray  # flat
     sizes: np.ndarray  # (n,) words of each text
     altered: np.ndarray  # (n,) bool: another text than before

@@ -16,7 +16,7 @@ from potstill.api import (
     InputError,
     MakeContext,
     Share,
-    extended,
+    derived,
     tagging,
     word_changes,
 )
@@ -62,14 +62,14 @@ class Augmented(DataMaker):
             )
         # a text that was cut and changed often has another label: gold labels on copies cost a BiLSTM four points
         kept = self.labels == "kept" if self.labels else context.teacher is None
-        decides = [FORMAT, *asdict(self).items(), kept, tagging.fingerprint(self.tagger)]
-        return extended.extended(examples, decides, lambda: self._copies(examples, context), kept, repeated=False)
+        decides = [FORMAT, *asdict(self).items(), kept, tagging.tagger_fingerprint(self.tagger)]
+        return derived.add_rows(examples, decides, lambda: self._copies(examples, context), kept, repeated=False)
 
-    def _copies(self, examples: Examples, context: MakeContext) -> Iterator[extended.More]:
+    def _copies(self, examples: Examples, context: MakeContext) -> Iterator[derived.AddedRows]:
         pairs = examples.meta["pairs"]
         copies = self.copies or (10 if pairs else 20)
         with context.bar(f"tagging {examples.source}", len(examples)) as advance:
-            corpus = word_changes.Corpus(tagging.tagged(examples, self.tagger, advance))
+            corpus = word_changes.Corpus(tagging.tag_examples(examples, self.tagger, advance))
         with context.bar(f"copying {examples.source}", len(examples)) as advance:
             for rows in chunks(copies * (1 + np.diff(corpus.texts.offsets[::2]))):
                 yield self._chunk(examples, corpus, rows, copies, pairs)
@@ -77,7 +77,7 @@ class Augmented(DataMaker):
 
     def _chunk(
         self, examples: Examples, corpus: word_changes.Corpus, rows: np.ndarray, copies: int, pairs: bool
-    ) -> extended.More:
+    ) -> derived.AddedRows:
         """Return the copies of some examples that differ from them."""
         rules = word_changes.Rules(self.p_mask, self.p_pos, self.p_ng, self.longest, self.ngram)
         origins, numbers = np.repeat(rows, copies), np.tile(np.arange(copies), len(rows))
@@ -95,7 +95,7 @@ class Augmented(DataMaker):
                 texts[side][place] = text
             new[turn[altered]] = True
         kept = np.flatnonzero(new)
-        return extended.More([(str(texts[0][place]), texts[1][place]) for place in kept.tolist()], origins[kept])
+        return derived.AddedRows([(str(texts[0][place]), texts[1][place]) for place in kept.tolist()], origins[kept])
 
 
 def chunks(sizes: np.ndarray) -> Iterator[np.ndarray]:

@@ -66,9 +66,9 @@ class TeacherOutputs(TeacherDataMaker):
         self._decode_missing(outputs, examples, keys, context)
         decides, target = [outputs.folder.name, self._kept, self.closest], _target(examples, context)
         rows = partial(self._rows, examples, keys, outputs)
-        work = partial(rewritten.rewritten, examples, decides, rows, target)
-        made = ranks.the_first_before_others(work) if context.together else work()
-        if len(made) and not len(made.scored):
+        work = partial(rewritten.replace_targets, examples, decides, rows, target)
+        made = ranks.first_before_others(work)()
+        if len(made) and not len(made.labelled_only):
             raise InputError(
                 f"data.teacher_outputs: no text of the teacher ends within {context.longest} tokens; write a larger `length`, "
                 "or give a teacher that was trained to end its texts"
@@ -83,14 +83,14 @@ class TeacherOutputs(TeacherDataMaker):
     def stand_in(self, examples: Examples, context: MakeContext) -> Examples:
         """Return the references, or the sources where there is none, as often as there will be hypotheses."""
         times = 1 if self.closest else self._kept
-        if times == 1 and len(examples.scored) == len(examples):
+        if times == 1 and len(examples.labelled_only) == len(examples):
             return examples
 
         def rows() -> Iterator[tuple[str, str, int]]:
             for origin, (text, reference) in enumerate(examples.texts()):
                 yield from [(text, reference or text, origin)] * times
 
-        return rewritten.rewritten(examples, ["imagined", times], rows, _target(examples, context))
+        return rewritten.replace_targets(examples, ["imagined", times], rows, _target(examples, context))
 
     @property
     def black_box(self) -> bool:
@@ -140,7 +140,10 @@ class TeacherOutputs(TeacherDataMaker):
             parts: list[object] = [black_boxes.what_decides(self.command, self.function)]
         else:
             model, tokenizer = _teacher(context).model, _teacher(context).tokenizer
-            parts = [fingerprints.fingerprint(model, tokens.fingerprint(tokenizer), context.longest), self.beam]
+            parts = [
+                fingerprints.fingerprint(model, tokens.tokenizer_fingerprint(tokenizer), context.longest),
+                self.beam,
+            ]
             parts += [ctranslate2.pieces(model, tokenizer)._asdict()]
         return xxhash.xxh3_128_hexdigest(json.dumps([FORMAT, *parts]).encode())
 
@@ -148,8 +151,9 @@ class TeacherOutputs(TeacherDataMaker):
         self, outputs: teacher_texts.Outputs, examples: Examples, keys: np.ndarray, context: MakeContext
     ) -> None:
         """Decode missing sources block by block. All hypotheses of the beam are stored, so that Seq-Inter needs no decoding."""
-        share, rank = (ranks.count(), ranks.number()) if context.together else (1, 0)
+        share, rank = ranks.count(), ranks.number()
 
+        @ranks.on_first
         def missing() -> tuple[np.ndarray, list[int]]:
             outputs.refresh()
             outputs.clean()
@@ -158,7 +162,7 @@ class TeacherOutputs(TeacherDataMaker):
 
         # the first rank holds the lock until all have written: another run that wants the same texts waits for them
         with files.locked(outputs.folder) if rank == 0 else nullcontext():
-            positions, numbers = ranks.by_the_first(missing) if share > 1 else missing()
+            positions, numbers = missing()
             if len(positions):
                 with self.decoder(context) as decode, context.bar("the teacher writes", len(positions)) as advance:
                     for place in range(rank, len(numbers), share):
@@ -168,8 +172,7 @@ class TeacherOutputs(TeacherDataMaker):
                         advance(len(rows))
                         if asked := interrupts.asked():
                             raise interrupts.Interrupted(asked)  # the blocks so far are stored
-            if share > 1:
-                ranks.wait()
+            ranks.wait()
         outputs.refresh()
 
     def _rows(

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load
 
-from potstill.measuring.comparisons import GOLD, Said
+from potstill.measuring.comparisons import Said
+from potstill.measuring.measurements import GOLD
 from potstill.measuring.run_folder import seed_folders
 from potstill.measuring.significance import contrast
 from potstill.recipe.resolve import resolve
@@ -81,7 +82,7 @@ def gradient_noise(run: Path, trained: bool, steps: int = 24) -> float:
     """
     import torch  # here, so that studies are listed without it
 
-    from potstill.data.batches import counted_through, epoch_order, step_batches
+    from potstill.data.batches import all_lengths, epoch_order, step_batches
     from potstill.models.student import load_student
     from potstill.runs.build import build
     from potstill.runs.distill import make_accelerator
@@ -99,7 +100,7 @@ def gradient_noise(run: Path, trained: bool, steps: int = 24) -> float:
     training, asks = make_training(recipe, stage, 0, models, tokenizer, data, run, accelerator)
     if not training.sources[0].changes:
         data[0].teacher.remember(training.sources[0], asks[0])
-    lengths, starts = counted_through(training.sources)
+    lengths, starts = all_lengths(training.sources)
     order = epoch_order(lengths, stage.batch, recipe.seed, 0, 0, "order")[:steps]
     bridges, model = make_bridges(training), models[0].to(accelerator.device).train()
     total = squares = torch.zeros(())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from potstill.data.batches import Source
+from potstill.data.batches import TokenisedSet
 from potstill.data.examples import Examples
 from potstill.data.making import MakeContext, TeacherDataMaker
 from potstill.data.tokens import tokenise
@@ -53,7 +53,7 @@ def written(maker: TeacherDataMaker, examples: Examples, context: MakeContext) -
     if maker.black_box or context.teacher is None or context.task is None:
         return Work(rows=len(examples), seconds=seconds)
     tokens = tokenise(context.task, examples, context.teacher.tokenizer, context.longest)
-    source = Source(context.task, examples, tokens, tokens)
+    source = TokenisedSet(context.task, examples, tokens, tokens)
     shapes = shapes_of(read_pieces([source], at_once(context.task)), [source])
     operations = maker.beam * float(forward(context.teacher.model, shapes).sum())
     return Work(len(examples), tokens_of(source), operations, seconds)

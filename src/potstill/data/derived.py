@@ -16,17 +16,17 @@ from potstill.system.column_files import ColumnFiles, column, made_once
 FORMAT = 1  # of the folders below
 
 
-class More(NamedTuple):
+class AddedRows(NamedTuple):
     """Rows to be added."""
 
     texts: list[tuple[str, str | None]]
     origins: np.ndarray  # (n,) position of the example that each was made of; -1: of none
 
 
-def extended(
+def add_rows(
     examples: Examples,
     what: list[Any],
-    more: Callable[[], Iterable[More]],
+    more: Callable[[], Iterable[AddedRows]],
     with_labels: bool = False,
     repeated: bool = True,
 ) -> Examples:
@@ -47,7 +47,9 @@ def origins(examples: Examples) -> np.ndarray:
     return column(examples.folder, "origins", np.int64)
 
 
-def _write(examples: Examples, more: Iterable[More], with_labels: bool, repeated: bool, columns: ColumnFiles) -> None:
+def _write(
+    examples: Examples, more: Iterable[AddedRows], with_labels: bool, repeated: bool, columns: ColumnFiles
+) -> None:
     width = examples.meta["target_width"]
     ends = {"text_offsets": 0} | ({} if width else {"target_offsets": 0})
     for name in ends:
