@@ -22,6 +22,8 @@ from potstill.system.display import Display
 
 Draw = Callable[[int], np.ndarray]
 """n -> (batch, n) numbers from 0 to below 1, the same for the same example in the same epoch."""
+Change = Callable[[Batch, Draw], Batch]
+"""Returns the batch as it is in this epoch."""
 Decode = Callable[[list[str], int, int], Any]
 """Texts, the width of the beam and the number of hypotheses to return -> hypotheses of each text."""
 

@@ -114,9 +114,11 @@ class HintonMnist(Study):
         both = [rate for rate in self.rates if all(rate in curve for curve in curves.values())]
         if not both:
             raise InputError(f"study hinton_mnist: every rate of {self.rates} is too high; write lower ones")
+        from potstill.plugins.studies._gradient_noise import gradient_noise  # loads torch
+
         best = {kind: min(curve, key=curve.__getitem__) for kind, curve in curves.items()}
         runs = {kind: found[f"{kind}-{both[-1]:g}"].folder for kind in curves}
-        noise = {kind: [soft_answers.gradient_noise(runs[kind], trained) for trained in (False, True)] for kind in runs}
+        noise = {kind: [gradient_noise(runs[kind], trained) for trained in (False, True)] for kind in runs}
         rows = [
             [
                 f"errors at rate {rate:g}",
