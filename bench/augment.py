@@ -27,7 +27,7 @@ from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from potstill.data.augment.tagging import TaggedTexts, tagged
+from potstill.data.augment.tagging import TaggedTexts, tag_examples
 from potstill.data.examples import Examples, store
 from potstill.data.making import Context
 from potstill.data.rows import open_table
@@ -105,7 +105,7 @@ def main() -> int:
         task, _ = make_task(None, None, ["0", "1"], None, ROWS.name)
         examples = store(open_table(ROWS), task)
         begun = time.perf_counter()
-        texts = tagged(examples, "textblob", lambda count: None)
+        texts = tag_examples(examples, "textblob", lambda count: None)
         tell(tagged_a_second=len(examples) / (time.perf_counter() - begun))
         sentences = [text for text, _ in examples.texts()]
         others = nlpaug_speeds(texts, sentences[:: len(sentences) // FEW][:FEW])

@@ -35,14 +35,14 @@ from torch.nn.functional import cross_entropy, kl_div, normalize, pad
 from torch.utils.data import DataLoader
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel, logging
 
-from potstill.data.batches import Source, epoch_order, view
+from potstill.data.batches import TokenisedSet, epoch_order, view
 from potstill.data.examples import store
 from potstill.data.rows import open_table
 from potstill.data.tokens import tokenise
 from potstill.models.anatomy import encoder_layers, parameters, width
 from potstill.models.student import Context, Student
 from potstill.recipe import plugins
-from potstill.recipe.resolve import Optimizer, Stage
+from potstill.recipe.schema import Optimizer, Stage
 from potstill.signals import Wants
 from potstill.tasks.label_matching import make_task
 from potstill.training import loop
@@ -60,16 +60,16 @@ Batches = Iterable[dict[str, Tensor]]
 Epoch = Callable[[], None]
 
 
-def read_rows(folder: Path, teacher: Student) -> Source:
+def read_rows(folder: Path, teacher: Student) -> TokenisedSet:
     lines = (SHARED / "data" / "sst2_sentence" / "train.tsv").read_text().splitlines()
     (folder / "rows.tsv").write_text("\n".join(lines[: ROWS + 1]) + "\n")
     task, _ = make_task(None, teacher.model.config, ["0", "1"], None, "rows.tsv")
     examples = store(open_table(folder / "rows.tsv"), task)
     tokens = tokenise(task, examples, teacher.tokenizer, LENGTH)
-    return Source(task, examples, tokens, tokens)
+    return TokenisedSet(task, examples, tokens, tokens)
 
 
-def padded(source: Source, rows: Iterable[int], length: int | None = None) -> dict[str, Tensor]:
+def padded(source: TokenisedSet, rows: Iterable[int], length: int | None = None) -> dict[str, Tensor]:
     """A batch as a collator makes it: to `length`, or to the longest text."""
     made = view(source.task, source.student, rows := np.array(rows)).inputs
     room = (0, (length or 0) - made["input_ids"].shape[1])
@@ -77,7 +77,7 @@ def padded(source: Source, rows: Iterable[int], length: int | None = None) -> di
     return made | {"labels": torch.from_numpy(source.examples.targets[rows]).long()}
 
 
-def shuffled(source: Source, length: int | None = None) -> DataLoader[Any]:
+def shuffled(source: TokenisedSet, length: int | None = None) -> DataLoader[Any]:
     rows: Any = range(ROWS)
     return DataLoader(rows, BATCH, shuffle=True, collate_fn=lambda some: padded(source, some, length))
 
@@ -135,7 +135,7 @@ def plain_epoch(teacher: PreTrainedModel, student: PreTrainedModel, batches: Cal
     return epoch
 
 
-def competitors(source: Source, teacher: Student, student: Student, out: str) -> dict[str, Epoch]:
+def competitors(source: TokenisedSet, teacher: Student, student: Student, out: str) -> dict[str, Epoch]:
     """One epoch of each, with a student of its own."""
 
     def mine() -> PreTrainedModel:
@@ -155,7 +155,9 @@ def competitors(source: Source, teacher: Student, student: Student, out: str) ->
     return found
 
 
-def potstill(source: Source, teacher: Teacher, student: PreTrainedModel, method: str, epochs: float) -> Iterator[Step]:
+def potstill(
+    source: TokenisedSet, teacher: Teacher, student: PreTrainedModel, method: str, epochs: float
+) -> Iterator[Step]:
     """The steps of the real loop."""
     fields = {"temperature": TEMPERATURE, "alpha": ALPHA} | ({"beta": BETA} if method == "patient" else {})
     stage = Stage(epochs=epochs, batch=BATCH, keep="last", optimizer=Optimizer(rate=RATE))
@@ -169,7 +171,7 @@ def seconds_of(work: Callable[[], Any]) -> float:
     return time.perf_counter() - begun
 
 
-def floating_point_operations(model: PreTrainedModel, source: Source) -> tuple[float, float]:
+def floating_point_operations(model: PreTrainedModel, source: TokenisedSet) -> tuple[float, float]:
     """Of one epoch, forward and backward, on real tokens: what is done, and what a full pass would take.
 
     Six per weight and token (a product and a sum; forward, by the input and by the weight), and for attention 12 × width
@@ -197,7 +199,7 @@ def tell(**what: Any) -> None:
     print(json.dumps({"bench": "distill", **rounded}), flush=True)
 
 
-def compare(folder: Path, teacher: Student, student: Student, source: Source) -> list[str]:
+def compare(folder: Path, teacher: Student, student: Student, source: TokenisedSet) -> list[str]:
     """Run and print everything; returns the targets that were missed."""
     others = list(competitors(source, teacher, student, str(folder)).items())
     device, wants = torch.device("cpu"), Wants(logits=True, cls=tuple(theirs for _, theirs in MATCHED))

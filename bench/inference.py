@@ -25,14 +25,14 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedTokenizerFast
 
-from potstill.data.batches import cut
+from potstill.data.batches import split_by_tokens
 from potstill.data.rows import Columns, open_table
 from potstill.inference.predict import WORDS
 from potstill.models.inference import Run, onnx_run, torch_run
+from potstill.models.onnx.quantizing import quantize
 from potstill.models.onnx.word_vectors import write_graph
+from potstill.models.onnx.writing import write_onnx
 from potstill.models.student import Student, load_student
-from potstill.plugins.exports.int8 import quantize
-from potstill.plugins.exports.onnx import write
 
 VOCABULARY, ROWS, FEW, ALONE = 30522, 512, 32, 24
 GOALS = {"BERT, 24 layers of 1024": 800, "teacher, int8": 30}
@@ -82,7 +82,7 @@ class Timed:
     def turn(self, lengths: np.ndarray, tokens: int) -> None:
         mixed = np.sort(lengths)[(np.arange(self.rows) + 0.5).astype(int) * len(lengths) // self.rows] + self.ends
         # a few rows are cut as finely as all of them would be, so that they are padded as little
-        batches = cut(np.arange(self.rows), mixed, max(1, tokens * self.rows // len(lengths)))
+        batches = split_by_tokens(np.arange(self.rows), mixed, max(1, tokens * self.rows // len(lengths)))
         self.seconds = min(self.seconds, sum(seconds(self.run, mixed[one]) for one in batches) / self.rows)
         some = mixed[:: max(1, self.rows // ALONE)][:ALONE]
         spent = np.array([seconds(self.run, one[None]) for one in some])
@@ -150,7 +150,7 @@ def static_vectors() -> Callable[[np.ndarray], None] | str:
 def all_models(folder: Path, hidden: int, teacher: str | None, big: bool) -> tuple[dict[str, Timed], list[str]]:
     shape = {"num_hidden_layers": 12, "hidden_size": 384, "num_attention_heads": 12, "intermediate_size": 1536}
     student = load_student(teacher) if teacher else Student(classifier("bert", **shape), made_up_tokenizer())
-    quantize(write(student, folder / "teacher"), folder / "teacher.onnx")
+    quantize(write_onnx(student, folder / "teacher"), folder / "teacher.onnx")
     found = {
         "teacher, PyTorch": Timed(reading(torch_run(student.model)), 128, 2),
         "teacher, int8": Timed(reading(onnx_run(folder / "teacher.onnx")), 128, 2),

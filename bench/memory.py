@@ -18,13 +18,13 @@ from accelerate import Accelerator
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedTokenizerFast
 
-from potstill.data.batches import Source
+from potstill.data.batches import TokenisedSet
 from potstill.data.examples import store
 from potstill.data.rows import open_table
 from potstill.data.tokens import tokenise
 from potstill.models.student import Context, Student
 from potstill.recipe import plugins
-from potstill.recipe.resolve import Stage
+from potstill.recipe.schema import Stage
 from potstill.signals import Wants
 from potstill.tasks.label_matching import make_task
 from potstill.training.loop import Training, train
@@ -64,7 +64,7 @@ def main() -> None:
         task, _ = make_task(None, teacher.model.config, ["0", "1"], None, "rows.csv")
         examples = store(open_table(folder / "rows.csv"), task)
         tokens = tokenise(task, examples, teacher.tokenizer, 64)
-        source = Source(task, examples, tokens, tokens)
+        source = TokenisedSet(task, examples, tokens, tokens)
         student = plugins.make("students", "keep_layers", {"layers": 3}).build(
             teacher, Context(teacher, 0, lambda: iter(()))
         )

@@ -14,24 +14,28 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from potstill.errors import InputError, TrainingError
-    from potstill.inference.predict import measure_models, predict
+    from potstill.inference.predict import predict
+    from potstill.inference.translate import translate
+    from potstill.measuring.measure_models import measure_models
     from potstill.models.student import Student, load_student, save_student
-    from potstill.recipe.resolve import Recipe, resolve
+    from potstill.recipe.resolve import resolve
+    from potstill.recipe.schema import Recipe
     from potstill.runs.distill import distill, finetune
 
 # a public name must not be a module's: importing that module would put it in the name's place
 _WHERE = {
     "InputError": "errors",
-    "Recipe": "recipe.resolve",
+    "Recipe": "recipe.schema",
     "Student": "models.student",
     "TrainingError": "errors",
     "distill": "runs.distill",
     "finetune": "runs.distill",
     "load_student": "models.student",
-    "measure_models": "inference.predict",
+    "measure_models": "measuring.measure_models",
     "predict": "inference.predict",
     "resolve": "recipe.resolve",
     "save_student": "models.student",
+    "translate": "inference.translate",
 }
 __all__ = [
     "InputError",
@@ -45,6 +49,7 @@ __all__ = [
     "predict",
     "resolve",
     "save_student",
+    "translate",
 ]
 
 

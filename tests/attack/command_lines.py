@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from fuzzed import LABELS
-from small_home import Home
+from tests.attack.fuzzed import LABELS
+from tests.attack.small_home import Home
 
 # fmt: off
 NUMBERS = ("nan", "inf", "-inf", "-1", "0", "1e999", "1e-999", "99999999999999999999999", "0.5", "1e9", "x", "",

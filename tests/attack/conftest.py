@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from attacks import Server
-from figures import figure, leave_what_said_nothing
-from small_home import Home, make_home
+
+from tests.attack.attacks import Server
+from tests.attack.small_home import Home, make_home
+from tests.support.figures import figure, leave_what_said_nothing
 
 __all__ = ["figure"]
 

@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-import plain_readers as readers
-from plain_readers import Names, Read
+from tests.attack import plain_readers as readers
+from tests.attack.plain_readers import Names, Read
 
 T = TypeVar("T")
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from attacks import Ended, Server
-from small import sentences, small_model, write_csv
-
 from potstill.models.student import save_student
+from tests.attack.attacks import Ended, Server
+from tests.support.small_models import sentences, small_model, write_csv
 
 QUICK = ["--length", "16", "--set", "batch=8", "--set", "optimizer.rate=0.01", "--set", "dropout=0"]
 QUICK += ["--set", "timing=none", "--quiet"]

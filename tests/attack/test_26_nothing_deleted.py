@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from attacks import Server, lost, snapshot, some, summed
-from small_home import QUICK, Home
+
+from tests.attack.attacks import Server, lost, snapshot, some, summed
+from tests.attack.small_home import QUICK, Home
 
 Words = list[str | Path]
 

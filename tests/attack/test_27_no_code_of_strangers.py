@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attacks import Ended, Server, some, summed
 from safetensors.torch import load_file
-from small_home import QUICK, Home
-from test_checkpoints import Payload
+
+from tests.attack.attacks import Ended, Server, some, summed
+from tests.attack.small_home import QUICK, Home
+from tests.training.test_checkpoints import Payload
 
 YES = b"y\n" * 50
 QUESTION = ("[y/N]", "Do you wish", "trust_remote_code")
@@ -258,7 +259,8 @@ def test_27_the_hostile_folders_would_have_worked(home: Home, tmp_path: Path) ->
 # fmt: off
 FUNCTIONS = ("torch.utils.collect_env:run", "strangers:run", "os:system", "subprocess:getoutput", "posix:system", "builtins:exec", "pty:spawn",
              "runpy:run_path", "pickle:loads", "importlib:import_module", "torch.hub:load", "numpy:load", "torch:load", "_posixsubprocess:fork_exec",
-             "potstill.black_boxes:by_command", "torch.utils.cpp_extension:load", "sklearn.utils._testing:assert_run_python_script_without_output",
+             "potstill.training.teacher.black_boxes:by_command",
+             "torch.utils.cpp_extension:load", "sklearn.utils._testing:assert_run_python_script_without_output",
              "strangers.run:run", "strangers:__name__", "../strangers:run", ":run", "strangers:", "torch.utils.collect_env:run_and_read_all",
              "matplotlib.testing.compare:make_test_filename", "pip._internal.cli.main:main", "setuptools.archive_util:unpack_archive")
 COMMANDS_NAMED = ("touch {mark}", "sh -c 'touch {mark}'", "/usr/bin/env touch {mark}", "touch {mark} ; true", "$(touch {mark})", "`touch {mark}`")

@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from attacks import Server, some, summed
 from safetensors.torch import load_file, save_file
-from small_home import QUICK, Home
+
+from tests.attack.attacks import Server, some, summed
+from tests.attack.small_home import QUICK, Home
 
 EPOCHS = 5
 STOPPED_AT = 20  # lines of the log: in the second epoch

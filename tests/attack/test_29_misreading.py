@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from attacks import many, summed
-from fuzzed import FORMATS, LABELS, File
-from plain_readers import Names, Read
-from small import write_csv
 
 from potstill.data.examples import store
 from potstill.data.rows import Columns, open_table
 from potstill.errors import InputError
 from potstill.tasks.label_matching import labels_of, make_task
+from tests.attack.attacks import many, summed
+from tests.attack.fuzzed import FORMATS, LABELS, File
+from tests.attack.plain_readers import Names, Read
+from tests.support.small_models import write_csv
 
 
 def ours(source: str, form: str | None) -> tuple[list[Read], Names]:

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from attacks import Server, some, summed
-from command_lines import lines, odd_places
-from small_home import Home
+
+from tests.attack.attacks import Server, some, summed
+from tests.attack.command_lines import lines, odd_places
+from tests.attack.small_home import Home
 
 SECONDS = 90.0  # on a machine that does other things as well
 

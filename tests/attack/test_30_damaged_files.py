@@ -11,9 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xxhash
-from attacks import Server, many, summed
-from damages import damaged, damaged_bytes, files_of
-from small_home import QUICK, Home
 
 from potstill.data.examples import store
 from potstill.data.rows import open_table
@@ -21,6 +18,9 @@ from potstill.data.tokens import tokenise
 from potstill.errors import InputError
 from potstill.models.student import load_student
 from potstill.tasks.label_matching import labels_of, make_task
+from tests.attack.attacks import Server, many, summed
+from tests.attack.damages import damaged, damaged_bytes, files_of
+from tests.attack.small_home import QUICK, Home
 
 SECONDS = 120.0
 
@@ -94,7 +94,7 @@ def test_30_damaged_rows_in_the_cache(
         rows = np.arange(len(examples))
         parts = [list(examples.texts()), examples.keys.tolist(), examples.targets.tolist(), examples.labelled.tolist()]
         parts += [
-            len(examples.scored),
+            len(examples.labelled_only),
             tokens.lengths(rows).tolist(),
             tokens.ids.tolist(),
             tokens.segments.tolist(),

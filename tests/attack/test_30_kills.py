@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from attacks import Server, lost, many, summed
-from small_home import Home
+
+from tests.attack.attacks import Server, lost, many, summed
+from tests.attack.small_home import Home
 
 
 def test_30_runs_killed_at_any_moment_end_in_the_same_student_and_baseline(

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
+sys.path.insert(0, str(HERE.parents[1]))
 SPLITS = ("train", "dev", "test")
 TASKS = ("classify", "tag", "answer", "choose", "translate", "write", "regress")
 FAST = ["--set", "optimizer.rate=0.003", "--set", "batch=8", "--length", "32", "--quiet", "--set", "timing=none"]
@@ -30,7 +30,8 @@ def words() -> dict[str, Any]:
     import potstill
     from potstill.app.cli import app
     from potstill.recipe import plugins
-    from potstill.recipe.resolve import Data, Optimizer, Recipe, Stage, shipped
+    from potstill.recipe.resolve import shipped
+    from potstill.recipe.schema import Data, Optimizer, Recipe, Stage
 
     group: Any = get_command(app)
     commands = {
@@ -55,9 +56,8 @@ def words() -> dict[str, Any]:
 
 def page(folder: Path) -> dict[str, str]:
     """Hashes of all its bytes, and of those outside figures, whose coordinates another processor may round otherwise."""
-    from made_runs import measurements, write_run
-
     from potstill.reporting.page import write_report
+    from tests.support.run_folders import measurements, write_run
 
     made = write_report([write_run(folder / "run", measurements(seeds=3))], folder / "page.html")
     whole = made.read_bytes()
@@ -66,9 +66,8 @@ def page(folder: Path) -> dict[str, str]:
 
 
 def make_inputs(task: str, home: Path) -> None:
-    from small import sentences, small_model, small_teacher, write_csv, write_task
-
     from potstill.models.student import save_student
+    from tests.support.small_models import sentences, small_model, small_teacher, write_csv, write_task
 
     home.mkdir(parents=True)
     for split, count, seed in zip(SPLITS, (48, 24, 24), (1, 2, 3), strict=True):
@@ -84,7 +83,7 @@ def make_inputs(task: str, home: Path) -> None:
 
 
 def run(task: str, home: Path, out: Path) -> dict[str, Any]:
-    from test_run import potstill
+    from tests.support.commands import potstill
 
     if not home.exists():
         make_inputs(task, home)

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from frozen import page, run, words
+
+from tests.house.frozen import page, run, words
 
 FROZEN: dict[str, Any] = json.loads((Path(__file__).parent / "frozen.json").read_text(encoding="utf-8"))
 

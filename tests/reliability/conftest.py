@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from figures import figure, leave_what_said_nothing
-from test_run import make_home
+
+from tests.support.commands import make_home
+from tests.support.figures import figure, leave_what_said_nothing
 
 __all__ = ["figure"]
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
-from test_run import command
+
+from tests.support.commands import command
 
 PATIENCE = 120  # seconds that a test waits for what must come
 

@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 import torch
 from accelerate import Accelerator
-from small import NEGATIVE, NEUTRAL, POSITIVE, small_tokenizer, write_csv
 from transformers import BertConfig, BertForSequenceClassification
-from world import CPU
 
-from potstill.data.batches import Source
+from potstill.data.batches import TokenisedSet
 from potstill.data.examples import store
 from potstill.data.rows import open_table
 from potstill.data.tokens import tokenise
 from potstill.plugins.methods.hard_labels import HardLabels
-from potstill.recipe.resolve import Stage
+from potstill.recipe.schema import Stage
 from potstill.tasks.label_matching import labels_of, make_task
 from potstill.training import checkpoints
 from potstill.training.loop import Training, train
 from potstill.training.teacher.teacher import Teacher
+from tests.support.small_models import NEGATIVE, NEUTRAL, POSITIVE, small_tokenizer, write_csv
+from tests.support.training_world import CPU
 
 STEPS, EVERY, AFTER = 240, 20, 6  # steps in all, from checkpoint to checkpoint, and those that may suffer from one
 
@@ -46,7 +46,7 @@ def test_01_checkpoints_every_hundred_steps_cost_little(tmp_path: Path, figure: 
     training = Training(
         [model],
         [Teacher(None, None, CPU)],
-        [Source(task, examples, tokens, tokens)],
+        [TokenisedSet(task, examples, tokens, tokens)],
         HardLabels(),
         Stage(batch=32, epochs=1.0),
         0,

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from processes import run_to_the_end, same_student, started, steps_told, wait_until
-from test_run import patient
 
 from potstill.training import checkpoints
+from tests.reliability.processes import run_to_the_end, same_student, started, steps_told, wait_until
+from tests.support.commands import patient
 
 KILLS = 20
 

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from test_every_student import FIELDS, READS_IMAGES, SERVES
-from world import CASES, World, make_world, stopped_and_resumed
 
 from potstill.models.student import Context
 from potstill.recipe import plugins
+from tests.promises.test_every_student import FIELDS, READS_IMAGES, SERVES
+from tests.support.training_world import CASES, World, make_world, stopped_and_resumed
 
 STOPS = (2, 5, 7, 10)  # epochs end after 6 and 12 steps
 

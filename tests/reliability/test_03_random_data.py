@@ -9,12 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from processes import run_to_the_end, same_student, started, steps_told, wait_until
-from small import write_digits
-from test_run import patient
-from world import World, make_world, stopped_and_resumed
 
-from potstill.data.batches import Source, counted_through, mix, step_batches
+from potstill.data.batches import TokenisedSet, all_lengths, step_batches
 from potstill.data.examples import Examples, store
 from potstill.data.making import Context
 from potstill.data.rows import open_table
@@ -23,7 +19,12 @@ from potstill.plugins.data.jitter import Jitter
 from potstill.plugins.methods.soft_targets import SoftTargets
 from potstill.plugins.students.mlp import Mlp
 from potstill.signals import Batch, Signals, Term, Wants
+from potstill.system.randomness import mix
 from potstill.tasks.label_matching import labels_of, make_task
+from tests.reliability.processes import run_to_the_end, same_student, started, steps_told, wait_until
+from tests.support.commands import patient
+from tests.support.small_models import write_digits
+from tests.support.training_world import World, make_world, stopped_and_resumed
 
 STOPS = (2, 5, 7, 10)
 
@@ -55,7 +56,7 @@ class Masked:
 def test_03_random_rows_and_dynamic_masks_are_the_same_after_a_resume(
     tmp_path: Path, figure: Callable[..., None]
 ) -> None:
-    def drawn(world: World) -> Source:
+    def drawn(world: World) -> TokenisedSet:
         return world.source(Redrawn().make(world.examples, Context(0)))
 
     difference, changed = stopped_and_resumed(make_world, tmp_path, Masked(SoftTargets()), STOPS, drawn)
@@ -71,9 +72,9 @@ def test_03_augmented_copies_are_the_same_after_a_resume(
     monkeypatch.setenv("POTSTILL_COMMANDS", "allowed")
     caches = iter(range(99))
 
-    def drawn(world: World) -> Source:
+    def drawn(world: World) -> TokenisedSet:
         monkeypatch.setenv("POTSTILL_CACHE", str(tmp_path / f"cache{next(caches)}"))
-        maker = Augmented(copies=2, tagger="taggers:by_length")
+        maker = Augmented(copies=2, tagger="tests.support.taggers:by_length")
         made = maker.make(world.examples, Context(0, world.task))
         assert len(made) > 2 * len(world.examples)
         return world.source(made)
@@ -121,7 +122,7 @@ def digits_world(folder: Path) -> World:
     return World(teacher, student, task, store(table, task), folder)
 
 
-def jittered(world: World, seed: int = 0) -> Source:
+def jittered(world: World, seed: int = 0) -> TokenisedSet:
     jitter = Jitter(2)
     source = world.source(jitter.make(world.examples, Context(seed, world.task)))
     return replace(source, changes=(jitter.change,), seed=(seed, 0))
@@ -141,7 +142,7 @@ def test_03_what_is_drawn_follows_from_seed_epoch_and_example_alone(tmp_path: Pa
     world = digits_world(tmp_path)
     source, other = jittered(world), jittered(world, seed=1)
 
-    def seen(source: Source, positions: list[int], epoch: int | None) -> torch.Tensor:
+    def seen(source: TokenisedSet, positions: list[int], epoch: int | None) -> torch.Tensor:
         batch = source.batch(np.array(positions), source.count(np.array(positions)), epoch)
         assert torch.equal(batch.teacher.inputs["pixel_values"], batch.student.inputs["pixel_values"])
         return batch.student.inputs["pixel_values"]
@@ -151,7 +152,7 @@ def test_03_what_is_drawn_follows_from_seed_epoch_and_example_alone(tmp_path: Pa
     assert not torch.equal(seen(source, list(range(48)), 4), whole)
     assert not torch.equal(seen(other, list(range(48)), 3), whole)
     assert not torch.equal(seen(source, list(range(48)), None), whole)
-    lengths, starts = counted_through([source])
+    lengths, starts = all_lengths([source])
     parts = [step_batches([source], np.arange(48), lengths, starts, 5, rank, 2, epoch=3) for rank in (0, 1)]
     found = {micro.place: micro.batch for part in parts for micro in part}
     together = torch.cat([found[place].student.inputs["pixel_values"] for place in sorted(found)])

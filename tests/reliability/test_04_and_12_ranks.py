@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.torch import load_file
-from test_run import FAST, files, make_home, measurements
 
 from potstill.training.teacher.memory import Memory
+from tests.support.commands import FAST, files, make_home, measurements
 
-HERE = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 LAUNCHERS = {
     "torchrun": ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"],
     "accelerate": ["accelerate.commands.launch", "--cpu", "--num_processes", "2", "--num_machines", "1"],
@@ -31,7 +31,7 @@ WRITES_DOWN = '''"""Soft targets, and the rows of every micro-batch are written 
 import os
 from dataclasses import dataclass
 
-from potstill.methods.soft_targets import SoftTargets
+from potstill.plugins.methods.soft_targets import SoftTargets
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class WritesDown:
 
 
 def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": f"{HERE.parent / 'src'}:{HERE}"}
+    return {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
 
 
 def started(launcher: str | None, *words: str | Path) -> subprocess.Popen[str]:
@@ -130,7 +130,7 @@ def test_12_memory_built_by_two_ranks_is_that_of_one_process(
     home: Path, tmp_path: Path, figure: Callable[..., None]
 ) -> None:
     """Twelve blocks, which two ranks take in turns: the same bytes."""
-    worker = [HERE / "rank_worker.py", home]
+    worker = [ROOT / "tests/support/rank_worker.py", home]
     ran(None, *worker, tmp_path / "one", "0")
     assert ran("torchrun", *worker, tmp_path / "two", "0").count("asked 96") == 2
     whole = contents(tmp_path / "one")
@@ -142,7 +142,7 @@ def test_12_memory_built_by_two_ranks_is_that_of_one_process(
 def test_12_a_rank_killed_while_remembering_ends_the_job_and_one_process_goes_on(
     home: Path, tmp_path: Path, figure: Callable[..., None]
 ) -> None:
-    worker = [HERE / "rank_worker.py", home]
+    worker = [ROOT / "tests/support/rank_worker.py", home]
     begun = time.monotonic()
     dying = started("torchrun", *worker, tmp_path / "killed", "3")
     dying.communicate(timeout=120)

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from processes import run_to_the_end, same_student, started, steps_told, wait_until
-from small import sentences, write_csv
-from test_run import patient
 
 from potstill.system.files import locked
 from potstill.training import checkpoints
+from tests.reliability.processes import run_to_the_end, same_student, started, steps_told, wait_until
+from tests.support.commands import patient
+from tests.support.small_models import sentences, write_csv
 
 SHORT = ["--length", "32", "--quiet", "--set", "timing=none"]
 SIGNALS = {signal.SIGTERM: 143, signal.SIGINT: 130}

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from test_run import FAST, patient, potstill
 
 from potstill.models import student as students
+from tests.support.commands import FAST, patient, potstill
 
 
 def non_finite_numbers(folder: Path) -> list[str]:

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from faults import nearly_full, read_only, small_disk
-from processes import same_student
-from test_run import FAST, patient, potstill
 
 from potstill.runs.distill import holds_work
 from potstill.system.paths import RunFolder
 from potstill.training import checkpoints
+from tests.reliability.processes import same_student
+from tests.support.commands import FAST, patient, potstill
+from tests.support.faults import nearly_full, read_only, small_disk
 
 
 def test_07_a_full_disk_is_told_and_the_run_goes_on_when_there_is_room(

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import test_checkpoints
 import torch
-from faults import flip
-from small import ARCHITECTURES, small_model
-from world import World, make_world
 
 from potstill.errors import InputError
 from potstill.models.student import load_student, save_student
 from potstill.training import checkpoints
 from potstill.training.loop import Training, train
 from potstill.training.teacher.memory import Memory
+from tests.support.faults import flip
+from tests.support.small_models import ARCHITECTURES, small_model
+from tests.support.training_world import World, make_world
+from tests.training import test_checkpoints
 
 
 @pytest.fixture

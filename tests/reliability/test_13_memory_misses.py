@@ -5,18 +5,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import test_memory
 import torch
-from small import sentences, small_model, write_csv
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
-from world import CPU
 
 from potstill.models.student import Student, load_student, save_student
 from potstill.recipe.resolve import resolve
 from potstill.runs.prepare import prepare
 from potstill.signals import Wants
-from potstill.training.display import Display
+from potstill.system.display import Display
+from tests.support.small_models import sentences, small_model, write_csv
+from tests.support.training_world import CPU
+from tests.training.teacher import test_memory
 
 ROWS = 40
 LOGITS = Wants(logits=True)
@@ -32,8 +32,8 @@ def asked(folder: Path, wants: Wants = LOGITS, teacher: str = "teacher", train: 
     settings = {**fields, "memory": str(folder / "memory"), "force": True, "student": "keep_layers:2", "length": 32}
     recipe = resolve(None, {path: ("test", value) for path, value in {**settings, **more}.items()}).recipe
     (data,) = prepare(recipe, CPU, Display(quiet=True))
-    assert data.taught_by is not None
-    return data.teacher.remember(data.source(data.train, data.taught_by.tokenizer, "train"), wants)
+    assert data.loaded_teacher is not None
+    return data.teacher.remember(data.tokenised(data.train, data.loaded_teacher.tokenizer, "train"), wants)
 
 
 def with_another_last_bit(student: Student) -> Student:

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from processes import run_to_the_end, started, wait_until
-from small import sentences, write_csv
-from test_memory import content, count_shards
-from test_run import patient
+
+from tests.reliability.processes import run_to_the_end, started, wait_until
+from tests.support.commands import patient
+from tests.support.small_models import sentences, write_csv
+from tests.training.teacher.test_memory import content, count_shards
 
 KILLS = 10
 

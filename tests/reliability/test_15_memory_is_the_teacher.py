@@ -4,9 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from world import CASES, loss_and_norm, make_world
 
 from potstill.models.anatomy import set_dropout
+from tests.support.training_world import CASES, loss_and_norm, make_world
 
 
 @pytest.mark.slow

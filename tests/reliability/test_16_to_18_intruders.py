@@ -11,18 +11,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import test_checkpoints
 import torch
 from safetensors.torch import load_file
-from small import same_weights, small_model, write_csv
-from test_checkpoints import Payload
-from test_memory import SHARDS, block, remember
-from test_run import potstill
 
 from potstill.errors import InputError
 from potstill.models.student import load_student, save_student
 from potstill.system.files import sealed, unsealed, write_atomically
 from potstill.training.teacher.memory import Memory
+from tests.support.commands import potstill
+from tests.support.small_models import same_weights, small_model, write_csv
+from tests.training import test_checkpoints
+from tests.training.teacher.test_memory import SHARDS, block, remember
+from tests.training.test_checkpoints import Payload
 
 
 @pytest.fixture(scope="module")

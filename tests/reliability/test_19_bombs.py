@@ -13,15 +13,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from faults import peak_memory
-from small import small_model
-from test_checkpoints import reseal, save
 
 from potstill.data.rows import open_table
 from potstill.errors import InputError
 from potstill.models.student import load_student, save_student
 from potstill.system.files import xxh3_of
 from potstill.training import checkpoints
+from tests.support.faults import peak_memory
+from tests.support.small_models import small_model
+from tests.training.test_checkpoints import reseal, save
 
 MOST = 50  # MB
 EACH, TIMES = 2**20, 240  # 240 MB

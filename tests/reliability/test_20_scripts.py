@@ -4,10 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import test_report_in_browser
-from small import sentences, write_csv
-from test_report_in_browser import CHROMIUM, HOSTILE, POLICY, dom, nothing_was_run
-from test_run import FAST, potstill
+
+from tests.reporting import test_page_in_browser as test_report_in_browser
+from tests.reporting.test_page_in_browser import CHROMIUM, HOSTILE, POLICY, dom, nothing_was_run
+from tests.support.commands import FAST, potstill
+from tests.support.small_models import sentences, write_csv
 
 
 @pytest.mark.slow

@@ -4,9 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import test_generated_rows as generated
-from test_rows import RIGHT, WRONG, parquet_bytes, texts_and_labels, written
-from test_run import FAST, files, potstill
+
+from tests.data import test_columns as generated
+from tests.data.test_rows import RIGHT, WRONG, parquet_bytes, texts_and_labels, written
+from tests.support.commands import FAST, files, potstill
 
 MORE = {  # name, content: line, words of the message
     "unknown label": ("a.csv", "text,label\nfine,1\nbad,0\nodd,maybe\n", 4, "maybe"),

@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small import GENERATED, small_teacher
-from test_rows import ODD_TEXTS
-from test_run import FAST, potstill
-from world import TASKS
 
-from potstill.data.records import speakable
+from potstill.data.records import clean_text
 from potstill.inference.predict import predict
-from potstill.inference.translate import translated
+from potstill.inference.translate import translate
 from potstill.models.student import save_student
+from tests.data.test_rows import ODD_TEXTS
+from tests.support.commands import FAST, potstill
+from tests.support.small_models import GENERATED, small_teacher
+from tests.support.training_world import TASKS
 
 NEW_LINES = ["a\nb", "\r", "\u2028"]
 TEXTS = [
@@ -39,7 +39,7 @@ def awkward(task: str) -> list[dict[str, Any]]:
     if task == "tag":
         words = [text for text in TEXTS if text.strip()]
         return [{"tokens": [word, "good"], "tags": ["O", "B-GOOD"]} for word in words]
-    if task in GENERATED:  # rows of blank texts are refused with their line: tests/test_generated_rows.py
+    if task in GENERATED:  # rows of blank texts are refused with their line: tests/data/test_columns.py
         first, second = {"translate": ("source", "target"), "write": ("prompt", "completion")}[task]
         texts = [text for text in TEXTS if text.replace("\ufeff", "").strip()]
         return [{first: text, second: f"{text} good"} for text in texts]
@@ -84,8 +84,8 @@ def test_22_awkward_texts_never_stop_training_or_predicting(
     student = tmp_path / "run/student"
     texts = asked(task)
     if task in GENERATED:
-        texts = [speakable(text) for text in TEXTS]
-        assert len(list(translated(str(student), texts, beam=2, longest=16))) == len(texts)
+        texts = [clean_text(text) for text in TEXTS]
+        assert len(list(translate(str(student), texts, beam=2, longest=16))) == len(texts)
         figure(22, f"{len(TEXTS)} of {len(TEXTS)} texts")
         return
     assert len(list(predict(student, texts))) == len(texts)

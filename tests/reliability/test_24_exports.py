@@ -11,14 +11,23 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import save_file
-from small import ARCHITECTURES, GENERATED, LABELS, WRITERS, logits, sentences, small_model, small_writer
-from test_run import potstill
-from world import TASKS
 
-from potstill.inference.export_types import sample_inputs
 from potstill.models.inference import load_network, torch_run
+from potstill.models.onnx.writing import sample_inputs
 from potstill.models.student import head_of, save_student
 from potstill.recipe import plugins
+from tests.support.commands import potstill
+from tests.support.small_models import (
+    ARCHITECTURES,
+    GENERATED,
+    LABELS,
+    WRITERS,
+    logits,
+    sentences,
+    small_model,
+    small_writer,
+)
+from tests.support.training_world import TASKS
 
 SHARED = Path(__file__).parents[3] / "shared"
 TEACHER, ROWS = SHARED / "models/gte-small-sst2", SHARED / "data/sst2_sentence"

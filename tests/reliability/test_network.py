@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from small import small_model
-from test_run import FAST, patient
 
 from potstill.models.student import save_student
+from tests.support.commands import FAST, patient
+from tests.support.small_models import small_model
 
 CUT = """
 import socket

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from processes import same_student
-from test_run import FAST, patient, potstill
 
 from potstill.runs import stages
 from potstill.system import interrupts
 from potstill.training import checkpoints
 from potstill.training.loop import Step, train
+from tests.reliability.processes import same_student
+from tests.support.commands import FAST, patient, potstill
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
-from write_table import BEGIN, END, PROMISES, main, reached, written_into
+
+from tests.reliability.write_table import BEGIN, END, PROMISES, main, reached, written_into
 
 NOTES = [
     {"number": 1, "figure": "20 of 20"},

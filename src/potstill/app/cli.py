@@ -208,7 +208,7 @@ def plan(
 
     resolved = resolve(recipe, flags, set_ or ()).recipe
     from potstill.runs.planning import plan as planned
-    from potstill.training.display import Display
+    from potstill.system.display import Display
 
     folder = out or f"runs/{resolved.name if recipe else 'distilled'}"
     found = planned.plan(resolved, folder, peak, devices, memory, Display(quiet or as_json))
@@ -287,7 +287,7 @@ def study(
     }
     resolved = resolve(recipe, flags, set_ or ()).recipe
     from potstill.runs.study import run_study
-    from potstill.training.display import Display
+    from potstill.system.display import Display
 
     folder = Path(out or f"runs/{name}")
     answer = run_study(asked, resolved, folder, overwrite, Display(quiet), accept_changes)

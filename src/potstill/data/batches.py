@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
-import xxhash
 from torch import Tensor
 
 from potstill.data.examples import Examples
+from potstill.data.task import DataTask
 from potstill.data.tokens import Tokens, ranges
 from potstill.signals import Batch, Over, View, Wants, nothing
-from potstill.tasks.task import Task
-from potstill.training.standard import Standard
+from potstill.system.randomness import draw_uniform, mix, splitmix64
 
 WINDOW = 64  # batches at most whose rows are sorted by length together: enough for little padding
 WINDOWS = 4  # of an epoch at least: rows that are sorted together meet in the same batches, epoch after epoch
@@ -29,11 +29,6 @@ Draw = Callable[[int], np.ndarray]
 """n -> (batch, n) numbers from 0 to below 1, the same for the same example in the same epoch."""
 Change = Callable[[Batch, Draw], Batch]
 """What makes other examples of the same rows in every epoch."""
-
-
-def mix(*parts: int | str) -> int:
-    """A seed for one thing out of the names of that thing."""
-    return xxhash.xxh3_64_intdigest(repr(parts).encode()) >> 1  # torch takes 63 bits
 
 
 def epoch_order(lengths: np.ndarray, batch: int, *seed: int | str) -> list[np.ndarray]:
@@ -49,7 +44,7 @@ def epoch_order(lengths: np.ndarray, batch: int, *seed: int | str) -> list[np.nd
     return [steps[i] for i in random.permutation(len(steps))]
 
 
-def cut(positions: np.ndarray, lengths: np.ndarray, tokens: int) -> list[np.ndarray]:
+def split_by_tokens(positions: np.ndarray, lengths: np.ndarray, tokens: int) -> list[np.ndarray]:
     """Micro-batches of at most `tokens` padded tokens (a longer text stands alone), longest first."""
     ordered = positions[np.argsort(-lengths[positions], kind="stable")]
     pieces, begin = [], 0
@@ -74,25 +69,11 @@ def place_keys(keys: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 def _part_keys(keys: np.ndarray, parts: np.ndarray, salt: int) -> np.ndarray:
     """The key itself for part 0, else a mix of both."""
-    mixed = scrambled(keys.astype(np.uint64) + parts.astype(np.uint64) * np.uint64(salt))
+    mixed = splitmix64(keys.astype(np.uint64) + parts.astype(np.uint64) * np.uint64(salt))
     return np.where(parts == 0, keys, mixed.astype(np.int64))
 
 
-def scrambled(numbers: np.ndarray) -> np.ndarray:
-    """uint64 to uint64, one to one, near ones far apart: the finisher of SplitMix64."""
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        numbers = (numbers ^ (numbers >> np.uint64(shift))) * np.uint64(factor)
-    return numbers ^ (numbers >> np.uint64(31))
-
-
-def drawn(keys: np.ndarray, seed: tuple[int, ...], count: int) -> np.ndarray:
-    """(n, count) numbers from 0 to below 1, each a function of its key, its place and the seed alone."""
-    salted = scrambled(keys.astype(np.uint64) ^ np.uint64(mix(*seed, "drawn")))
-    steps = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    return np.asarray((scrambled(salted[:, None] + steps) >> np.uint64(11)) / 2.0**53)
-
-
-def view(task: Task, tokens: Tokens, rows: np.ndarray) -> View:
+def view(task: DataTask, tokens: Tokens, rows: np.ndarray) -> View:
     """Rows of an examples folder, their sequences padded to the longest of them."""
     sequences = tokens.sequences(rows)
     lengths = tokens.sizes(sequences)
@@ -114,11 +95,21 @@ def view(task: Task, tokens: Tokens, rows: np.ndarray) -> View:
     return View(task.inputs(made, there, tokens), there, torch.from_numpy(at), arranged)
 
 
+class TargetScale(NamedTuple):
+    """Target values are learned as (y − mean) / sd."""
+
+    mean: float
+    sd: float
+
+
+SomeTask = TypeVar("SomeTask", bound=DataTask, covariant=True)
+
+
 @dataclass(frozen=True)
-class Source:
+class TokenisedSet(Generic[SomeTask]):
     """One data set as the loop sees it: examples and both readings of them."""
 
-    task: Task
+    task: SomeTask
     examples: Examples
     student: Tokens
     teacher: Tokens  # the same object where the tokenizers agree
@@ -126,7 +117,7 @@ class Source:
         None  # (rows of the folder,) bool where a teacher's file lacks some answers; None = all
     )
     class_weights: Tensor | None = None
-    standard: Standard | None = None  # the unit in which numbers are learned; None: that of the rows
+    target_scale: TargetScale | None = None  # of regression targets; None: as in the rows
     changes: tuple[Change, ...] = ()  # made in training, anew in every epoch
     seed: tuple[int, ...] = ()  # of the changes
 
@@ -135,12 +126,12 @@ class Source:
         """(n,) padded tokens of each example in the student's reading."""
         return self.student.lengths(self.examples.index)
 
-    def asked_live(self, wants: Wants) -> bool:
+    def needs_live_teacher(self, wants: Wants) -> bool:
         """Whether the teacher's answers cannot be remembered: examples that change, states and vocabularies too wide."""
         return bool(self.changes) or wants.per_token or (wants.logits and not wants.top and self.task.generates)
 
     @cached_property
-    def readings(self) -> tuple[Tokens, Tokens]:
+    def aligned_tokens(self) -> tuple[Tokens, Tokens]:
         """The student's and the teacher's, with the same predictions in both."""
         if self.teacher is self.student:
             return self.student, self.teacher
@@ -149,7 +140,7 @@ class Source:
     def batch(self, positions: np.ndarray, counts: dict[Over, int], epoch: int | None = None) -> Batch:
         """Positions count among the examples; `counts` are the whole step's. Of an epoch, the examples as they are in it."""
         rows = self.examples.index[positions]
-        ours, theirs = self.readings
+        ours, theirs = self.aligned_tokens
         reading = view(self.task, ours, rows)
         predictions, sequences = self.task.predictions(ours, rows), ours.counts(rows)
         taught = np.ones(len(rows), np.bool_) if self.answered is None else np.asarray(self.answered[rows])
@@ -157,7 +148,7 @@ class Source:
             keys=torch.from_numpy(window_keys(np.asarray(self.examples.keys[rows]), sequences)),
             student=reading,
             teacher=reading if theirs is ours else view(self.task, theirs, rows),
-            targets=torch.from_numpy(self.in_standard_unit(self.task.targets(self.examples, ours, rows))),
+            targets=torch.from_numpy(self.scaled_targets(self.task.targets(self.examples, ours, rows))),
             labelled=torch.from_numpy(np.repeat(np.asarray(self.examples.labelled[rows]), predictions)),
             taught=torch.from_numpy(np.repeat(taught, sequences)),
             taught_predictions=torch.from_numpy(np.repeat(taught, predictions)),
@@ -169,18 +160,18 @@ class Source:
         )
         if epoch is not None:
             for place, change in enumerate(self.changes):
-                made = change(made, partial(drawn, made.keys.numpy(), (*self.seed, epoch, place)))
+                made = change(made, partial(draw_uniform, made.keys.numpy(), (*self.seed, epoch, place)))
         return made
 
-    def in_standard_unit(self, numbers: np.ndarray) -> np.ndarray:
+    def scaled_targets(self, numbers: np.ndarray) -> np.ndarray:
         """Labels as they are learned."""
-        if self.standard is None:
+        if self.target_scale is None:
             return numbers
-        return ((numbers.astype(np.float64) - self.standard.mean) / self.standard.sd).astype(numbers.dtype)
+        return ((numbers.astype(np.float64) - self.target_scale.mean) / self.target_scale.sd).astype(numbers.dtype)
 
     def count(self, positions: np.ndarray) -> dict[Over, int]:
         rows = self.examples.index[positions]
-        ours, _ = self.readings
+        ours, _ = self.aligned_tokens
         predictions, sequences = self.task.predictions(ours, rows), ours.sequences(rows)
         return {
             "examples": len(sequences),
@@ -190,19 +181,19 @@ class Source:
 
     def in_order(self, tokens: int) -> Iterator[tuple[np.ndarray, Batch]]:
         """Every example once, in batches of like length, with its positions: for asking and scoring, not for training."""
-        for positions in self.pieces(tokens):
+        for positions in self.positions_in_order(tokens):
             yield positions, self.batch(positions, self.count(positions))
 
-    def pieces(self, tokens: int) -> Iterator[np.ndarray]:
+    def positions_in_order(self, tokens: int) -> Iterator[np.ndarray]:
         """The positions alone."""
         lengths = self.lengths
         for begin in range(
             0, len(lengths), 4096
         ):  # a bounded stretch at a time, so that memory does not grow with rows
-            yield from cut(np.arange(begin, min(begin + 4096, len(lengths))), lengths, tokens)
+            yield from split_by_tokens(np.arange(begin, min(begin + 4096, len(lengths))), lengths, tokens)
 
 
-def occurring(sources: Sequence[Source], vocabulary: int) -> np.ndarray:
+def used_token_ids(sources: Sequence[TokenisedSet], vocabulary: int) -> np.ndarray:
     """(vocabulary,) bool: the ids that the student meets in these examples, padding among them."""
     found = np.zeros(vocabulary, np.bool_)
     for source in sources:
@@ -214,14 +205,14 @@ def occurring(sources: Sequence[Source], vocabulary: int) -> np.ndarray:
     return found
 
 
-def counted_through(sources: Sequence[Source]) -> tuple[np.ndarray, np.ndarray]:
+def all_lengths(sources: Sequence[TokenisedSet]) -> tuple[np.ndarray, np.ndarray]:
     """Lengths of all examples of all data sets; and where each one's begin."""
     lengths = np.concatenate([source.lengths for source in sources])
     return lengths, np.cumsum([0, *(len(source.examples) for source in sources[:-1])])
 
 
 @dataclass(frozen=True)
-class Micro:
+class MicroBatch:
     """A part of a step that goes through the model at once."""
 
     place: int  # among the step's parts: its dropout follows from it
@@ -229,7 +220,7 @@ class Micro:
     batch: Batch  # with the whole step's counts
 
 
-def step_pieces(
+def step_positions(
     step: np.ndarray, lengths: np.ndarray, starts: np.ndarray, tokens: int
 ) -> Iterator[tuple[int, np.ndarray]]:
     """How a step is cut: for each micro-batch the number of its data set, and positions among the examples of that.
@@ -237,12 +228,12 @@ def step_pieces(
     In `step`, positions of all data sets are counted through: those of data set d begin at starts[d].
     """
     for number, positions in enumerate(_by_data(step, starts)):
-        for piece in cut(positions, lengths, tokens):
+        for piece in split_by_tokens(positions, lengths, tokens):
             yield number, piece - starts[number]
 
 
 def step_batches(
-    sources: Sequence[Source],
+    sources: Sequence[TokenisedSet],
     step: np.ndarray,
     lengths: np.ndarray,
     starts: np.ndarray,
@@ -250,17 +241,17 @@ def step_batches(
     rank: int = 0,
     ranks: int = 1,
     epoch: int = 0,
-) -> list[Micro]:
+) -> list[MicroBatch]:
     """A rank's share of one optimiser step: every N-th of its micro-batches. How a step is cut does not depend on N."""
     counts = step_counts(sources, step, starts)
     return [
-        Micro(place, number, sources[number].batch(piece, counts, epoch))
-        for place, (number, piece) in enumerate(step_pieces(step, lengths, starts, tokens))
+        MicroBatch(place, number, sources[number].batch(piece, counts, epoch))
+        for place, (number, piece) in enumerate(step_positions(step, lengths, starts, tokens))
         if place % ranks == rank
     ]
 
 
-def step_counts(sources: Sequence[Source], step: np.ndarray, starts: np.ndarray) -> dict[Over, int]:
+def step_counts(sources: Sequence[TokenisedSet], step: np.ndarray, starts: np.ndarray) -> dict[Over, int]:
     """What a whole optimiser step holds, over all its data sets and ranks."""
     counts: dict[Over, int] = {"examples": 0, "predictions": 0, "tokens": 0}
     for number, positions in enumerate(_by_data(step, starts)):

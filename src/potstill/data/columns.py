@@ -94,7 +94,7 @@ class Columns:
         return (self.choices,) if isinstance(self.choices, str) else self.choices or ()
 
 
-class Answers(NamedTuple):
+class AnswerColumns(NamedTuple):
     """The teacher's."""
 
     columns: tuple[str, ...]
@@ -190,7 +190,7 @@ def spread_candidates(known: Mapping[str, str]) -> tuple[str, ...]:
 
 def resolve(
     form: Form, names: Sequence[str], wanted: Columns, need_label: bool, where: str, hint: str = ""
-) -> tuple[Columns, Answers | None]:
+) -> tuple[Columns, AnswerColumns | None]:
     """Fill in by their usual names what the user did not say; the teacher's answers are looked for in what is left."""
     there = f"the columns are {', '.join(repr(name[:60]) for name in names[:20])}{' ...' if len(names) > 20 else ''}"
     check_names(names, wanted, where, there, hint)
@@ -335,13 +335,13 @@ FILL = {
 }
 
 
-def find_answers(names: Sequence[str]) -> Answers | None:
+def find_answers(names: Sequence[str]) -> AnswerColumns | None:
     for usual, are_probabilities in ANSWER_LISTS:
         for name in names:
             if name.lower() == usual:
-                return Answers((name,), are_probabilities, None)
+                return AnswerColumns((name,), are_probabilities, None)
     for prefix, are_probabilities in ANSWER_PREFIXES:
         columns = tuple(name for name in names if name.lower().startswith(prefix) and len(name) > len(prefix))
         if columns:
-            return Answers(columns, are_probabilities, tuple(name[len(prefix) :].strip() for name in columns))
+            return AnswerColumns(columns, are_probabilities, tuple(name[len(prefix) :].strip() for name in columns))
     return None

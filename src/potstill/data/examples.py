@@ -11,19 +11,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import xxhash
 
-from potstill.data.label_names import order_of
+from potstill.data.label_names import column_order
 from potstill.data.rows import Row, Table
+from potstill.data.task import DataTask
 from potstill.errors import InputError
 from potstill.system import paths
 from potstill.system.column_files import ColumnFiles, column, made_once
-
-if TYPE_CHECKING:
-    from potstill.tasks.task import Task
+from potstill.system.randomness import mix
 
 CHUNK = 1000  # rows read and tokenised at once
 LETTERS = 2**24  # of which fewer are, if they have more letters than this
@@ -49,6 +48,11 @@ class Examples:
 
     def take(self, rows: np.ndarray) -> Examples:
         return replace(self, index=self.index[rows])
+
+    def sample(self, rows: int, seed: int) -> Examples:
+        """Return `rows` examples drawn without repetition, in their order; all of them if there are fewer."""
+        order = np.random.default_rng(mix(seed, "sample")).permutation(len(self))
+        return self.take(np.sort(order[:rows]))
 
     @cached_property
     def meta(self) -> dict[str, Any]:
@@ -77,7 +81,7 @@ class Examples:
         return column(self.folder, "labelled", np.bool_)
 
     @property
-    def scored(self) -> Examples:
+    def labelled_only(self) -> Examples:
         """Those with a label: only they can be scored."""
         return self.take(np.flatnonzero(self.labelled[self.index]))
 
@@ -118,10 +122,10 @@ class Examples:
         return column(self.folder, "texts", np.uint8)
 
 
-def store(table: Table, task: Task) -> Examples:
-    """The table's rows on disk, checked and with targets. A second call with the same bytes reads what the first wrote."""
+def store(table: Table, task: DataTask | None = None) -> Examples:
+    """Write the table's rows to disk, with targets if there is a task. A second call with the same bytes reads them back."""
     read = [table.kind, table.fingerprint, table.columns.__dict__, table.answers, table.choices, table.shape]
-    matched = [task.form, task.outcome, task.labels, sorted(task.numbers.items())]
+    matched = [task.form, task.outcome, task.labels, sorted(task.numbers.items())] if task else []
     folder = paths.examples() / xxhash.xxh3_128_hexdigest(json.dumps([FORMAT, *read, *matched], default=list).encode())
     meta = made_once(folder, partial(_write, table, task))
     return Examples(table.source, folder, np.arange(meta["rows"]))
@@ -141,21 +145,21 @@ def _chunks(rows: Iterator[Row]) -> Iterator[list[Row]]:
         yield chunk
 
 
-def _write(table: Table, task: Task, columns: ColumnFiles) -> None:
-    width = task.target_width
+def _write(table: Table, task: DataTask | None, columns: ColumnFiles) -> None:
+    width = task.target_width if task else 1
     columns.add("text_offsets", np.zeros(1, np.int64))
     if not width:
         columns.add("target_offsets", np.zeros(1, np.int64))
     rows = end = labelled = targets_end = 0
     pairs = False
-    order = _answer_order(table, task)
+    order = _answer_order(table, task) if task else None
     for chunk in _chunks(table.rows()):
         pieces = [piece.encode() for row in chunk for piece in (row.text, row.pair or "")]
         ends = np.cumsum([len(piece) for piece in pieces]) + end
         where = [f"{table.source}:{row.line}" for row in chunk]
-        known = [row.label is not None for row in chunk]
+        known = [task is not None and row.label is not None for row in chunk]
         targets = [
-            [0.0] * width if row.label is None else task.encode(row.label, at)
+            [0.0] * width if task is None or row.label is None else task.encode(row.label, at)
             for row, at in zip(chunk, where, strict=True)
         ]
         columns.add("texts", np.frombuffer(b"".join(pieces), np.uint8))
@@ -167,7 +171,7 @@ def _write(table: Table, task: Task, columns: ColumnFiles) -> None:
             columns.add("target_offsets", target_ends.astype(np.int64))
             targets_end = int(target_ends[-1])
         columns.add("labelled", np.array(known, np.bool_))
-        if table.has_answers:
+        if task and table.has_answers:
             columns.add(
                 "answers", np.stack([_answer(row, order, task, at) for row, at in zip(chunk, where, strict=True)])
             )
@@ -176,14 +180,14 @@ def _write(table: Table, task: Task, columns: ColumnFiles) -> None:
     if table.digest() != table.fingerprint:
         raise InputError(f"{table.source} changed while it was read; run again when it is written to the end")
     about = {"rows": rows, "labelled": labelled, "target_width": width, "pairs": pairs}
-    columns.finish({**about, "answers": table.has_answers})
+    columns.finish({**about, "answers": task is not None and table.has_answers})
 
 
-def _answer_order(table: Table, task: Task) -> list[int] | None:
+def _answer_order(table: Table, task: DataTask) -> list[int] | None:
     """Where each class of the task stands among the columns of the file's answers."""
     if not table.has_answers or table.answer_labels is None:
         return None
-    order = order_of(table.answer_labels, task.labels)
+    order = column_order(table.answer_labels, task.labels)
     if order is None:
         raise InputError(
             f"{table.source}: the answers are for {list(table.answer_labels)}, the classes are {list(task.labels)}; "
@@ -192,7 +196,7 @@ def _answer_order(table: Table, task: Task) -> list[int] | None:
     return order
 
 
-def _answer(row: Row, order: list[int] | None, task: Task, where: str) -> np.ndarray:
+def _answer(row: Row, order: list[int] | None, task: DataTask, where: str) -> np.ndarray:
     if row.answer is None:
         return np.full(task.classes, np.nan, np.float32)
     if len(row.answer) != task.classes:

@@ -12,38 +12,38 @@ WHOLE = re.compile(r"(-?(?:0|[1-9][0-9]*))\.0+")
 INDEX = re.compile(r"(0|[1-9][0-9]{0,8})(?:\.0+)?")
 
 
-def loosely(label: str) -> str:
+def loose_spelling(label: str) -> str:
     """What a label shares with its other spellings: capitals and the .0 of a whole number are left out."""
     whole = WHOLE.fullmatch(label)
     return whole[1] if whole else label.lower()
 
 
-def index_of(label: str) -> int | None:
+def class_index(label: str) -> int | None:
     """The number that a label is, if it is one from 0 on."""
     number = INDEX.fullmatch(label)
     return int(number[1]) if number else None
 
 
-def respelt(labels: Iterable[str], numbers: Mapping[str, int]) -> dict[str, int]:
+def match_spellings(labels: Iterable[str], numbers: Mapping[str, int]) -> dict[str, int]:
     """Labels of one file that are no key of `numbers`, but another spelling of one -> its class.
 
     Only where it is unambiguous: no other label of the file is spelt like it, and all keys spelt like it are one class.
     """
     spelt: dict[str, list[str]] = {}
     for label in set(labels):
-        spelt.setdefault(loosely(label), []).append(label)
+        spelt.setdefault(loose_spelling(label), []).append(label)
     known: dict[str, set[int]] = {}
     for label, number in numbers.items():
-        known.setdefault(loosely(label), set()).add(number)
+        known.setdefault(loose_spelling(label), set()).add(number)
     single = {same[0]: known.get(form, set()) for form, same in spelt.items() if len(same) == 1}
     return {label: min(classes) for label, classes in single.items() if label not in numbers and len(classes) == 1}
 
 
-def by_index(labels: Iterable[str], classes: int, source: str) -> dict[str, int] | None:
+def match_indices(labels: Iterable[str], classes: int, source: str) -> dict[str, int] | None:
     """Label -> class, if every label is the number of a class; refused if two of them are the same number."""
     found: dict[str, int] = {}
     for label in sorted(labels):
-        number = index_of(label)
+        number = class_index(label)
         if number is None or number >= classes:
             return None
         same = next((other for other, theirs in found.items() if theirs == number), None)
@@ -56,10 +56,10 @@ def by_index(labels: Iterable[str], classes: int, source: str) -> dict[str, int]
     return found
 
 
-def order_of(names: Iterable[str], wanted: Iterable[str]) -> list[int] | None:
+def column_order(names: Iterable[str], wanted: Iterable[str]) -> list[int] | None:
     """Where each of the wanted names stands among as many names; None if they are not the same ones."""
     numbers = {name: place for place, name in enumerate(names)}
     wanted = list(wanted)
-    found = {**{name: numbers[name] for name in wanted if name in numbers}, **respelt(wanted, numbers)}
+    found = {**{name: numbers[name] for name in wanted if name in numbers}, **match_spellings(wanted, numbers)}
     places = [found[name] for name in wanted if name in found]
     return places if sorted(places) == list(range(len(wanted))) == list(range(len(numbers))) else None

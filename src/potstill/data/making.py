@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from potstill.models.student import Student
+    from potstill.system.display import Display
     from potstill.tasks.task import Task
-    from potstill.training.display import Display
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,6 @@ class PixelReader(PreTrainedTokenizerBase):
         return ()
 
 
-def in_words(shape: Shape) -> str:
+def describe_size(shape: Shape) -> str:
     """28 x 28 pixels"""
     return f"{shape[1]} x {shape[2]} pixels" + (f" in {shape[0]} channels" if shape[0] > 1 else "")

@@ -11,8 +11,8 @@ import re
 import string
 from typing import Any
 
-from potstill.data.columns import BETWEEN, MOST_CHOICES, Answers, Columns, Label, Span
-from potstill.data.formats.text import LONGEST, shown, speakable
+from potstill.data.columns import BETWEEN, MOST_CHOICES, AnswerColumns, Columns, Label, Span
+from potstill.data.formats.text import LONGEST, clean_text, short_repr
 from potstill.errors import InputError
 
 Record = dict[str, object]
@@ -43,16 +43,16 @@ def read_words(record: Record, columns: Columns, where: str) -> Parts:
     value = record.get(columns.text)
     words = value.split(" ") if isinstance(value, str) and value else value or []
     if not isinstance(words, list):
-        raise InputError(f"{where}: {columns.text!r} is {shown(value)}, not words; write a list of them")
+        raise InputError(f"{where}: {columns.text!r} is {short_repr(value)}, not words; write a list of them")
     if not words:
         raise InputError(f"{where}: there are no words in {columns.text!r}; write at least one, or delete the row")
     for number, word in enumerate(words, 1):
         if not isinstance(word, str):
-            raise InputError(f"{where}: word {number} is {shown(word)}, not a text; write it in quotes")
+            raise InputError(f"{where}: word {number} is {short_repr(word)}, not a text; write it in quotes")
         if not word.strip():
             todo = "write one space between words" if isinstance(value, str) else "write it, or leave it out"
             raise InputError(f"{where}: word {number} of {len(words)} is empty; {todo}")
-    return BETWEEN.join(map(speakable, words)), None, read_tags(record, columns, len(words), where)
+    return BETWEEN.join(map(clean_text, words)), None, read_tags(record, columns, len(words), where)
 
 
 def read_tags(record: Record, columns: Columns, words: int, where: str) -> tuple[str, ...] | None:
@@ -61,7 +61,9 @@ def read_tags(record: Record, columns: Columns, words: int, where: str) -> tuple
     if tags is None or isinstance(tags, str):
         return None
     if not isinstance(tags, list):
-        raise InputError(f"{where}: {columns.label!r} is {shown(value)}, not tags; write a list of one tag per word")
+        raise InputError(
+            f"{where}: {columns.label!r} is {short_repr(value)}, not tags; write a list of one tag per word"
+        )
     if all(tag is None for tag in tags):  # -1 of a data set for every word of a row without tags
         return None
     if len(tags) != words:
@@ -106,21 +108,23 @@ def in_list(value: object) -> list[object]:
 def read_span(text: object, start: object, context: str, where: str) -> Span:
     if not isinstance(text, str) or not text.strip():
         raise InputError(
-            f"{where}: an answer is {shown(text)}; write the words of the context that answer the question"
+            f"{where}: an answer is {short_repr(text)}; write the words of the context that answer the question"
         )
-    text = speakable(text)
+    text = clean_text(text)
     if start is None:
         if (found := context.find(text)) < 0:
-            raise InputError(f"{where}: the answer {shown(text)} is not in the context; write it as it stands there")
+            raise InputError(
+                f"{where}: the answer {short_repr(text)} is not in the context; write it as it stands there"
+            )
         return Span(found, text)
     place = canonical(start, where)
     if not re.fullmatch(r"-?[0-9]{1,18}", place):
         raise InputError(
-            f"{where}: an answer begins at {shown(start)}; write the number of its first character, from 0"
+            f"{where}: an answer begins at {short_repr(start)}; write the number of its first character, from 0"
         )
     there = context[int(place) : int(place) + len(text)] if int(place) >= 0 else ""
     if there != text:
-        reason = f"at character {place} of the context stands {shown(there)}, not the answer {shown(text)}"
+        reason = f"at character {place} of the context stands {short_repr(there)}, not the answer {short_repr(text)}"
         raise InputError(f"{where}: {reason}; mend the place (counted from 0), or leave all places out")
     return Span(int(place), text)
 
@@ -133,10 +137,10 @@ def read_choices(record: Record, columns: Columns, where: str) -> Parts:
         for column in (columns.text, columns.pair)
     )
     right = read_right_one(given(record, columns), candidates, names, where)
-    return passage, BETWEEN.join(second_text(question, candidate) for candidate in candidates), right
+    return passage, BETWEEN.join(fill_candidate(question, candidate) for candidate in candidates), right
 
 
-def second_text(question: str, candidate: str) -> str:
+def fill_candidate(question: str, candidate: str) -> str:
     """The candidate in the question's first gap, or after the question."""
     if gap := GAP.search(question):
         return (question[: gap.start()] + candidate + question[gap.end() :]).strip()
@@ -153,15 +157,15 @@ def read_candidates(record: Record, columns: Columns, where: str) -> tuple[list[
         if isinstance(value, dict):  # {"text": [...], "label": ["A", ...]}
             names, value = value.get("label") or [], value.get("text")
     if not isinstance(value, list):
-        raise InputError(f"{where}: {columns.choices!r} is {shown(value)}, not a list; write a list of candidates")
+        raise InputError(f"{where}: {columns.choices!r} is {short_repr(value)}, not a list; write a list of candidates")
     if not 2 <= len(value) <= MOST_CHOICES:
         raise InputError(f"{where}: there are {len(value)} candidates; write from 2 to {MOST_CHOICES}")
     for letter, candidate in zip(LETTERS, value, strict=False):
         if not isinstance(candidate, str) or not candidate.strip():
-            raise InputError(f"{where}: candidate {letter} is {shown(candidate)}; write it as a text")
+            raise InputError(f"{where}: candidate {letter} is {short_repr(candidate)}; write it as a text")
     if not isinstance(names, list) or len(names) not in (0, len(value)):
-        raise InputError(f"{where}: {shown(names)} are no names of {len(value)} candidates; write one for each")
-    return [speakable(candidate) for candidate in value], names
+        raise InputError(f"{where}: {short_repr(names)} are no names of {len(value)} candidates; write one for each")
+    return [clean_text(candidate) for candidate in value], names
 
 
 def read_right_one(value: object, candidates: list[str], names: list[object], where: str) -> str | None:
@@ -180,8 +184,10 @@ def read_right_one(value: object, candidates: list[str], names: list[object], wh
     if len(found) != 1:
         last = len(candidates) - 1
         ways = f"a letter from A to {LETTERS[last]}, a number from 0 to {last}, or the text of exactly one"
-        todo = f"one of {shown(names)}" if names else ways
-        raise InputError(f"{where}: {shown(value)} does not say which of {last + 1} candidates is right; write {todo}")
+        todo = f"one of {short_repr(names)}" if names else ways
+        raise InputError(
+            f"{where}: {short_repr(value)} does not say which of {last + 1} candidates is right; write {todo}"
+        )
     return LETTERS[found[0]]
 
 
@@ -224,23 +230,23 @@ def read_text(record: Record, column: str, where: str) -> str:
         if len(value) > LONGEST:
             reason = f"{column!r} has {len(value):,} characters, more than the {LONGEST:,} that a text may have"
             raise InputError(f"{where}: {reason}; cut it into parts")
-        return speakable(value)
+        return clean_text(value)
     if column not in record:
         raise InputError(f"{where}: there is no {column!r}; write the text, or delete the row")
-    raise InputError(f"{where}: {column!r} is {shown(value)}, not a text; write it in quotes, or delete the row")
+    raise InputError(f"{where}: {column!r} is {short_repr(value)}, not a text; write it in quotes, or delete the row")
 
 
 def canonical(value: object, where: str) -> str:
     """A text as it is, without the space around it; a number as it is written by hand, 1.0 as 1."""
     if isinstance(value, str):
-        return speakable(value.strip())
+        return clean_text(value.strip())
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
         return str(value)
     if isinstance(value, float) and math.isfinite(value):
         return str(int(value)) if value.is_integer() else repr(value)
-    raise InputError(f"{where}: {shown(value)} is not a label; write a text or a number, or leave it empty")
+    raise InputError(f"{where}: {short_repr(value)} is not a label; write a text or a number, or leave it empty")
 
 
 def read_label(record: Record, columns: Columns, where: str) -> str | tuple[str, ...] | None:
@@ -254,7 +260,9 @@ def read_label(record: Record, columns: Columns, where: str) -> str | tuple[str,
     if isinstance(value, list):
         labels = tuple(canonical(part, where) for part in value)
         if "" in labels:
-            raise InputError(f"{where}: one of the labels {shown(value)} is empty; write its name, or leave it out")
+            raise InputError(
+                f"{where}: one of the labels {short_repr(value)} is empty; write its name, or leave it out"
+            )
         return labels
     return None if value is None else canonical(value, where) or None
 
@@ -266,11 +274,11 @@ def marked_labels(record: Record, names: tuple[str, ...], where: str) -> tuple[s
         return None
     for name, mark in zip(names, marks, strict=True):
         if mark not in ("0", "1", "false", "true"):
-            raise InputError(f"{where}: {name!r} is {shown(record.get(name))}; a column per label holds 0 or 1")
+            raise InputError(f"{where}: {name!r} is {short_repr(record.get(name))}; a column per label holds 0 or 1")
     return tuple(name for name, mark in zip(names, marks, strict=True) if mark in ("1", "true"))
 
 
-def read_answer(record: Record, answers: Answers, where: str) -> tuple[float, ...] | None:
+def read_answer(record: Record, answers: AnswerColumns, where: str) -> tuple[float, ...] | None:
     """The teacher's logits; of probabilities their logarithm, whose softmax gives them back."""
     cells = [record.get(name) for name in answers.columns]
     if all(cell is None or (isinstance(cell, str) and not cell.strip()) for cell in cells):
@@ -282,12 +290,12 @@ def read_answer(record: Record, answers: Answers, where: str) -> tuple[float, ..
             raise ValueError
     except (ValueError, TypeError, OverflowError, RecursionError):
         todo = "a list of finite numbers, such as [0.1, -2.3]" if answers.labels is None else "a finite number in each"
-        found = shown(cells[0] if len(cells) == 1 else cells)
+        found = short_repr(cells[0] if len(cells) == 1 else cells)
         raise InputError(f"{where}: {found} in {', '.join(answers.columns)[:200]} is no answer; write {todo}") from None
     if not answers.are_probabilities:
         return numbers
     if min(numbers) < 0 or abs(math.fsum(numbers) - 1) > 1e-3:
-        reason = f"the probabilities {shown(list(numbers))} are below 0 or do not sum to 1"
+        reason = f"the probabilities {short_repr(list(numbers))} are below 0 or do not sum to 1"
         raise InputError(f"{where}: {reason}; mend them, or call the column logits if that is what they are")
     return tuple(math.log(max(number, 1e-12)) for number in numbers)
 

@@ -17,7 +17,7 @@ from potstill.system.column_files import ColumnFiles, made_once
 FORMAT = 1  # of the folders below
 
 
-def rewritten(
+def replace_targets(
     examples: Examples, what: list[Any], rows: Callable[[], Iterator[tuple[str, str, int]]], target: list[float]
 ) -> Examples:
     """Rows of text, pair and the position of the example that each was made of, in the order of the examples.

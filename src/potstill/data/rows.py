@@ -16,7 +16,7 @@ from potstill.data.columns import (
     BETWEEN,
     GENERATED,
     LABELS,
-    Answers,
+    AnswerColumns,
     Columns,
     Form,
     Label,
@@ -80,7 +80,7 @@ class Table:
 
     source: str  # as the user gave it
     columns: Columns  # what was guessed is filled in; pair and label are None where there are none
-    answers: Answers | None = field(repr=False)
+    answers: AnswerColumns | None = field(repr=False)
     kind: str  # of the file: the same bytes are other rows as CSV and as lines of text
     fingerprint: str  # xxh3-128 of the file's bytes before they were read; data sets: their own
     digest: Callable[[], str] = field(repr=False)  # the same, of the bytes as they are now

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from potstill.data.columns import TOGETHER
 from potstill.data.formats import corpora, images, parallel
@@ -25,7 +25,7 @@ from potstill.data.formats.text import (
     json_names,
     json_records,
     line_records,
-    shown,
+    short_repr,
 )
 from potstill.errors import InputError
 from potstill.system.files import xxh3_of
@@ -46,24 +46,46 @@ class Opened(NamedTuple):
     images: Mapping[str, images.Shape] = {}  # columns that hold images, which must be read one at a time
 
 
-def open_source(source: str, knows: Callable[[list[str]], bool]) -> Opened:
-    """`knows` tells whether column names make sense, for tables that are not called what they are."""
-    path = Path(os.path.expanduser(source))  # leaves an unknown ~user as it is
-    folder, _, split = source.rpartition(":")
+class Location(NamedTuple):
+    """Where rows are. Nothing is opened yet."""
+
+    kind: Literal["folder", "file", "two files", "hub"]
+    paths: tuple[Path, ...] = ()
+    split: str | None = None  # of a folder that holds several
+    hub: tuple[str, str | None, str] = ("", None, "")  # name, configuration, split
+
+
+def locate(source: str) -> Location:
+    """What `source` means: a folder, FOLDER:SPLIT, a file, FIRST,SECOND or NAME[:CONFIG]:SPLIT of the hub; an error if it is missing."""
+    path = Path(os.path.expanduser(source))  # an unknown ~user stays as it is
     if path.is_dir():
-        return open_folder(path, None, source)
+        return Location("folder", (path,))
     if path.is_file():
-        return open_file(path, source, knows)
+        return Location("file", (path,))
     if path.exists():
         raise InputError(f"{source}: this is not a regular file; write the rows into a file first")
-    if folder and Path(os.path.expanduser(folder)).is_dir():
-        return open_folder(Path(os.path.expanduser(folder)), split, source)
+    name, _, split = source.rpartition(":")
+    if name and (folder := Path(os.path.expanduser(name))).is_dir():
+        return Location("folder", (folder,), split)
     if both := parallel.two_files(source):
-        digest = partial(fingerprint, *both)
-        return Opened(parallel.NAMES, lambda _: parallel.line_pairs(*both), "two files", digest(), digest)
-    if name := HUB_NAME.fullmatch(source):
-        return open_hub(name[1], name[2], name[3], source)
+        return Location("two files", both)
+    if hub := HUB_NAME.fullmatch(source):
+        return Location("hub", hub=(hub[1], hub[2], hub[3]))
     raise InputError(f"{source}: there is no such file; {similar_file(path)}")
+
+
+def open_source(source: str, knows: Callable[[list[str]], bool]) -> Opened:
+    """`knows` tells whether column names make sense, for tables that are not called what they are."""
+    kind, paths, split, hub = locate(source)
+    if kind == "folder":
+        return open_folder(paths[0], split, source)
+    if kind == "file":
+        return open_file(paths[0], source, knows)
+    if kind == "two files":
+        first, second = paths
+        digest = partial(fingerprint, first, second)
+        return Opened(parallel.NAMES, lambda _: parallel.line_pairs(first, second), "two files", digest(), digest)
+    return open_hub(*hub, source)
 
 
 def open_file(path: Path, source: str, knows: Callable[[list[str]], bool]) -> Opened:
@@ -144,7 +166,7 @@ def languages_apart(opened: Opened, source: str) -> tuple[Opened, list[str]]:
             texts = record.get(column)
             if not isinstance(texts, dict):
                 where = str(record.get(PLACE, f"{source}:{line}"))
-                reason = f"{column!r} is {shown(texts)}, not a text per language"
+                reason = f"{column!r} is {short_repr(texts)}, not a text per language"
                 raise InputError(f'{where}: {reason}; write {{"en": "...", "de": "..."}}, or delete the row')
             yield line, record | texts
 
@@ -263,7 +285,7 @@ def named(value: Any, names: list[str], where: str) -> object:
     if value is None or value == -1:
         return None
     if not 0 <= value < len(names):
-        raise InputError(f"{where}: there is no class {value}, the classes are {shown(names)}; mend the label")
+        raise InputError(f"{where}: there is no class {value}, the classes are {short_repr(names)}; mend the label")
     return names[value]
 
 

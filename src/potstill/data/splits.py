@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from potstill.data.batches import mix
 from potstill.data.examples import Examples, key_of
+from potstill.data.task import DataTask
 from potstill.errors import InputError
-from potstill.tasks.task import Task
+from potstill.system.randomness import mix
 
 HELD_OUT = 10  # one row in so many
 
 
-def held_out(rows: Examples, task: Task) -> tuple[Examples, Examples]:
+def split_off_dev(rows: Examples, task: DataTask) -> tuple[Examples, Examples]:
     """The rows to learn from, and a tenth of each class as dev; rows of the same text are on the same side.
 
     The same rows whatever the seed, so that seeds are compared on the same ones.
@@ -49,21 +49,21 @@ def held_out(rows: Examples, task: Task) -> tuple[Examples, Examples]:
     return rows.take(np.flatnonzero(~of_dev)), rows.take(np.flatnonzero(of_dev))
 
 
-def text_keys(examples: Examples, task: Task) -> np.ndarray:
+def text_keys(examples: Examples, task: DataTask) -> np.ndarray:
     """(n,) the same for the same text, however it is labelled; the text to be written or translated to is a label too."""
     if task.generates and examples.meta["pairs"]:
         return np.array([key_of(text or str(pair), "") for text, pair in examples.texts()], np.int64)
     return np.asarray(examples.keys[examples.index])
 
 
-def _classes(rows: Examples, task: Task) -> np.ndarray:
+def _classes(rows: Examples, task: DataTask) -> np.ndarray:
     """(n,) the class of each row, -1 without a label; all 0 where a row has no single class."""
     if task.outcome != "class" or task.target_width != 1 or task.generates:
         return np.zeros(len(rows), np.int64)
     return np.where(rows.labelled[rows.index], np.asarray(rows.targets[rows.index]).astype(np.int64), -1)
 
 
-def leaks(train: Examples, others: Mapping[str, Examples], task: Task) -> list[dict[str, Any]]:
+def leaks(train: Examples, others: Mapping[str, Examples], task: DataTask) -> list[dict[str, Any]]:
     """Rows of dev and tests whose text stands in train too, and rows of tests whose text stands in dev."""
     keys = {name: text_keys(one, task) for name, one in {"train": train, **others}.items()}
     found = []

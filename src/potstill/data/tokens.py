@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -13,12 +15,10 @@ from transformers import PreTrainedTokenizerBase
 
 from potstill.data.examples import Examples
 from potstill.data.pixel_reader import PixelReader
-from potstill.models.tokenizers.safety import breakdowns_told
+from potstill.data.task import DataTask
+from potstill.errors import InputError
 from potstill.system import interrupts
 from potstill.system.column_files import ColumnFiles, column, made_once
-
-if TYPE_CHECKING:
-    from potstill.tasks.task import Task
 
 ARRAYS: dict[str, tuple[Any, int]] = {  # type and width
     "ids": (np.int32, 1),
@@ -90,7 +90,7 @@ def ranges(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
     return np.repeat(np.asarray(begins, np.int64) - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
 
 
-def fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
+def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
     described = (
         tokenizer.backend_tokenizer.to_str()
         if hasattr(tokenizer, "backend_tokenizer")
@@ -106,15 +106,31 @@ def fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
     return xxhash.xxh3_128_hexdigest(described.encode() + repr(sorted(tokenizer.model_input_names) + side).encode())
 
 
+@contextmanager
+def explain_panics(
+    tokenizer: PreTrainedTokenizerBase | None = None, folder: str | Path | None = None
+) -> Iterator[None]:
+    """Turn a panic of the tokenizers library, which is not an `Exception`, into an `InputError` that names the tokenizer."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        place = folder or getattr(tokenizer, "name_or_path", "") or "the model"
+        raise InputError(
+            f"the tokenizer of {place} failed ({str(error).splitlines()[0][:200]}); use the model's original tokenizer.json"
+        ) from None
+
+
 def tokenise(
-    task: Task,
+    task: DataTask,
     examples: Examples,
     tokenizer: PreTrainedTokenizerBase,
     length: int,
     progress: Callable[[int], None] | None = None,
 ) -> Tokens:
     """All rows of the examples' folder, in sequences of at most `length`; done once per tokenizer and length."""
-    folder = examples.folder / f"tokens-{fingerprint(tokenizer)}-{length}"
+    folder = examples.folder / f"tokens-{tokenizer_fingerprint(tokenizer)}-{length}"
     meta = made_once(folder, lambda columns: _write(task, examples, tokenizer, length, columns, progress))
     arrays = {
         name: column(folder, name, kind, width)
@@ -124,17 +140,17 @@ def tokenise(
     return _tokens(arrays, meta["shortened"], tokenizer)
 
 
-def with_own_mask(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
+def with_mask_token(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
     """The texts with the mask as this tokenizer writes it, <mask> for RoBERTa: teacher and student may differ in it."""
     own = tokenizer.mask_token
     return list(texts) if own in (None, MASK) else [text.replace(MASK, own) for text in texts]
 
 
-def in_memory(
-    task: Task, texts: Sequence[tuple[str, str | None]], tokenizer: PreTrainedTokenizerBase, length: int
+def tokenise_texts(
+    task: DataTask, texts: Sequence[tuple[str, str | None]], tokenizer: PreTrainedTokenizerBase, length: int
 ) -> Tokens:
     """The same for a few rows that lie in no folder."""
-    with breakdowns_told(tokenizer):
+    with explain_panics(tokenizer):
         made = task.split(texts, tokenizer, length)
     arrays = {name: np.concatenate(parts) for name, parts in _flat(made, 0, 0, 0).items()}
     for name in arrays.keys() & {"offsets", "firsts", "place_offsets"}:
@@ -157,7 +173,7 @@ def _tokens(arrays: dict[str, np.ndarray], shortened: int, tokenizer: PreTrained
 
 
 def _write(
-    task: Task,
+    task: DataTask,
     examples: Examples,
     tokenizer: PreTrainedTokenizerBase,
     length: int,
@@ -167,7 +183,7 @@ def _write(
     shortened = 0
     ends = {"offsets": 0, "firsts": 0, "place_offsets": 0}
     for rows in examples.chunks():
-        with breakdowns_told(tokenizer):
+        with explain_panics(tokenizer):
             made = task.split([examples.text(row) for row in rows], tokenizer, length)
         for name, parts in _flat(made, *ends.values()).items():
             if rows[0] == 0 and name in ends:

@@ -8,15 +8,15 @@ from dataclasses import replace
 import numpy as np
 import xxhash
 
+from potstill.data.derived import AddedRows, add_rows
 from potstill.data.examples import CHUNK, Examples, key_of, store
-from potstill.data.extended import More, extended
 from potstill.data.rows import Columns, Table, open_table
+from potstill.data.task import DataTask
 from potstill.errors import InputError
-from potstill.tasks.task import Task
 
 
 def with_unlabelled(
-    train: Examples, source: str, like: Table, task: Task, held: Sequence[Examples], say: Callable[[str], None]
+    train: Examples, source: str, like: Table, task: DataTask, held: Sequence[Examples], say: Callable[[str], None]
 ) -> Examples:
     """The rows of train, then those of `source` without a label, except for texts that stand in `held` too."""
     rows = store(open_unlabelled(source, like), task)
@@ -27,16 +27,16 @@ def with_unlabelled(
         raise InputError(f"{source}: no row is left that is not in dev or test; give other texts")
     chosen = rows.take(np.flatnonzero(kept))
 
-    def more() -> Iterator[More]:
+    def more() -> Iterator[AddedRows]:
         for begin in range(0, len(chosen), CHUNK):
             part = chosen.take(np.arange(begin, min(begin + CHUNK, len(chosen))))
-            yield More(list(part.texts()), np.full(len(part), -1))
+            yield AddedRows(list(part.texts()), np.full(len(part), -1))
 
     which = xxhash.xxh3_128_hexdigest(chosen.index.tobytes())
-    return extended(train, ["unlabelled", rows.folder.name, which], more)
+    return add_rows(train, ["unlabelled", rows.folder.name, which], more)
 
 
-def keys_without_targets(examples: Examples, task: Task) -> np.ndarray:
+def keys_without_targets(examples: Examples, task: DataTask) -> np.ndarray:
     """Keys as rows without a label have them: a text is the same, however it is translated."""
     if task.form == "translation":
         return np.array([key_of(text, "") for text, _ in examples.texts()], np.int64)

@@ -13,13 +13,13 @@ from potstill.data.rows import Columns
 from potstill.errors import InputError
 from potstill.inference.export_types import Export
 from potstill.inference.predict import rows_for
+from potstill.models.fingerprints import fingerprint
+from potstill.models.generation.languages import language_prefix
 from potstill.models.student import Student, load_student
-from potstill.models.tokenizers.translation import asked_for
 from potstill.system import paths
+from potstill.system.display import Display
 from potstill.system.files import fsync_path, locked, sealed, unsealed, write_atomically, xxh3_of
 from potstill.system.scratch import draft_of, scratch_folder
-from potstill.training.display import Display
-from potstill.training.teacher.teacher import fingerprint
 
 MANIFEST = "manifest.json"
 MARK = "export.json"  # of a folder that potstill exported to: only its files are ever replaced
@@ -76,15 +76,15 @@ def _is_whole(folder: Path) -> bool:
 
 
 def _made(student: Student, folder: Path, advance: Callable[[int], None]) -> tuple[Path, Path]:
-    from potstill.plugins.exports.int8 import quantize
-    from potstill.plugins.exports.onnx import write
+    from potstill.models.onnx.quantizing import quantize
+    from potstill.models.onnx.writing import write_onnx
 
     on_cpu = (
         student
         if student.model.device.type == "cpu"
         else Student(copy.deepcopy(student.model).cpu(), student.tokenizer)
     )
-    plain, small = write(on_cpu, folder), folder / "int8.onnx"
+    plain, small = write_onnx(on_cpu, folder), folder / "int8.onnx"
     advance(1)
     quantize(plain, small)
     advance(1)
@@ -115,7 +115,7 @@ def export_student(
             f"{folder} holds an earlier export; write --overwrite to replace it, or --out for another folder"
         )
     student = load_student(model)
-    before = asked_for(language, student.tokenizer, model)
+    before = language_prefix(language, student.tokenizer, model)
     found = rows_for(student.model.config, data, columns.text, columns.pair) if data else iter(())
     rows = [(before + row.text, row.pair) for row in islice(found, 2000)]
     with draft_of(folder.resolve()) as draft:

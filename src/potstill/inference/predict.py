@@ -1,4 +1,4 @@
-"""Answers of a model for texts, row by row, and its scores on files."""
+"""Answers of a model for texts, row by row."""
 
 from __future__ import annotations
 
@@ -14,26 +14,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from potstill.data.batches import Source, cut, view
-from potstill.data.examples import store
-from potstill.data.formats.text import shown, speakable
-from potstill.data.pixel_reader import in_words
-from potstill.data.records import second_text
+from potstill.data.batches import split_by_tokens, view
+from potstill.data.formats.text import clean_text, short_repr
+from potstill.data.pixel_reader import describe_size
+from potstill.data.records import fill_candidate
 from potstill.data.rows import BETWEEN, Columns, Form, Row, open_table
-from potstill.data.tokens import in_memory, tokenise
+from potstill.data.tokens import tokenise_texts
 from potstill.errors import InputError
-from potstill.inference import answers as measure
-from potstill.measuring.speed import speeds, too_busy
-from potstill.models.generation.ctranslate2 import is_exported
 from potstill.models.inference import Network, load_network
 from potstill.models.loading import load_config
 from potstill.tasks.classify_images import Pixels
 from potstill.tasks.generate import Generating
-from potstill.tasks.label_matching import labels_of, make_task
-from potstill.tasks.positive_class import with_positive
+from potstill.tasks.label_matching import make_task
 from potstill.tasks.registry import WHAT, kind_of
 from potstill.tasks.task import Task
-from potstill.tasks.translate import Translating
 
 AT_ONCE = 256  # rows read ahead: few enough for a pipe to flow, enough to sort by length
 PADDED = 4096  # tokens of a batch
@@ -104,7 +98,7 @@ def as_row(form: Form, asked: Asked) -> tuple[str, str | None]:
             if isinstance(asked["choices"], str):
                 raise ValueError
             question = _clean(asked.get("question") or "")
-            seconds = [second_text(question, _clean(one)) for one in asked["choices"]]
+            seconds = [fill_candidate(question, _clean(one)) for one in asked["choices"]]
             return _clean(asked.get("text") or ""), BETWEEN.join(seconds)
         text, pair = (asked, None) if isinstance(asked, str) else asked
         if not isinstance(text, str) or (form in NEEDS and not isinstance(pair, str)):
@@ -113,7 +107,7 @@ def as_row(form: Form, asked: Asked) -> tuple[str, str | None]:
         return _clean(text), None if pair is None else pair if form == "choices" else _clean(pair)
     except (KeyError, TypeError, ValueError):
         what = f"a question, written as JSON such as {NEEDS[form]}" if form in NEEDS else "a text, or a pair of texts"
-        raise InputError(f"{shown(asked)} is not what the model answers; write {what}") from None
+        raise InputError(f"{short_repr(asked)} is not what the model answers; write {what}") from None
 
 
 def as_pixels(asked: Any) -> str:
@@ -125,7 +119,7 @@ def as_pixels(asked: Any) -> str:
         if not len(numbers) or not ((numbers >= 0) & (numbers <= 255) & (numbers % 1 == 0)).all():
             raise ValueError
     except (TypeError, ValueError):
-        told = f"{shown(asked)} is no image"
+        told = f"{short_repr(asked)} is no image"
         raise InputError(f"{told}; write its pixels as a list of whole numbers from 0 to 255, or name a file") from None
     return numbers.astype(np.uint8).tobytes().decode("latin-1")
 
@@ -135,7 +129,7 @@ def refuse_other_sizes(rows: list[tuple[str, str | None]], task: Pixels) -> None
     for text, _ in rows:
         if len(text) != wanted:
             raise InputError(
-                f"an image has {len(text)} pixels, the model reads {in_words(task.shape)}; give such images"
+                f"an image has {len(text)} pixels, the model reads {describe_size(task.shape)}; give such images"
             )
 
 
@@ -143,7 +137,7 @@ def _clean(text: Any) -> str:
     """Without what tokenizers and rows cannot hold."""
     if not isinstance(text, str):
         raise ValueError
-    return speakable(text)
+    return clean_text(text)
 
 
 @dataclass(frozen=True)
@@ -158,56 +152,11 @@ class _Unlabelled:
 
 
 def _said(network: Network, task: Task, rows: list[tuple[str, str | None]], length: int | None) -> list[np.ndarray]:
-    tokens = in_memory(task, rows, network.tokenizer, min(length or network.usual, network.longest))
+    tokens = tokenise_texts(task, rows, network.tokenizer, min(length or network.usual, network.longest))
     found: dict[int, np.ndarray] = {}
     every = np.arange(len(rows))
-    for piece in cut(every, tokens.lengths(every), PADDED):
+    for piece in split_by_tokens(every, tokens.lengths(every), PADDED):
         reading = view(task, tokens, piece)
         logits = reading.predictions(torch.from_numpy(network.run(reading.inputs))).numpy()
         found |= zip(piece.tolist(), task.read(logits, tokens, piece, _Unlabelled(rows)), strict=True)
     return [found[place] for place in range(len(rows))]
-
-
-def measure_models(
-    models: list[str],
-    data: str,
-    columns: Columns | None = None,
-    labels: list[str] | None = None,
-    length: int = 128,
-    language: str | None = None,
-) -> dict[str, Any]:
-    """Scores, sizes and speeds on one labelled file, in one run; the first is the one that others are compared with."""
-    kind = Translating if is_exported(models[0]) else kind_of(load_config(models[0]))
-    if issubclass(kind, Generating):
-        from potstill.measuring.measure_writers import measure_writers
-
-        return measure_writers(models, data, columns or Columns(), kind, length, language)
-    table = open_table(data, columns or Columns(), need_label=True)
-    seen = labels_of(table)
-    found: dict[str, Any] = {}
-    timed: dict[str, Any] = {}
-    engines: dict[str, str] = {}
-    metrics: list[str] = []
-    first: np.ndarray | None = None
-    for path in models:
-        network = load_network(path)
-        task, _ = make_task(None, network.config, seen, labels, table.source, table.form, table.choices, table.shape)
-        examples = store(table, task)
-        task = with_positive(task, None, examples.scored)
-        tokens = tokenise(task, examples, network.tokenizer, min(length, network.longest))
-        source = Source(task, examples, tokens, tokens)
-        said = measure.answers(measure.network(network.run), source)
-        told = {"quality": measure.quality(task, examples, said, first)}
-        told |= measure.details(task, task.metrics[0], examples, said)
-        first = said if first is None else first
-        metrics = task.metrics
-        found[path] = {kind: {"task": {"test": value}} for kind, value in told.items()}
-        found[path] |= {"parameters": network.parameters, "bytes": network.bytes, "engine": network.engine}
-        timed[path] = (network.run, source)
-        engines[path] = network.engine
-    fast = speeds(timed)
-    for path, speed in fast.items():
-        found[path]["speed"] = {engines[path]: speed}
-        found[path]["times_faster"] = speed["examples_per_second"] / fast[models[0]]["examples_per_second"]
-    busy = {"too_busy": why} if (why := too_busy(fast, [])) else {}
-    return {"data": data, "metrics": {"task": metrics}, **busy, "models": found}

@@ -9,12 +9,12 @@ from itertools import islice
 
 from potstill.errors import InputError
 from potstill.models.generation.decoding import decoder_of
+from potstill.models.generation.languages import language_prefix
 from potstill.models.loading import load_tokenizer
-from potstill.models.tokenizers.translation import asked_for
 from potstill.system.paths import given
 
 
-def translated(
+def translate(
     model: str,
     lines: Iterable[str],
     beam: int = 5,
@@ -27,7 +27,7 @@ def translated(
         raise InputError(f"--beam {beam} --batch {batch}: both are at least 1; write for example --beam 5 --batch 512")
     rest = iter(lines)
     with decoder_of(model, longest or 256) as decode:
-        before = asked_for(language, load_tokenizer(model), model) if language else ""
+        before = language_prefix(language, load_tokenizer(model), model) if language else ""
         while block := list(islice(rest, batch)):
             full = [place for place, line in enumerate(block) if line.strip()]  # to ask for a language is no text
             said = [""] * len(block)

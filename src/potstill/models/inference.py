@@ -19,8 +19,9 @@ from potstill.data.pixel_reader import PixelReader
 from potstill.errors import InputError
 from potstill.models.anatomy import all_parameters, longest_input
 from potstill.models.architectures.recurrent_configs import BilstmConfig
+from potstill.models.folders import onnx_file
 from potstill.models.hooks import ask
-from potstill.models.loading import load_config, onnx_file, reader_of, refuse_odd_labels
+from potstill.models.loading import load_config, reader_of, refuse_odd_labels
 from potstill.models.student import NAMED, head_of, is_spread, load_student
 from potstill.models.tokenizers.safety import SHORTEST, refuse_other_vocabulary
 from potstill.system.paths import given

@@ -11,24 +11,25 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from potstill.data.pixel_reader import PixelReader
+from potstill.data.tokens import explain_panics
 from potstill.errors import InputError
+from potstill.models.folders import first_line, model_folder, onnx_file
 from potstill.models.heads import head_named
 from potstill.models.safety import refuse_unsafe_files, refuse_unsafe_settings
-from potstill.models.tokenizers.safety import breakdowns_told, refuse_growing, refuse_unusable
-from potstill.system.paths import given
+from potstill.models.tokenizers.safety import refuse_growing, refuse_unusable
 
 NO_CODE: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 
 
 def safe_folder(folder: str | Path) -> Path:
     """Where a model lies, once it is known that only plain weights and stock code will be opened there."""
-    path = _place(folder)
+    path = model_folder(folder)
     _refuse_unsafe(path)
     if not any(path.glob("*.safetensors")) and not any(path.glob("*.onnx")):
         pickled = any(path.glob("*.bin")) or any(path.glob("*.pt"))
@@ -59,16 +60,9 @@ def load_config(model: str | Path) -> PreTrainedConfig:
     return config
 
 
-def onnx_file(model: str | Path) -> Path | None:
-    """The file for ONNX Runtime that is meant: this one, or the one of this folder."""
-    path = given(model)
-    file = path / "model.onnx" if is_there(path, "dir") else path
-    return file if file.suffix == ".onnx" and is_there(file, "file") else None
-
-
 def load_tokenizer(folder: str | Path) -> PreTrainedTokenizerBase:
     """Of a model's folder, or of one that holds nothing else; weights are not looked at."""
-    path = _place(folder)
+    path = model_folder(folder)
     _refuse_unsafe(path)
     refuse_unsafe_settings(path, needed="tokenizer_config.json")
     return _tokenizer(path, folder)
@@ -86,7 +80,7 @@ def reader_of(config: PreTrainedConfig, folder: Path) -> PreTrainedTokenizerBase
 def _tokenizer(path: Path, folder: str | Path) -> PreTrainedTokenizerBase:
     refuse_growing(path)
     try:
-        with quiet_transformers(), breakdowns_told(folder=folder):
+        with quiet_transformers(), explain_panics(folder=folder):
             found: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(path, **NO_CODE)
     except InputError:
         raise
@@ -130,46 +124,6 @@ def _refuse_unsafe(path: Path) -> None:
         raise InputError(f"{path} cannot be read ({error.strerror}); check the path and its permissions") from None
 
 
-def _place(folder: str | Path) -> Path:
-    path = given(folder)
-    if is_there(path, "dir") and str(folder):
-        return path
-    if _is_path(folder):
-        raise InputError(
-            f"there is no folder {str(folder)[:200]}; write the path of a model's folder, or a name on the hub"
-        )
-    return _from_hub(str(folder))
-
-
-def is_there(path: Path, what: Literal["dir", "file"]) -> bool:
-    try:
-        return path.is_dir() if what == "dir" else path.is_file()
-    except OSError:  # a name that no file can have
-        return False
-
-
-def _is_path(folder: str | Path) -> bool:
-    """Whether this can only mean a folder: a name on the hub has at most two parts and no dot or slash in front."""
-    parts = Path(folder).parts
-    if isinstance(folder, Path) or not parts or len(parts) > 2 or folder.startswith((".", "/", "~")):
-        return True
-    return not folder.isprintable() or len(folder) > 200 or Path(parts[0]).exists()
-
-
-def _from_hub(name: str) -> Path:
-    """The model's folder in the local cache of the hub, brought there first where HF_HUB_OFFLINE does not forbid it."""
-    from huggingface_hub import snapshot_download
-
-    wanted = ["*.safetensors", "*.safetensors.index.json", "*.json", "*.txt", "*.model", "*.spm"]
-    try:
-        return Path(snapshot_download(name, allow_patterns=wanted, ignore_patterns=["*/*"]))
-    except Exception as error:  # no network, no such model, a name that cannot be one: each has a class of its own
-        raise InputError(
-            f"there is no folder {name}, and the Hugging Face Hub gave no such model ({first_line(error)}); "
-            "check the name and the network, or give the path of a model's folder"
-        ) from error
-
-
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
     """No load report, warning or progress bar: what they would tell is checked here, and said once as an error."""
@@ -184,7 +138,3 @@ def quiet_transformers() -> Iterator[None]:
         logging.set_verbosity(verbosity)
         if bars:
             logging.enable_progress_bar()
-
-
-def first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -8,10 +8,9 @@ import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from safetensors import safe_open
@@ -32,26 +31,16 @@ from potstill.data.pixel_reader import PixelReader
 from potstill.errors import InputError
 from potstill.models.anatomy import has_layers, in_head, layers_path, positions
 from potstill.models.architectures.registration import PREFIX
+from potstill.models.folders import first_line
 from potstill.models.heads import WHAT, head_named
-from potstill.models.loading import (
-    NO_CODE,
-    first_line,
-    load_config,
-    quiet_transformers,
-    reader_of,
-    refuse_odd_labels,
-    safe_folder,
-)
+from potstill.models.loading import NO_CODE, load_config, quiet_transformers, reader_of, refuse_odd_labels, safe_folder
 from potstill.models.padding_check import refuse_moved_by_padding
 from potstill.models.safety import refuse_larger, stored_numbers
 from potstill.models.tokenizers.safety import SHORTEST, refuse_other_vocabulary
-from potstill.recipe import short_forms
 from potstill.system import paths
 from potstill.system.files import MODEL_FILE, TEMPORARY, disk_errors, fsync_path
 from potstill.system.paths import given
-
-if TYPE_CHECKING:
-    from potstill.tasks.task import Task
+from potstill.system.randomness import seeded
 
 Made = TypeVar("Made", bound=PreTrainedModel)
 HEADS: dict[str, Any] = {
@@ -170,20 +159,6 @@ def is_spread(model: PreTrainedModel) -> bool:
     return len(places) > 1 or "disk" in places
 
 
-def begin_anew(
-    builders: list[dict[str, Any]], task: Task, texts: Callable[[], Iterator[str]], seed: int = 0
-) -> Student | None:
-    """The first builder's student for a task, where it needs no weights to begin from; None where it does."""
-    first = short_forms.made("students", builders[0]) if builders else None
-    begin: Callable[[Task, int, Callable[[], Iterator[str]]], Student] | None = getattr(first, "begin", None)
-    return begin(task, seed, texts) if begin else None
-
-
-def begin_from(folder: str | Path, task: Task, seed: int = 0) -> Student:
-    """A model to be trained for a task: its encoder with the task's head, a new one where it has none that fits."""
-    return load_student(folder, task.labels if task.names_outputs else (), task.problem, seed, task.head)
-
-
 def head_of(config: PreTrainedConfig) -> str:
     return head_named(str((config.architectures or [""])[0])) or "SequenceClassification"
 
@@ -253,14 +228,6 @@ def new_network(make: Callable[[], Made], seed: int) -> Made:
             )
         torch.manual_seed(seed)
         return make()
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Random numbers of torch from `seed` inside, and as if nothing had been drawn after."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        yield
 
 
 def _needed_numbers(config: PreTrainedConfig, head: str) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from potstill.recipe import short_forms
 
 if TYPE_CHECKING:
-    from potstill.recipe.resolve import Recipe
+    from potstill.recipe.schema import Recipe
 
 
 class Pace(NamedTuple):

@@ -7,7 +7,6 @@ the environment variable POTSTILL_PLUGINS names hold the same sub-folders and ad
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib
 import importlib.util
 import json
@@ -15,12 +14,13 @@ import os
 import sys
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from potstill.errors import InputError
+from potstill.recipe.explain import as_toml, did_you_mean, in_words, may_be_none
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -117,51 +117,6 @@ def defaults(kind: Kind, name: str) -> dict[str, Any]:
         elif field.default_factory is not dataclasses.MISSING:
             values[field.name] = field.default_factory()
     return values
-
-
-def did_you_mean(word: str, options: Iterable[str]) -> str:
-    """The end of an error message: the nearest option, or all of them."""
-    options = list(options)
-    near = difflib.get_close_matches(word, options, n=1)
-    return f"; did you mean '{near[0]}'?" if near else f"; there are: {', '.join(options) or 'none'}"
-
-
-def in_words(annotation: Any) -> str:
-    """What a value may be, in words: `Annotated[float, Gt(0)] | None` is "a number more than 0, or none"."""
-    parts = typing.get_args(annotation)
-    origin = typing.get_origin(annotation)
-    if origin is Annotated:
-        return in_words(parts[0]) + limits_in_words(parts[1:])
-    if origin is Literal:
-        return " or ".join(as_toml(part) for part in parts)
-    if origin in (typing.Union, types.UnionType):
-        return ", or ".join(in_words(part) for part in sorted(parts, key=lambda part: part is types.NoneType))
-    if origin in (list, tuple):
-        return f"a list (of each: {in_words(parts[0])})"
-    if origin is dict or annotation is dict:
-        return "a table"
-    words = {float: "a number", int: "a whole number", str: "a text", bool: "true or false", types.NoneType: '"none"'}
-    return words.get(annotation, getattr(annotation, "__name__", str(annotation)))
-
-
-def limits_in_words(metadata: Iterable[Any]) -> str:
-    """The bounds in an annotation's metadata: " at least 0, at most 1"."""
-    found = []
-    for one in metadata:
-        for limit in getattr(one, "metadata", [one]):  # pydantic's Field keeps its limits in a list of its own
-            for attribute, words in {"gt": "more than", "ge": "at least", "lt": "less than", "le": "at most"}.items():
-                if getattr(limit, attribute, None) is not None:
-                    found.append(f"{words} {getattr(limit, attribute)}")
-    return " " + ", ".join(found) if found else ""
-
-
-def may_be_none(annotation: Any) -> bool:
-    return types.NoneType in typing.get_args(annotation)
-
-
-def as_toml(value: Any) -> str:
-    """A plain value on one line as TOML writes it; None, which TOML lacks, is the bare word none."""
-    return "none" if value is None else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _files(kind: Kind) -> dict[str, Path]:

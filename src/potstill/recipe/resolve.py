@@ -7,161 +7,26 @@ in a recipe are relative to the current directory, not to the recipe. The word "
 from __future__ import annotations
 
 import copy
-import hashlib
 import itertools
-import json
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-import tomli_w
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import ValidationError
 
 from potstill.errors import InputError
 from potstill.recipe import plugins, short_forms
-from potstill.recipe.bounds import Above, Count, NotBelow, Share
-from potstill.recipe.explain import explained, unknown_words
-from potstill.recipe.pace import AUTO, FINE_TUNING, OTHER_OPTIMIZERS, paced
+from potstill.recipe.explain import as_toml, did_you_mean, explained, unknown_words
+from potstill.recipe.pace import paced
+from potstill.recipe.schema import TABLES, Data, Optimizer, Recipe, Stage
 from potstill.recipe.user_functions import note_written
 from potstill.system.paths import given
 
 RECIPES = Path(__file__).parent / "shipped"
-# change no weights: a run may go on under others
-FREE = {"name", "tracker", "save_every", "memory", "force", "seeds", "timing", "teacher_devices"}
-
-FileName = Annotated[str, Field(pattern=r"^\w[\w.+=,@ -]*$")]
-Makers = Annotated[list[dict[str, Any]], BeforeValidator(partial(short_forms.complete, "data"))]
-Builders = Annotated[list[dict[str, Any]], BeforeValidator(partial(short_forms.complete, "students"))]
-Method = Annotated[dict[str, Any], BeforeValidator(short_forms.complete_method)]
-Tests = Annotated[dict[FileName, str], BeforeValidator(short_forms.tests)]
-ClassName = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
-LabelMap = Annotated[dict[str, str], BeforeValidator(short_forms.label_map)]
-
-
-class Values(BaseModel):
-    """Frozen, strict (no "5" for 5), and closed to unknown words."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def none_by_its_word(cls, value: Any, info: Any) -> Any:
-        auto = value == "auto" and info.field_name in AUTO
-        none = value == "none" and plugins.may_be_none(cls.model_fields[info.field_name].annotation)
-        return None if auto or none else value
-
-
-class Data(Values):
-    """A data set: files (TSV, CSV, JSON lines, Parquet, also gzipped) or NAME:CONFIG:SPLIT of the Hugging Face hub."""
-
-    name: FileName = "task"
-    train: str
-    dev: str | None = None  # None: a tenth of train
-    test: Tests = {}  # name -> file; a plain text is {"test": file}
-    unlabelled: str | None = None  # more texts, which the teacher alone teaches
-    text: str | None = None  # columns; None: found by their usual names
-    pair: str | None = None
-    label: str | list[str] | None = None
-    separator: str | None = None
-    choices: str | list[str] | None = None  # column of the candidates, or one column for each
-    task: Literal["classify", "multilabel", "regress", "tag", "answer", "choose", "translate", "write"] | None = (
-        None  # None: from the rows
-    )
-    labels: list[str] | None = None  # names in the order of the classes
-    label_map: LabelMap = {}  # label in the rows -> class of the teacher
-    positive: ClassName | None = None  # of two classes, the one whose F1 is shown; None: the rarer one in train
-    language: str | None = None  # that is translated into: its token, >>de<<, is put before every source
-    class_weights: Literal["balanced"] | list[Above] | None = None
-    teacher: str | None = None  # None: the recipe's
-
-
-class Optimizer(Values):
-    name: Literal["adamw", "adadelta", "sgd"] = "adamw"
-    rate: Above | None = None  # None, or "auto": chosen by what the student is made of
-    weight_decay: NotBelow = 0.01
-    warmup: Share = 0.1  # share of all steps
-    decay: Literal["linear", "constant"] = "linear"
-    clip: Above | None = 1.0  # largest norm of the gradient
-    bridge_rate: Above | None = None  # of the learned projections between widths; None: rate
-
-    @property
-    def full_rate(self) -> float:
-        """The rate after the warm-up; that of fine-tuning where no recipe says of what student it is."""
-        return self.rate or OTHER_OPTIMIZERS.get(self.name, FINE_TUNING.rate)
-
-
-class Stage(Values):
-    """Make examples, reshape the student, train it by a method."""
-
-    data: Makers = []  # each {make = NAME, …}
-    reshape: Builders = []  # each {build = NAME, …}
-    method: Method = Field(default={}, validate_default=True)  # {name = NAME, …}
-    optimizer: Optimizer = Optimizer()
-    epochs: Annotated[float, Field(gt=0, le=1e9)] | None = (
-        None  # None, or "auto": chosen by what the student is made of
-    )
-    reads: Above = 1.0  # how often the rows are read in an epoch
-    batch: Count = 32
-    tokens: Count = 4096  # padded tokens of a micro-batch at most
-    stop_teaching: NotBelow | None = (
-        None  # the teacher of a data set is not heard while the student passes it by this on dev
-    )
-    patience: Count | None = None  # epochs without improvement on dev before stopping
-    keep: Literal["best", "last", "average"] = (
-        "best"  # which epoch's weights are the result, by dev; or a mean of epochs
-    )
-    averaged: Count = 5  # of how many last epochs the average is
-
-    @property
-    def passes(self) -> float:
-        """The epochs; those of fine-tuning where no recipe says of what student it is."""
-        return self.epochs or FINE_TUNING.epochs
-
-
-class Recipe(Values):
-    name: FileName = "run"
-    teacher: str | None = None
-    teacher_devices: Literal["one", "auto"] | dict[str, str] = (
-        "one"  # auto, or {device = "20GB", …}: spread over several
-    )
-    start: str | None = None  # weights the student begins from; None: the teacher's
-    student: Builders = []  # each {build = NAME, …}; empty: the start's own shape
-    data: list[Data] = Field(min_length=1)
-    stage: list[Stage] = Field(default=[{}], min_length=1, validate_default=True)
-    seed: Annotated[int, Field(ge=0)] = 0
-    seeds: Annotated[int, Field(ge=1, le=1000)] = (
-        1  # runs with seed, seed + 1, …; their mean and deviation are reported
-    )
-    dropout: Annotated[float, Field(ge=0, lt=1)] | None = None  # None: as the start's config says
-    length: Annotated[int, Field(ge=3)] = 128  # tokens per example at most
-    device: str = "auto"
-    precision: Literal["float32", "bfloat16", "float16"] = "float32"
-    baseline: bool = True  # also train the student on the labels alone
-    timing: Literal["all", "pytorch", "none"] = "all"  # all: also in ONNX Runtime, and in eight bits
-    memory: str | None = None  # folder of the teacher's memory
-    metric: str | None = None  # what dev is judged by; None: the task's first
-    tracker: Literal["none", "tensorboard"] = "none"
-    save_every: Count = 200  # steps between checkpoints, besides the end of each epoch
-    force: bool = False  # accept a teacher near chance, or one that does not know the language
-    grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = {}  # path -> values; all combinations are run
-
-    @field_validator("data", mode="before")
-    @classmethod
-    def one_data_set(cls, value: Any) -> Any:
-        return value if isinstance(value, list) else [value]
-
-    @model_validator(mode="after")
-    def names_differ(self) -> Recipe:
-        names = [data.name for data in self.data]
-        if len(set(names)) < len(names):
-            raise InputError(
-                f"recipe: the data sets are named {', '.join(names)}; give each [[data]] a name of its own"
-            )
-        return self
 
 
 @dataclass(frozen=True)
@@ -198,7 +63,7 @@ def resolve(path: str | Path | None, flags: Flags | None = None, sets: Sequence[
     recipe = paced(written)
     left = {leaf for leaf, value in leaves(written.model_dump()) if value is None}
     sources |= {leaf: "student" for leaf, value in leaves(recipe.model_dump()) if leaf in left and value is not None}
-    cells(recipe)  # a wrong value in the grid is told now, not after a night of runs
+    grid_recipes(recipe)  # a wrong value in the grid is told now, not after a night of runs
     return Resolved(recipe, {leaf: sources.get(leaf, "default") for leaf, _ in leaves(recipe.model_dump())})
 
 
@@ -213,7 +78,7 @@ def _with_task(recipe: Recipe, sources: dict[str, str]) -> Recipe:
     return recipe.model_copy(update={"data": named})
 
 
-def cells(recipe: Recipe) -> list[tuple[dict[str, Any], Recipe]]:
+def grid_recipes(recipe: Recipe) -> list[tuple[dict[str, Any], Recipe]]:
     """All combinations of the grid: what each sets, and its recipe without a grid."""
     plain = recipe.model_dump(exclude={"grid"})
     found = []
@@ -225,28 +90,15 @@ def cells(recipe: Recipe) -> list[tuple[dict[str, Any], Recipe]]:
                 tree = _assign(tree, path, value, "grid", {})
             found.append((chosen, paced(_validated(tree))))
         except InputError as error:
-            raise InputError(f"grid, at {plugins.as_toml(chosen)}: {error}") from None
+            raise InputError(f"grid, at {as_toml(chosen)}: {error}") from None
     return found
-
-
-def to_toml(recipe: Recipe) -> str:
-    """The recipe as TOML; read again it is equal. None is left out, or "none" where it is not the default."""
-    tree = recipe.model_dump(exclude_none=True)  # leaves None in the tables of methods, students and data makers
-    for stage in tree["stage"]:
-        stage["optimizer"].setdefault("clip", "none")
-    return tomli_w.dumps(_none_as_word(tree))
 
 
 def show(resolved: Resolved) -> str:
     """One line per value, `path = value  # source`, the paths as --set takes them."""
-    lines = [(f"{leaf} = {plugins.as_toml(value)}", leaf) for leaf, value in leaves(resolved.recipe.model_dump())]
+    lines = [(f"{leaf} = {as_toml(value)}", leaf) for leaf, value in leaves(resolved.recipe.model_dump())]
     width = min(60, max(len(line) for line, _ in lines))
     return "".join(f"{line:<{width}}  # {resolved.sources[leaf]}\n" for line, leaf in lines)
-
-
-def fingerprint(recipe: Recipe) -> str:
-    """16 hexadecimal digits of all that decides the results: weights and measurements, so the tests too."""
-    return hashlib.sha256(json.dumps(recipe.model_dump(exclude=FREE), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def shipped() -> list[str]:
@@ -260,7 +112,7 @@ def _read(path: str | Path) -> tuple[str, dict[str, Any]]:
         if file.suffix == ".toml" or len(file.parts) != 1:
             raise InputError(f"there is no file {path}; write a TOML file or one of: {', '.join(shipped())}")
         if str(path) not in shipped():
-            raise InputError(f"there is no recipe '{path}'{plugins.did_you_mean(str(path), shipped())}")
+            raise InputError(f"there is no recipe '{path}'{did_you_mean(str(path), shipped())}")
         file = RECIPES / f"{path}.toml"
     try:
         text = file.read_bytes().decode("utf-8-sig")
@@ -358,7 +210,7 @@ def _full(tree: dict[str, Any], path: str) -> list[str]:
     if path not in ways:
         several = f"; there are {len(tree['stage'])} stages: write stage.0.{path}" if f"stage.0.{path}" in ways else ""
         inside = [way for way in ways if way.endswith(f".{path}")]
-        near = f"; did you mean '{min(inside, key=len)}'?" if inside else plugins.did_you_mean(path, ways)
+        near = f"; did you mean '{min(inside, key=len)}'?" if inside else did_you_mean(path, ways)
         raise InputError(f"there is no '{path}' in the recipe{several or near}")
     return ways[path].split(".")
 
@@ -389,17 +241,6 @@ def _assign(tree: dict[str, Any], path: str, value: Any, source: str, sources: d
 def _forget(sources: dict[str, str], path: str) -> None:
     for leaf in [leaf for leaf in sources if f"{leaf}.".startswith(f"{path}.")]:
         del sources[leaf]
-
-
-def _none_as_word(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _none_as_word(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_none_as_word(one) for one in value]
-    return "none" if value is None else value
-
-
-TABLES: dict[str, type[BaseModel]] = {"data": Data, "stage": Stage, "optimizer": Optimizer}
 
 
 def _validated(tree: dict[str, Any]) -> Recipe:

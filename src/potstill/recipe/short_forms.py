@@ -8,6 +8,7 @@ from typing import Any
 
 from potstill.errors import InputError
 from potstill.recipe import plugins
+from potstill.recipe.explain import as_toml
 
 PLAIN_METHOD = "soft_targets"
 OTHER_SPLITS = ("train", "dev")
@@ -71,9 +72,7 @@ def method(value: Any) -> dict[str, Any]:
 
 def table(what: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise InputError(
-            f"recipe: {what} = {plugins.as_toml(value)}: expected a table; write {what} = {{ KEY = VALUE }}"
-        )
+        raise InputError(f"recipe: {what} = {as_toml(value)}: expected a table; write {what} = {{ KEY = VALUE }}")
     return value
 
 
@@ -83,7 +82,7 @@ def complete(kind: plugins.Kind, value: Any) -> list[dict[str, Any]]:
     for one in things(kind, value):
         if not isinstance(one.get(word), str):
             what = plugins.ONE_OF[kind]
-            raise InputError(f'recipe: {what} {plugins.as_toml(one)} has no name; write {{ {word} = "NAME", … }}')
+            raise InputError(f'recipe: {what} {as_toml(one)} has no name; write {{ {word} = "NAME", … }}')
         fields = {field: given for field, given in one.items() if field != word}
         found.append({word: one[word], **plugins.complete(kind, one[word], fields)})
     return found

@@ -6,29 +6,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from potstill.errors import InputError
-from potstill.reporting.caveats import caveats
-from potstill.reporting.wording import (
+from potstill.measuring.measurements import inside, interval, metrics_of, number, signatures, within
+from potstill.reporting.numbers import (
     NOTHING,
     count,
-    how_corrected,
     in_its_unit,
-    in_words,
-    inside,
-    interval,
     megabytes,
-    metrics_of,
-    number,
     parameters,
     percent,
     points,
     score,
     short,
-    signatures,
-    sized,
     titled,
-    within,
 )
+from potstill.reporting.sentences import caveats, how_corrected
 from potstill.system.terminal import fitting, put
+from potstill.system.units import byte_size, duration
 
 USUAL = ("accuracy", "f1", "f1_micro", "f1_macro", "pearson", "rmse", "bleu_beam")  # metrics that papers quote
 
@@ -157,18 +150,20 @@ def print_plan(found: dict[str, Any]) -> None:
             line["what"],
             *(count(line[name]) if line[name] else NOTHING for name in counts),
             short(line["operations"] / 1e12) if line["operations"] else NOTHING,
-            in_words(line["seconds"]),
+            duration(line["seconds"]),
         ]
         for line in found["lines"]
     ]
-    total = ["in all", *[NOTHING] * 6, short(found["operations"] / 1e12), in_words(found["seconds"])]
+    total = ["in all", *[NOTHING] * 6, short(found["operations"] / 1e12), duration(found["seconds"])]
     print_rows(header, [*rows, total])
     device, machine = found["device_memory"], found["machine"]
-    parts = ", ".join(f"{name} {sized(device[name])}" for name in device if name not in ("peak", "limit"))
-    put(f"memory of a device: {sized(device['peak'])} of {sized(device['limit'])} ({parts})")
+    parts = ", ".join(f"{name} {byte_size(device[name])}" for name in device if name not in ("peak", "limit"))
+    put(f"memory of a device: {byte_size(device['peak'])} of {byte_size(device['limit'])} ({parts})")
     for one in found["disks"]:
-        passing = f", and {sized(one['passing'])} while training" if one["passing"] else ""
-        put(f"{one['what']}: {sized(one['kept'])}{passing}, in {one['folder']}, where {sized(one['free'])} are free")
+        passing = f", and {byte_size(one['passing'])} while training" if one["passing"] else ""
+        put(
+            f"{one['what']}: {byte_size(one['kept'])}{passing}, in {one['folder']}, where {byte_size(one['free'])} are free"
+        )
     many = f", {machine['devices']} devices" if machine["devices"] > 1 else ""
     told = f"{machine['peak_gflops']:,.0f} GFLOPS at best{many}, of which training reaches"
     put(f"time is for {told} {percent(machine['share_of_peak'], 0)} %")

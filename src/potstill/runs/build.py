@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from potstill.data.batches import mix
 from potstill.data.pixel_reader import PixelReader
 from potstill.errors import InputError
 from potstill.models.anatomy import set_dropout
-from potstill.models.student import Context, Student, begin_anew, begin_from, is_spread, load_student
+from potstill.models.student import Context, Student, is_spread, load_student
 from potstill.recipe import short_forms
-from potstill.recipe.resolve import Recipe, Stage
-from potstill.runs.prepare import DataSet
-from potstill.training.standard import last_layer, standard_of, to_users_unit
+from potstill.recipe.schema import Recipe, Stage
+from potstill.runs.data_set import DataSet
+from potstill.system.randomness import mix, seeded
+from potstill.tasks.task import Task
+from potstill.training.target_scale import output_layer, target_scale_of, unscale_outputs
+
+if TYPE_CHECKING:
+    from potstill.runs.prepare import DataSet
 
 
 def build(recipe: Recipe, data: list[DataSet]) -> tuple[list[PreTrainedModel], PreTrainedTokenizerBase]:
@@ -26,14 +31,14 @@ def build(recipe: Recipe, data: list[DataSet]) -> tuple[list[PreTrainedModel], P
     first = data[0]
     builders = recipe.student
     # after a teacher it is built, not begun: it may take over the teacher's tokenizer
-    alone = recipe.start is None and first.taught_by is None
+    alone = recipe.start is None and first.loaded_teacher is None
     new = begin_anew(builders, first.task, partial(all_texts, data), recipe.seed) if alone else None
     if new is not None:
         begin, builders = new, builders[1:]
-    elif recipe.start is not None or first.taught_by is None:
+    elif recipe.start is not None or first.loaded_teacher is None:
         begin = begin_from(str(recipe.start), first.task, recipe.seed)
     else:
-        whole = first.taught_by
+        whole = first.loaded_teacher
         if is_spread(whole.model):  # the student is made of weights that lie in one place
             whole = load_student(str(recipe.data[0].teacher or recipe.teacher))
         begin = Student(copy.deepcopy(whole.model).requires_grad_(True), whole.tokenizer)
@@ -51,7 +56,7 @@ def build(recipe: Recipe, data: list[DataSet]) -> tuple[list[PreTrainedModel], P
 
 
 def shape(current: Student, builders: list[dict[str, Any]], seed: int, start: Student, data: list[DataSet]) -> Student:
-    context = Context(start=start, seed=seed, texts=partial(all_texts, data), pairs=has_pairs(data[0]))
+    context = Context(start=start, seed=seed, texts=partial(all_texts, data), pairs=data[0].has_pairs)
     for fields in builders:
         builder = short_forms.made("students", fields)
         if isinstance(current.tokenizer, PixelReader) and "ImageClassification" not in getattr(builder, "serves", ()):
@@ -90,9 +95,8 @@ def further_head(first: PreTrainedModel, data: DataSet, seed: int) -> PreTrained
     if data.task.names_outputs:
         config.num_labels = data.task.classes
     if hasattr(config, "pairs"):  # of students over word vectors, whose head reads one text or two
-        config.pairs = has_pairs(data)
-    with torch.random.fork_rng():
-        torch.manual_seed(mix(seed, data.name, "head"))
+        config.pairs = data.has_pairs
+    with seeded(mix(seed, data.name, "head")):
         model: PreTrainedModel = type(first)(config)
     setattr(model, model.base_model_prefix, first.base_model)
     name_classes(model, data)
@@ -102,18 +106,14 @@ def further_head(first: PreTrainedModel, data: DataSet, seed: int) -> PreTrained
 
 def same_head(before: PreTrainedModel, after: PreTrainedModel) -> bool:
     """Whether the last layer was taken over."""
-    ours, theirs = last_layer(before), last_layer(after)
+    ours, theirs = output_layer(before), output_layer(after)
     return ours is not None and theirs is not None and torch.equal(ours.weight, theirs.weight)
 
 
 def begin_at_the_mean(model: PreTrainedModel, data: DataSet) -> None:
     """A new head's small random answers, around the mean of the numbers to be predicted and as wide as these are."""
-    if (standard := standard_of(data.task, model, data.train, data.dev)) is not None:
-        to_users_unit(model, standard)
-
-
-def has_pairs(data: DataSet) -> bool:
-    return bool(data.train.meta["pairs"])
+    if (scale := target_scale_of(data.task, model, data.train, data.dev)) is not None:
+        unscale_outputs(model, scale)
 
 
 def note_lengths(models: list[PreTrainedModel], data: list[DataSet]) -> None:
@@ -129,3 +129,17 @@ def name_classes(model: PreTrainedModel, data: DataSet) -> None:
         model.config.id2label = dict(enumerate(data.task.labels))
         model.config.label2id = {label: number for number, label in enumerate(data.task.labels)}
     model.config.problem_type = data.task.problem
+
+
+def begin_anew(
+    builders: list[dict[str, Any]], task: Task, texts: Callable[[], Iterator[str]], seed: int = 0
+) -> Student | None:
+    """The first builder's student for a task, where it needs no weights to begin from; None where it does."""
+    first = short_forms.made("students", builders[0]) if builders else None
+    begin: Callable[[Task, int, Callable[[], Iterator[str]]], Student] | None = getattr(first, "begin", None)
+    return begin(task, seed, texts) if begin else None
+
+
+def begin_from(folder: str | Path, task: Task, seed: int = 0) -> Student:
+    """A model to be trained for a task: its encoder with the task's head, a new one where it has none that fits."""
+    return load_student(folder, task.labels if task.names_outputs else (), task.problem, seed, task.head)

@@ -17,28 +17,31 @@ import xxhash
 from accelerate import Accelerator
 from accelerate.utils import InitProcessGroupKwargs
 
-from potstill.data.tokens import fingerprint as tokenizer_fingerprint
+from potstill.data.tokens import tokenizer_fingerprint
 from potstill.errors import InputError, TrainingError
 from potstill.measuring import comparisons as results
+from potstill.measuring import measurements
+from potstill.measuring.measurements import main_student
 from potstill.measuring.run_folder import measurements_of, seed_folders
+from potstill.models.fingerprints import fingerprint as network_fingerprint
 from potstill.models.student import Student, save_student
 from potstill.recipe import short_forms
 from potstill.recipe.pace import draws_weights, paced
-from potstill.recipe.resolve import Recipe, cells, fingerprint
+from potstill.recipe.resolve import grid_recipes
+from potstill.recipe.schema import Recipe, fingerprint
 from potstill.reporting.card import model_card
 from potstill.reporting.page import write_report
-from potstill.reporting.wording import main_student
 from potstill.runs.build import build
+from potstill.runs.data_set import DataSet
 from potstill.runs.folder import alone_in, changed_inputs, choose_folder, holds_work, open_folder, refuse_changed
 from potstill.runs.inputs import Content, content_of, input_paths, refuse_changed_while_read
 from potstill.runs.measure import measured
-from potstill.runs.prepare import DataSet, can_teach, prepare
+from potstill.runs.prepare import prepare
 from potstill.runs.stages import Trained, rows_of, train_student
 from potstill.system import interrupts, paths, ranks
+from potstill.system.display import Display
 from potstill.system.files import locked, write_atomically
 from potstill.system.paths import RunFolder
-from potstill.training.display import Display
-from potstill.training.teacher.teacher import fingerprint as network_fingerprint
 
 PREPARED_ONCE = {"teacher", "data", "length", "device", "precision", "memory", "metric", "seeds", "timing"}
 
@@ -59,18 +62,18 @@ def distill(
     make_accelerator(recipe)  # of several processes each has its rank from here on
     show = show if show and ranks.is_first() else Display(quiet=True)
     choose = partial(choose_folder, recipe, out, resume, overwrite, input_paths(recipe))
-    folder, checkpoint = ranks.by_the_first(choose)
-    with disk_told(folder), ranks.first_only(lambda: alone_in(folder)):
-        ranks.by_the_first(choose)  # once more: another process may have worked here until a moment ago
-        inputs = ranks.by_the_first(lambda: content_of(recipe))
-        changed = [] if overwrite else ranks.by_the_first(lambda: refuse_changed(folder, inputs, accept_changes))
+    folder, checkpoint = choose()
+    with disk_told(folder), alone_in(folder):
+        choose()  # once more: another process may have worked here until a moment ago
+        inputs = content_of(recipe)
+        changed = [] if overwrite else refuse_changed(folder, inputs, accept_changes)
         for one in changed:
             show.say(f"{one} is another than when the run was begun; accepted")
         if recipe.seeds > 1:
             found = several_seeds(recipe, folder, inputs, changed, resume, overwrite, show)
         else:
             found = one_seed(recipe, folder, inputs, changed, checkpoint, overwrite, True, show)
-        ranks.by_the_first(lambda: tell(folder, found))
+        tell(folder, found)
     return found
 
 
@@ -99,38 +102,47 @@ def one_seed(
     show: Display,
 ) -> dict[str, Any]:
     """Train, save, measure. `inputs`, and what `changed` of them since the run was begun; `timed`: also speeds."""
-    if ranks.by_the_first(folder.measurements.exists) and not overwrite:
+    if not overwrite and are_measured([folder]):
         return complete(folder, show)
     accelerator = make_accelerator(recipe)
     data = prepare(recipe, accelerator.device, show)
 
+    @ranks.on_first
     def begin() -> None:
         now = content_of(recipe)  # also of models that came from the hub since
         refuse_changed_while_read(inputs, now)
         open_folder(recipe, folder, overwrite, now, changed)
 
-    ranks.by_the_first(begin)
+    begin()
     with interrupts.watched():
         trained, chosen, tried = best_of_grid(recipe, data, folder, accelerator, checkpoint, show)
         places = [folder.student, *(folder.heads(one.name) for one in data[1:])]
-        ranks.by_the_first(lambda: save_models(trained, places))
+        save_models(trained, places)
         taught = is_taught(recipe, data)
         wanted = recipe.baseline and taught
         baseline = make_baseline(recipe, chosen, data, folder, accelerator, show) if wanted else None
-    students = {results.BASELINE: baseline, results.STUDENT: trained} if taught else {results.BASELINE: trained}
+    students = (
+        {measurements.BASELINE: baseline, measurements.STUDENT: trained} if taught else {measurements.BASELINE: trained}
+    )
 
+    @ranks.on_first
     def finish() -> dict[str, Any]:
         found = measured(chosen, data, students, folder, timed, show)
         found |= {"grid": tried} if tried else {}
         found |= changed_inputs(folder)
         if baseline is not None:
-            found["models"][results.BASELINE]["begun_from"] = begun_from(chosen)
+            found["models"][measurements.BASELINE]["begun_from"] = begun_from(chosen)
         found["differences"] = results.own_differences(results.spoken(folder.root, found))
         write_atomically(folder.measurements, json.dumps(found, indent=1).encode())
         shutil.rmtree(folder.root / "finished", ignore_errors=True)  # the same weights lie in the student's folder now
         return found
 
-    return ranks.by_the_first(finish)
+    return finish()
+
+
+@ranks.on_first
+def are_measured(folders: Sequence[RunFolder]) -> bool:
+    return all(folder.measurements.exists() for folder in folders)
 
 
 def complete(folder: RunFolder, show: Display) -> dict[str, Any]:
@@ -153,15 +165,16 @@ def several_seeds(
         raise InputError("several seeds go on by themselves where they stopped; write --resume auto")
     seeds = range(recipe.seed, recipe.seed + recipe.seeds)
     wanted = [folder, *(RunFolder(folder.seed(seed)) for seed in seeds)]
-    if not overwrite and ranks.by_the_first(lambda: all(one.measurements.exists() for one in wanted)):
+    if not overwrite and are_measured(wanted):
         return complete(folder, show)
-    ranks.by_the_first(lambda: open_folder(recipe, folder, overwrite, inputs, changed))
+    open_folder(recipe, folder, overwrite, inputs, changed)
     for place, seed in enumerate(seeds):
         show.say(f"seed {seed}, {place + 1} of {recipe.seeds}")
         one = recipe.model_copy(update={"seed": seed, "seeds": 1})
-        inside, _ = ranks.by_the_first(partial(choose_folder, one, folder.seed(seed), "auto", False, ()))
+        inside, _ = choose_folder(one, folder.seed(seed), "auto", False, ())
         one_seed(one, inside, inputs, changed, None, False, place == 0, show)
 
+    @ranks.on_first
     def finish() -> dict[str, Any]:
         found = results.over_seeds(folder.root)
         found |= changed_inputs(folder)
@@ -172,9 +185,10 @@ def several_seeds(
         write_atomically(folder.measurements, json.dumps(found, indent=1).encode())
         return found
 
-    return ranks.by_the_first(finish)
+    return finish()
 
 
+@ranks.on_first
 def tell(folder: RunFolder, found: dict[str, Any]) -> None:
     """The page of the run, and the student's model card."""
     made = folder.report.stat().st_mtime_ns if folder.report.exists() else 0
@@ -237,15 +251,9 @@ def best_of_grid(
     if not recipe.grid:
         return train_student(recipe, data, folder.root, accelerator, show, start_at), recipe, []
     refuse_unshared(recipe)
-    combinations = cells(recipe)
+    combinations = grid_recipes(recipe)
     places = [folder.grid / f"{number:04d}-{fingerprint(cell)}" for number, (_, cell) in enumerate(combinations)]
-    reached = ranks.by_the_first(
-        lambda: {
-            number: float(json.loads(note.read_text())["dev"])
-            for number, place in enumerate(places)
-            if (note := place / "cell.json").exists()
-        }
-    )
+    reached = finished_cells(places)
     for number, (chosen, cell) in enumerate(combinations):
         if number in reached:
             continue
@@ -270,6 +278,13 @@ def best_of_grid(
     return train_student(winner, data, places[best], accelerator, show, None), winner, tried
 
 
+@ranks.on_first
+def finished_cells(places: Sequence[Path]) -> dict[int, float]:
+    """The dev score of each cell of the grid that an earlier call finished, by its number."""
+    notes = {number: place / "cell.json" for number, place in enumerate(places)}
+    return {number: float(json.loads(note.read_text())["dev"]) for number, note in notes.items() if note.exists()}
+
+
 def refuse_unshared(recipe: Recipe) -> None:
     for path in recipe.grid:
         if path.split(".")[0] in PREPARED_ONCE:
@@ -282,7 +297,7 @@ def is_taught(recipe: Recipe, data: list[DataSet]) -> bool:
     """Whether the run is a distillation at all, and not fine-tuning."""
     if any(asks_teacher(maker) for stage in recipe.stage for maker in stage.data):
         return True  # be it a teacher that is a command
-    return all(can_teach(one) for one in data) and any(stage.method["name"] != "hard_labels" for stage in recipe.stage)
+    return all(one.has_teacher for one in data) and any(stage.method["name"] != "hard_labels" for stage in recipe.stage)
 
 
 def asks_teacher(maker: dict[str, Any]) -> bool:
@@ -318,7 +333,7 @@ def make_baseline(
     recipe: Recipe, chosen: Recipe, data: list[DataSet], folder: RunFolder, accelerator: Accelerator, show: Display
 ) -> Trained | None:
     """The baseline, kept in the cache: every recipe that shares it asks for the same one. None without labelled rows."""
-    if not all(len(one.train.scored) for one in data):
+    if not all(len(one.train.labelled_only) for one in data):
         show.say("no baseline: no training row has a label")
         return None
     plain = baseline_recipe(recipe, chosen, data, [rows_of(stage, data, chosen.seed) for stage in chosen.stage])
@@ -348,7 +363,7 @@ def make_baseline(
     with locked(place.root) if ranks.is_first() else nullcontext():  # another run may be making the same one
         trained, _, _ = best_of_grid(plain, data, place, accelerator, None, show)
     places = [folder.baseline, *(folder.root / f"baseline-{one.name}" for one in data[1:])]
-    ranks.by_the_first(lambda: save_models(trained, places))
+    save_models(trained, places)
     return trained
 
 
@@ -359,6 +374,7 @@ def begun_from(recipe: Recipe) -> str:
     return f"the weights of {recipe.start}" if recipe.start is not None else "the weights of its teacher"
 
 
+@ranks.on_first
 def save_models(trained: Trained, places: list[Path]) -> None:
     """A folder for each head; one for data sets that share all of the network."""
     first, *others = zip(trained.models, places, strict=True)

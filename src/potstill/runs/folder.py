@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from potstill.errors import InputError
-from potstill.recipe.resolve import FREE, Recipe, fingerprint, leaves, to_toml
+from potstill.recipe.resolve import leaves
+from potstill.recipe.schema import FREE, Recipe, fingerprint, to_toml
 from potstill.runs.inputs import VERSIONS, Content, changes
+from potstill.system import ranks
 from potstill.system.files import MODEL_FILE, TEMPORARY, remove_files, sealed, unsealed, write_atomically
 from potstill.system.paths import RunFolder, given, to_write
 
@@ -27,6 +29,7 @@ FORMAT = 1
 LOCK = ".lock"
 
 
+@ranks.on_first
 def choose_folder(
     recipe: Recipe, out: str | Path, resume: str, overwrite: bool, inputs: Iterable[Path]
 ) -> tuple[RunFolder, Path | None]:
@@ -111,6 +114,7 @@ def holds_work(folder: RunFolder) -> bool:
     return any(folder.root.rglob("*.safetensors")) or any(folder.root.rglob("cell.json"))
 
 
+@ranks.on_first
 def refuse_changed(folder: RunFolder, inputs: Content, accept: bool) -> list[str]:
     """What the run was begun with and is another now; an error unless the user accepts it.
 
@@ -137,6 +141,7 @@ def changed_inputs(folder: RunFolder) -> dict[str, list[str]]:
     return {"changed_inputs": accepted} if accepted else {}
 
 
+@ranks.on_first
 def open_folder(
     recipe: Recipe,
     folder: RunFolder,
@@ -196,6 +201,7 @@ def files_of_a_run(heads: Iterable[str]) -> re.Pattern[str]:
     )
 
 
+@ranks.entered_on_first
 @contextmanager
 def alone_in(folder: RunFolder) -> Iterator[None]:
     """One process at a time works in a run's folder; a second one is told so instead of waiting for hours."""

@@ -18,7 +18,8 @@ import potstill
 from potstill.data.formats import corpora, images, parallel
 from potstill.errors import InputError
 from potstill.recipe import plugins
-from potstill.recipe.resolve import Recipe
+from potstill.recipe.schema import Recipe
+from potstill.system import ranks
 from potstill.system.files import xxh3_of
 
 Content = dict[str, dict[str, str]]
@@ -30,6 +31,7 @@ DATA_SET_FILES = ("*.arrow", "*/*.arrow", "state.json", "*/state.json")
 MODEL_FILES = ("*.safetensors", "*.json", "*.txt", "*.model", "*.spm", "*.jinja")  # that decide what a model answers
 
 
+@ranks.on_first
 def content_of(recipe: Recipe) -> Content:
     """Digests of all that decides the result. What is not on this machine, as a name on the hub, is left out."""
     found = {text: files for text in named_inputs(recipe).values() if (files := _files(text))}

@@ -16,27 +16,28 @@ import transformers
 from transformers import PreTrainedTokenizerBase
 
 import potstill
-from potstill.data.batches import Source
+from potstill.data.batches import TokenisedSet
 from potstill.data.examples import Examples
 from potstill.data.rows import BETWEEN
 from potstill.inference import answers as measure
 from potstill.inference.export import onnx_files
-from potstill.inference.texts import engine_of, writing_speeds
-from potstill.measuring.comparisons import BASELINE, GOLD, STUDENT, TEACHER, write_answers
-from potstill.measuring.speed import speeds, too_busy
+from potstill.measuring import quality
+from potstill.measuring.comparisons import write_answers
+from potstill.measuring.measurements import BASELINE, GOLD, STUDENT, TEACHER
+from potstill.measuring.speed import decoding_speeds, engine_of, forward_speeds, too_busy
 from potstill.models.anatomy import layer_count
 from potstill.models.architectures.registration import PREFIX
+from potstill.models.fingerprints import weights_hash
 from potstill.models.inference import Run, onnx_run, torch_run
 from potstill.models.student import Student, is_spread
 from potstill.recipe import short_forms
-from potstill.recipe.resolve import Recipe
+from potstill.recipe.schema import Recipe
+from potstill.runs.data_set import DataSet, selection_metric, teacher_predictions
 from potstill.runs.learning_check import left_chance, what_to_try
-from potstill.runs.prepare import DataSet, can_teach, teacher_answers
-from potstill.runs.stages import Trained, metric_of
+from potstill.runs.stages import Trained
+from potstill.system.display import Display
 from potstill.system.paths import RunFolder
 from potstill.tasks.metrics.texts import signatures
-from potstill.training.display import Display
-from potstill.training.teacher.teacher import weights_hash
 
 SHOWN_DISAGREEMENTS, SHOWN_LETTERS = 12, 400
 
@@ -50,7 +51,7 @@ class Line:
 
     size: dict[str, Any]
     tokenizer: PreTrainedTokenizerBase | None  # None: a file of answers
-    says: Mapping[str, Callable[[Source], np.ndarray]]  # by data set; empty where the answers are remembered
+    says: Mapping[str, Callable[[TokenisedSet], np.ndarray]]  # by data set; empty where the answers are remembered
     engines: dict[str, Run]  # by "pytorch" and "onnx", on the first data set
 
 
@@ -68,8 +69,8 @@ def measured(
     lines = table_lines(recipe, data, made, folder)
     remembered = teachers_answers(data, made[ours]) if TEACHER in lines else {}
     exportable = {ours: Student(made[ours].models[0], made[ours].tokenizer)}
-    if data[0].taught_by is not None and not is_spread(data[0].taught_by.model):
-        exportable[TEACHER] = data[0].taught_by
+    if data[0].loaded_teacher is not None and not is_spread(data[0].loaded_teacher.model):
+        exportable[TEACHER] = data[0].loaded_teacher
     speed: dict[tuple[str, str], dict[str, float]] = {}
     exported = timed and recipe.timing == "all" and not data[0].task.generates
     with onnx_files(exportable if exported else {}, kept=TEACHER, show=show) as files:
@@ -84,16 +85,16 @@ def measured(
             show.say("timing all models in turns")
             timed_on = timed_rows(data[0])
             whole = whole_models(data, made)
-            speed = writing_speeds(
-                {name: (student, data[0].reading(timed_on, student.tokenizer)) for name, student in whole.items()}
+            speed = decoding_speeds(
+                {name: (student, data[0].for_scoring(timed_on, student.tokenizer)) for name, student in whole.items()}
             )
             for name, student in whole.items():
                 lines[name].size["engine"] = engine_of(student)
         elif timed and recipe.timing != "none":
             show.say("timing all models in turns")
-            speed = speeds(
+            speed = forward_speeds(
                 {
-                    (name, engine): (run, data[0].reading(timed_rows(data[0]), line.tokenizer))
+                    (name, engine): (run, data[0].for_scoring(timed_rows(data[0]), line.tokenizer))
                     for name, line in lines.items()
                     if line.tokenizer is not None
                     for engine, run in line.engines.items()
@@ -106,7 +107,7 @@ def measured(
     return {
         "name": recipe.name,
         "seeds": [recipe.seed],
-        "metrics": {one.name: list(dict.fromkeys([metric_of(recipe, one), *one.task.metrics])) for one in data},
+        "metrics": {one.name: list(dict.fromkeys([selection_metric(recipe, one), *one.task.metrics])) for one in data},
         "labels": {one.name: list(one.task.labels) for one in data},
         "tasks": {one.name: one.task.name for one in data},
         "forms": {one.name: one.task.form for one in data},
@@ -140,25 +141,25 @@ def versions(writes: bool) -> dict[str, str]:
 
 def table_lines(recipe: Recipe, data: list[DataSet], made: Mapping[str, Trained], folder: RunFolder) -> dict[str, Line]:
     lines: dict[str, Line] = {}
-    if any(can_teach(one) for one in data):
+    if any(one.has_teacher for one in data):
         lines[TEACHER] = Line({"parameters": None, "parts": {}, "bytes": None}, None, {}, {})
-    if (taught_by := data[0].taught_by) is not None:
-        weight = measure.size(taught_by.model, str(recipe.data[0].teacher or recipe.teacher))
+    if (taught_by := data[0].loaded_teacher) is not None:
+        weight = quality.size(taught_by.model, str(recipe.data[0].teacher or recipe.teacher))
         lines[TEACHER] = Line(weight, taught_by.tokenizer, {}, {"pytorch": torch_run(taught_by.model)})
     for name, trained in made.items():
         place = folder.student if name == list(made)[-1] else folder.baseline
         says = {
-            one.name: partial(measure.said_by, Student(model, trained.tokenizer), beam=True)
+            one.name: partial(measure.model_answers, Student(model, trained.tokenizer), beam=True)
             for one, model in zip(data, trained.models, strict=True)
         }
         engines = {"pytorch": torch_run(trained.models[0])}
-        lines[name] = Line(measure.size(trained.models[0], place), trained.tokenizer, says, engines)
+        lines[name] = Line(quality.size(trained.models[0], place), trained.tokenizer, says, engines)
     return lines
 
 
 def whole_models(data: list[DataSet], made: Mapping[str, Trained]) -> dict[str, Student]:
     """The teacher and all students, on the first data set."""
-    first = {} if data[0].taught_by is None else {TEACHER: data[0].taught_by}
+    first = {} if data[0].loaded_teacher is None else {TEACHER: data[0].loaded_teacher}
     return {**first, **{name: Student(one.models[0], one.tokenizer) for name, one in made.items()}}
 
 
@@ -175,10 +176,10 @@ def teachers_answers(data: list[DataSet], reader: Trained) -> Answers:
     """Out of memory. A teacher that is a file may lack answers for some splits."""
     found: Answers = {}
     for one in data:
-        tokenizer = one.taught_by.tokenizer if one.taught_by else reader.tokenizer
+        tokenizer = one.loaded_teacher.tokenizer if one.loaded_teacher else reader.tokenizer
         for split, examples in splits(one).items():
-            if one.taught_by is not None or (split in one.answered and one.answered[split][examples.index].all()):
-                found[TEACHER, one.name, split] = teacher_answers(one, one.source(examples, tokenizer, split))
+            if one.loaded_teacher is not None or (split in one.answered and one.answered[split][examples.index].all()):
+                found[TEACHER, one.name, split] = teacher_predictions(one, one.tokenised(examples, tokenizer, split))
     return found
 
 
@@ -188,7 +189,7 @@ def all_answers(data: list[DataSet], lines: Mapping[str, Line]) -> Answers:
         for one in data:
             if one.name in line.says and line.tokenizer is not None:
                 for split, examples in splits(one).items():
-                    source = one.reading(examples, line.tokenizer)
+                    source = one.for_scoring(examples, line.tokenizer)
                     found[name, one.name, split] = line.says[one.name](source)
     return found
 
@@ -202,8 +203,8 @@ def qualities(recipe: Recipe, data: list[DataSet], name: str, said: Answers) -> 
             if logits is None:
                 continue
             teacher = said.get((TEACHER, one.name, split)) if name != TEACHER else None
-            scores = measure.quality(one.task, examples, logits, teacher)
-            more = measure.details(one.task, metric_of(recipe, one), examples, logits)
+            scores = quality.quality(one.task, examples, logits, teacher)
+            more = quality.details(one.task, selection_metric(recipe, one), examples, logits)
             for kind, value in {"quality": scores, **more}.items():
                 found.setdefault(kind, {}).setdefault(one.name, {})[split] = value
     return found
@@ -279,9 +280,9 @@ def shown(text: str) -> str:
 
 def layer_maps(recipe: Recipe, data: DataSet, student_layers: int) -> list[dict[str, Any]]:
     """Which layer of the teacher teaches which of the student, stage by stage; no pairs where logits alone are compared."""
-    if data.taught_by is None or 0 in (student_layers, layer_count(data.taught_by.model)):
+    if data.loaded_teacher is None or 0 in (student_layers, layer_count(data.loaded_teacher.model)):
         return []
-    layers = layer_count(data.taught_by.model)
+    layers = layer_count(data.loaded_teacher.model)
     found = []
     for number, stage in enumerate(recipe.stage):
         ours, theirs = short_forms.made("methods", stage.method).wants(student_layers, layers)

@@ -7,7 +7,6 @@ import math
 import shutil
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,30 +14,30 @@ import numpy as np
 from accelerate import Accelerator
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from potstill.data.batches import Source, mix
+from potstill.data.batches import TokenisedSet
 from potstill.data.examples import Examples
 from potstill.data.making import Context
 from potstill.errors import InputError
 from potstill.inference import answers as measure
+from potstill.measuring import quality
 from potstill.models.anatomy import has_layers, kind, layer_count, width
 from potstill.models.student import Student
-from potstill.plugins.data.sample import Sample
 from potstill.recipe import short_forms
-from potstill.recipe.resolve import Recipe, Stage
-from potstill.reporting.wording import PLAIN
+from potstill.recipe.schema import Recipe, Stage
 from potstill.runs.build import build, reshape
+from potstill.runs.data_set import DataSet, selection_metric, teacher_predictions
 from potstill.runs.learning_check import still_rising
-from potstill.runs.prepare import DataSet, can_teach, teacher_answers
+from potstill.runs.planning.timing import expected_time
 from potstill.signals import Wants
 from potstill.system import ranks
-from potstill.tasks.generate import BY_BEAM
-from potstill.tasks.task import F1_OF
+from potstill.system.display import Display
+from potstill.system.randomness import mix
 from potstill.training import checkpoints
 from potstill.training.checkpoints import Checkpoint
-from potstill.training.display import Display, dev_scores
+from potstill.training.logs import dev_scores, follow
 from potstill.training.loop import Step, Training, teacher_layers, train
 from potstill.training.method import Method
-from potstill.training.standard import standard_of
+from potstill.training.target_scale import target_scale_of
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +66,7 @@ def train_student(
     finished = folder / "finished"
     dev = 0.0
     for number, stage in enumerate(recipe.stage):
-        done = ranks.by_the_first(partial(checkpoints.newest, finished / str(number)))
+        done = finished_stage(finished / str(number))
         models, tokenizer = reshape(stage, recipe, models, tokenizer, data)
         if done is None:
             dev = train_stage(
@@ -96,6 +95,12 @@ def train_student(
     return Trained(models, tokenizer, dev)
 
 
+@ranks.on_first
+def finished_stage(folder: Path) -> Checkpoint | None:
+    """The result of a stage that an earlier call finished."""
+    return checkpoints.newest(folder)
+
+
 def train_stage(
     recipe: Recipe,
     stage: Stage,
@@ -114,14 +119,15 @@ def train_stage(
         if not source.changes:
             with show.bar(f"asking the teacher ({one.name})", len(source.examples)) as bar:
                 one.teacher.remember(source, asked, bar.advance)
-    resume = ranks.by_the_first(lambda: chosen_checkpoint(folder, number, start_at, stage))
+    resume = chosen_checkpoint(folder, number, start_at, stage)
     if resume:
         show.say(f"continuing at step {resume.step} from {resume.folder}")
-    show.expect(training, resume.step if resume else 0)
+    if not show.quiet:
+        show.say(expected_time(training, resume.step if resume else 0))
     steps = train(training, resume)
     if not ranks.is_first():
         return unseen(steps)
-    found = show.follow(steps, folder, resume, recipe.tracker)
+    found = follow(steps, folder, resume, recipe.tracker, show)
     if told := still_rising(dev_scores(folder), stage.optimizer.full_rate, stage.passes):
         show.say(told)
     return found
@@ -153,10 +159,10 @@ def make_training(
     changes = tuple(maker.change for maker in makers(stage) if hasattr(maker, "change"))
     sources = [
         replace(
-            one.source(made(stage, one, asked, recipe.seed, show, make), tokenizer, "train"),
+            one.tokenised(made(stage, one, asked, recipe.seed, show, make), tokenizer, "train"),
             changes=changes,
             seed=(recipe.seed, number),
-            standard=standard_of(one.task, model, one.train, one.dev),
+            target_scale=target_scale_of(one.task, model, one.train, one.dev),
         )
         for one, model, asked in zip(data, models, asks, strict=True)
     ]
@@ -167,7 +173,7 @@ def make_training(
         raise InputError(
             f"the teachers are of different widths {sorted(widths)}; use a method of logits alone, such as 'soft_targets'"
         )
-    scored_by = [metric_of(recipe, one) for one in data]
+    scored_by = [selection_metric(recipe, one) for one in data]
     watched = watched_rows(data, sources, tokenizer)
 
     def score() -> dict[str, float]:
@@ -191,37 +197,39 @@ def bounds(margin: float | None, data: list[DataSet], scored_by: list[str]) -> t
         return ()
     found = []
     for one, metric in zip(data, scored_by, strict=True):
-        if one.taught_by is None:
+        if one.loaded_teacher is None:
             raise InputError(f"stop_teaching: {one.name} has no teacher to pass; give one, or leave stop_teaching out")
-        rows = one.dev.scored
+        rows = one.dev.labelled_only
         said = said_of_dev(one, rows)
         found.append(
-            (f"dev.{one.name}.{metric}", one.task.score(*measure.labelled(one.task, rows, said))[metric] + margin)
+            (f"dev.{one.name}.{metric}", one.task.score(*quality.labelled(one.task, rows, said))[metric] + margin)
         )
     return tuple(found)
 
 
 def said_of_dev(data: DataSet, rows: Examples) -> np.ndarray:
-    assert data.taught_by is not None
-    source = data.source(rows, data.taught_by.tokenizer, "dev")
-    return measure.said_by(data.taught_by, source) if data.task.generates else teacher_answers(data, source)
+    assert data.loaded_teacher is not None
+    source = data.tokenised(rows, data.loaded_teacher.tokenizer, "dev")
+    return (
+        measure.model_answers(data.loaded_teacher, source) if data.task.generates else teacher_predictions(data, source)
+    )
 
 
 def watched_rows(
-    data: list[DataSet], sources: list[Source], tokenizer: PreTrainedTokenizerBase
-) -> dict[str, list[Source]]:
+    data: list[DataSet], sources: list[TokenisedSet], tokenizer: PreTrainedTokenizerBase
+) -> dict[str, list[TokenisedSet]]:
     """What is scored at the end of every epoch, by split: dev and, so that over-fitting can be seen, some of train."""
-    watched = {"dev": [one.reading(one.dev.scored, tokenizer) for one in data]}
-    learned = [source.examples.scored for source in sources]
+    watched = {"dev": [one.for_scoring(one.dev.labelled_only, tokenizer) for one in data]}
+    learned = [source.examples.labelled_only for source in sources]
     if all(map(len, learned)) and not any(one.task.decodes for one in data):  # decoding would take longer than it tells
-        watched["train"] = [one.reading(sampled(rows), tokenizer) for one, rows in zip(data, learned, strict=True)]
+        watched["train"] = [one.for_scoring(sampled(rows), tokenizer) for one, rows in zip(data, learned, strict=True)]
     return watched
 
 
-def scores_of(student: Student, source: Source) -> dict[str, float]:
+def scores_of(student: Student, source: TokenisedSet) -> dict[str, float]:
     """An undefined correlation, that of a constant, counts as none here: a network that learned nothing is not chosen by it."""
-    said = measure.said_by(student, source)
-    scores = source.task.score(*measure.labelled(source.task, source.examples, said))
+    said = measure.model_answers(student, source)
+    scores = source.task.score(*quality.labelled(source.task, source.examples, said))
     return {name: 0.0 if math.isnan(value) else value for name, value in scores.items()}
 
 
@@ -254,13 +262,13 @@ def refuse_without_layers(name: str, method: Method, models: list[PreTrainedMode
         raise InputError(f"method '{name}' compares layers, which a {kind(without)} has not; {instead}")
 
 
-def refuse_unfit(name: str, method: Method, data: DataSet, source: Source, asked: Wants) -> None:
+def refuse_unfit(name: str, method: Method, data: DataSet, source: TokenisedSet, asked: Wants) -> None:
     """An error where the method cannot be used with this task, teacher or student."""
     outcome = data.task.outcome
     if outcome not in getattr(method, "outcomes", (outcome,)):
         also = "" if data.task.generates else "'patient' or "
         raise InputError(f"method '{name}' is not made for task '{data.task.name}'; use {also}'soft_targets'")
-    if asked != Wants() and not can_teach(data):
+    if asked != Wants() and not data.has_teacher:
         raise InputError(f"method '{name}' needs a teacher; give one with --teacher, or write method = 'hard_labels'")
     if (asked.cls or asked.per_token) and data.task.form == "pixels":
         raise InputError(
@@ -296,6 +304,7 @@ def refuse_unfit(name: str, method: Method, data: DataSet, source: Source, asked
         )
 
 
+@ranks.on_first
 def chosen_checkpoint(folder: Path, number: int, start_at: Path | None, stage: Stage) -> Checkpoint | None:
     """The named checkpoint for the stage it lies in (one of another run: for the first), else the newest whole one."""
     mine = folder / "checkpoints"
@@ -341,13 +350,13 @@ def made(
     """The stage's examples. Where the teacher is not asked, only labelled rows can teach. `make`: for those it writes."""
     examples = data.train
     for maker in makers(stage):
-        context = Context(seed, data.task, show, data.taught_by, data.length, together=True)
+        context = Context(seed, data.task, show, data.loaded_teacher, data.length)
         if getattr(maker, "asks_teacher", False):  # the ranks share the work
             examples = make(maker, examples, context)
         else:
-            examples = ranks.the_first_before_others(partial(maker.make, examples, replace(context, together=False)))
+            examples = ranks.first_before_others(maker.make)(examples, context)
     if asked == Wants():
-        everything, examples = len(examples), examples.scored
+        everything, examples = len(examples), examples.labelled_only
         if show and stage.data and len(examples) < everything:
             show.say(f"{everything - len(examples)} of {everything} examples have no label and are left out")
     if stage.reads != 1:
@@ -375,24 +384,4 @@ def rows_of(stage: Stage, data: list[DataSet], seed: int) -> int:
 
 def sampled(examples: Examples) -> Examples:
     """A tenth of the rows that are learned from, 200 to 1000: enough for a curve, cheap beside the epoch."""
-    return Sample(rows=max(200, min(1000, len(examples) // 10))).make(examples, Context(0))
-
-
-def metric_of(recipe: Recipe, data: DataSet) -> str:
-    """What dev is chosen by: the recipe's metric, or the task's first."""
-    if recipe.metric == "f1" and (of_class := [one for one in data.task.metrics if one.startswith(F1_OF)]):
-        return of_class[0]
-    if recipe.metric and recipe.metric not in data.task.metrics:
-        raise InputError(
-            f"metric '{recipe.metric}' is not one of this task's; write one of {', '.join(data.task.metrics)}"
-        )
-    if recipe.metric in BY_BEAM:
-        raise InputError(
-            f"metric '{recipe.metric}' needs a beam, and after every epoch dev is decoded without one; write metric = 'bleu'"
-        )
-    if recipe.metric in PLAIN:
-        instead = "'likelihood', which is 1 / perplexity" if data.task.generates else f"'{data.task.metrics[0]}'"
-        raise InputError(
-            f"metric '{recipe.metric}' is better the lower it is, and dev is chosen by the highest; write metric = {instead}"
-        )
-    return recipe.metric or data.task.metrics[0]
+    return examples.sample(max(200, min(1000, len(examples) // 10)), seed=0)

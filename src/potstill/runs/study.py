@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from potstill.errors import InputError, TrainingError
-from potstill.recipe.resolve import Recipe
+from potstill.recipe.schema import Recipe
 from potstill.runs.distill import distill
 from potstill.runs.study_types import Answer, Found, Part, Study
+from potstill.system.display import Display
 from potstill.system.files import write_atomically
 from potstill.system.paths import to_write
-from potstill.training.display import Display
 
 MARK = "<!-- written by potstill study -->"  # ends every page: what has it may be replaced by another
 

@@ -18,18 +18,19 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from potstill.data.batches import Micro, Source, counted_through, epoch_order, mix, step_batches, step_counts
+from potstill.data.batches import MicroBatch, TokenisedSet, all_lengths, epoch_order, step_batches, step_counts
 from potstill.errors import InputError, TrainingError
 from potstill.models.anatomy import layer_count, width, without_effect
 from potstill.models.hooks import Bridges, listen
-from potstill.recipe.resolve import Stage
+from potstill.recipe.schema import Stage
 from potstill.signals import Batch
 from potstill.system import interrupts, ranks
+from potstill.system.randomness import mix
 from potstill.training import checkpoints
 from potstill.training.checkpoints import Checkpoint
 from potstill.training.method import Method
 from potstill.training.optimizers import UsedRows, make_optimizer, set_rate, used_rows
-from potstill.training.standard import in_users_unit, to_standard_unit, to_users_unit
+from potstill.training.target_scale import scale_outputs, unscale_outputs, unscaled_outputs
 from potstill.training.teacher.teacher import Teacher
 
 
@@ -39,7 +40,7 @@ class Training:
 
     models: list[PreTrainedModel]  # one per data set; those after the first share its encoder
     teachers: list[Teacher]
-    sources: list[Source]
+    sources: list[TokenisedSet]
     method: Method
     stage: Stage
     seed: int
@@ -78,10 +79,10 @@ def train(training: Training, resume: Checkpoint | None = None) -> Generator[Ste
     network = nn.ModuleList([*training.models, bridges]).to(training.accelerator.device)
     for parameter in without_effect(training.models):
         parameter.requires_grad_(False)
-    standards = [source.standard for source in training.sources]
-    for model, standard in zip(training.models, standards, strict=True):
-        if standard is not None:
-            to_standard_unit(model, standard)
+    scales = [source.target_scale for source in training.sources]
+    for model, scale in zip(training.models, scales, strict=True):
+        if scale is not None:
+            scale_outputs(model, scale)
     if resume:
         _fill(network, resume.tensors("weights"))
     with used_rows(stage.optimizer, network, training.models[0], training.sources) as rows:
@@ -95,11 +96,11 @@ def train(training: Training, resume: Checkpoint | None = None) -> Generator[Ste
         _fill(network, best.tensors("weights"))
     if stage.keep == "average":
         _fill(network, mean_weights([one.tensors("weights") for one in checkpoints.whole(training.folder / "ends")]))
-    for model, standard in zip(training.models, standards, strict=True):
-        if standard is not None:
-            to_users_unit(model, standard)
+    for model, scale in zip(training.models, scales, strict=True):
+        if scale is not None:
+            unscale_outputs(model, scale)
     if stage.keep == "average":
-        return float(ranks.by_the_first(lambda: next(iter(_scored(network, training).values()))))
+        return float(next(iter(_dev_scores(network, training).values())))
     network.eval()
     return float(progress.best or 0.0) if stage.keep == "best" else float(progress.history[-1]["dev"])
 
@@ -116,7 +117,8 @@ def mean_weights(several: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
     }
 
 
-def _scored(network: nn.Module, training: Training) -> dict[str, float]:
+@ranks.on_first
+def _dev_scores(network: nn.Module, training: Training) -> dict[str, float]:
     network.eval()
     return training.score()
 
@@ -133,7 +135,7 @@ def _steps(
     stage, accelerator = training.stage, training.accelerator
     optimizer = make_optimizer(stage.optimizer, training.models, bridges)
     prepared = accelerator.prepare_optimizer(optimizer)
-    lengths, starts = counted_through(training.sources)
+    lengths, starts = all_lengths(training.sources)
     per_epoch, steps = steps_of(stage, len(lengths))
     progress = Progress()
     if resume:
@@ -194,8 +196,8 @@ def _steps(
         dev: dict[str, float] = {}
         if progress.step % per_epoch == 0 or progress.step == steps:
             with rows.set_aside():
-                with in_users_unit(training.models, [source.standard for source in training.sources]):
-                    dev = ranks.by_the_first(training.score)
+                with unscaled_outputs(training.models, [source.target_scale for source in training.sources]):
+                    dev = _dev_scores(network, training)
                 network.train()
                 if progress.note(next(iter(dev.values())), stage.patience) and ranks.is_first():
                     checkpoints.save(training.folder / "best", progress.step, {"weights": _weights(network)}, {})
@@ -259,7 +261,7 @@ def untaught(batch: Batch) -> Batch:
     return replace(batch, taught=taught, taught_predictions=predictions)
 
 
-def gradients(training: Training, bridges: Bridges, parts: list[Micro], step: int) -> dict[str, float]:
+def gradients(training: Training, bridges: Bridges, parts: list[MicroBatch], step: int) -> dict[str, float]:
     """Gradients of some parts of one optimiser step, added into the parameters; returns each term's sum over them, as
     shares of its mean over the whole step."""
     accelerator = training.accelerator
@@ -270,9 +272,9 @@ def gradients(training: Training, bridges: Bridges, parts: list[Micro], step: in
         ours, theirs = training.method.wants(layer_count(model), teacher_layers(teacher, model))
         batch = part.batch.to(accelerator.device)
         source = training.sources[part.data]
-        answers = teacher.signals(batch, theirs, live=source.asked_live(theirs))
-        if source.standard is not None and theirs.logits:
-            answers = replace(answers, logits=(answers.logits - source.standard.mean) / source.standard.sd)
+        answers = teacher.signals(batch, theirs, live=source.needs_live_teacher(theirs))
+        if source.target_scale is not None and theirs.logits:
+            answers = replace(answers, logits=(answers.logits - source.target_scale.mean) / source.target_scale.sd)
         with accelerator.autocast():
             heard = listen(model, batch.student, ours, bridges)
             terms = {
@@ -288,7 +290,7 @@ def together(network: nn.Module, totals: dict[str, float]) -> tuple[dict[str, fl
     """The whole step of what each rank has: gradients in place, each term's mean, and a signal that any rank was sent."""
     if ranks.count() == 1:
         return totals, interrupts.asked()
-    names = ranks.by_the_first(lambda: list(totals))  # the first rank always has a part
+    names = ranks.from_first(list(totals))  # the first rank always has a part
     asked = [float(interrupts.asked() == number) for number in interrupts.NOTED]
     summed = ranks.sum_gradients(network.parameters(), [*(totals.get(name, 0.0) for name in names), *asked])
     sent = [number for number, times in zip(interrupts.NOTED, summed[len(names) :], strict=True) if times]

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from potstill.data.batches import Source, occurring
+from potstill.data.batches import TokenisedSet, used_token_ids
 from potstill.models.anatomy import undecayed
-from potstill.recipe.resolve import Optimizer
+from potstill.recipe.schema import Optimizer
 
 ROWS_AT_ONCE = 2048  # of a table, so that all waiting decays are applied to them while they lie in the cache
 
@@ -122,7 +122,9 @@ class UsedRows:
         return [name for name, tensor in tensors.items() if name.startswith(prefix) and tensor.shape == like.shape]
 
 
-def used_rows(settings: Optimizer, network: nn.Module, model: PreTrainedModel, sources: Sequence[Source]) -> UsedRows:
+def used_rows(
+    settings: Optimizer, network: nn.Module, model: PreTrainedModel, sources: Sequence[TokenisedSet]
+) -> UsedRows:
     """The rows of the first model's table that can be trained alone: all of them where anything forbids to leave some out.
 
     A table that something else reads too (tied weights) must stay whole. Where the weight decay is part of the gradient,
@@ -135,5 +137,5 @@ def used_rows(settings: Optimizer, network: nn.Module, model: PreTrainedModel, s
     readers = sum(weight is table.weight for module in network.modules() for weight in module._parameters.values())
     plain = type(table) is nn.Embedding and table.max_norm is None and not table.sparse and table.weight.requires_grad
     if plain and readers == 1 and (settings.name == "adamw" or not settings.weight_decay):
-        return UsedRows(table, occurring(sources, table.num_embeddings))
+        return UsedRows(table, used_token_ids(sources, table.num_embeddings))
     return UsedRows(table, np.ones(table.num_embeddings, np.bool_))

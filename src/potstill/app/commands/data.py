@@ -40,10 +40,14 @@ def augment(
     fields = {**options.fields_of(with_ or []), "draw": seed, **{k: v for k, v in given.items() if v is not None}}
     maker = plugins.make("data", "augmented", fields)
     from potstill.data.augment.files import augment_file
-    from potstill.training.display import Display
+    from potstill.data.making import Context
+    from potstill.system.display import Display
 
+    context = Context(seed, show=Display(quiet))
+    columns = Columns(text, pair, options.columns_of(label))
+    keep_labels = maker.labels != "dropped"
     rows, made = augment_file(
-        file, out, maker, Columns(text, pair, options.columns_of(label)), overwrite, Display(quiet)
+        file, out, lambda examples: maker.make(examples, context), columns, keep_labels, overwrite
     )
     if not quiet:
         say(f"{out}: {rows} rows and {made} copies")

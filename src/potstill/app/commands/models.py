@@ -54,7 +54,7 @@ def measure(
     potstill measure runs/x/student ../teacher --data test.csv
     """
     from potstill.data.rows import Columns
-    from potstill.inference.predict import measure_models
+    from potstill.measuring.measure_models import measure_models
 
     columns = Columns(text, pair, options.columns_of(label), choices=options.columns_of(choices))
     found = measure_models(models, data, columns, labels.split(",") if labels else None, length or 128, language)
@@ -78,9 +78,9 @@ def translate(
 
     potstill translate runs/x/student --beam 5 < sources.txt > translations.txt
     """
-    from potstill.inference.translate import lines_of, translated
+    from potstill.inference.translate import lines_of, translate
 
-    for line in translated(model, lines_of(files or []), beam, batch, length, language):
+    for line in translate(model, lines_of(files or []), beam, batch, length, language):
         put_written(line, flush=not files)
 
 

@@ -68,12 +68,13 @@ def run_recipe(
     encoder: str | None = None,
 ) -> None:
     """What `distill`, `finetune` and `train` have in common: from words to a run, and its table."""
-    from potstill.recipe.resolve import Recipe, resolve
+    from potstill.recipe.resolve import resolve
+    from potstill.recipe.schema import Recipe
 
     resolved = resolve(recipe, flags, sets or ()).recipe  # before torch: a wrong word is told at once
     from potstill.runs import distill as run
     from potstill.system import ranks
-    from potstill.training.display import Display
+    from potstill.system.display import Display
 
     folder = out or f"runs/{resolved.name if recipe else ('distilled', 'fine-tuned')[finetuned]}"
     if resolved.name == Recipe.model_fields["name"].default:  # on the page a run without a name has its folder's

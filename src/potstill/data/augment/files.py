@@ -12,28 +12,32 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
-from potstill.data.examples import store
-from potstill.data.extended import origins
+from potstill.data.derived import origins
+from potstill.data.examples import Examples, store
 from potstill.data.formats.text import PLACE
-from potstill.data.making import Context
 from potstill.data.rows import Columns, open_table
 from potstill.data.sources import open_source
 from potstill.errors import InputError
-from potstill.plugins.data.augmented import Augmented
 from potstill.system import interrupts
 from potstill.system.files import replaced
 from potstill.system.paths import given, to_write
-from potstill.tasks.task import Task
-from potstill.training.display import Display
 
 Record = dict[str, object]
 ENDINGS = (".csv", ".tsv", ".jsonl")
 
 
 def augment_file(
-    file: str, out: str, maker: Augmented, columns: Columns, overwrite: bool, show: Display
+    file: str,
+    out: str,
+    make: Callable[[Examples], Examples],
+    columns: Columns,
+    keep_labels: bool = True,
+    overwrite: bool = False,
 ) -> tuple[int, int]:
-    """Write the rows of a file and then their copies, in the order of the rows; returns how many there are of each."""
+    """Write the rows of a file, then the rows that `make` adds to them, in the order of their originals.
+
+    Return how many there are of each. A copy has all other values of its original; without `keep_labels` no label.
+    """
     place = refuse_place(file, to_write(out), overwrite)
     table = open_table(file, columns)
     if table.form != "text":
@@ -43,13 +47,12 @@ def augment_file(
     answers = (
         table.answers.columns if table.answers else ()
     )  # what a teacher said of a row it did not say of its copies
-    emptied = dict.fromkeys([*answers, *(table.columns.label_columns if maker.labels == "dropped" else ())])
+    emptied = dict.fromkeys([*answers, *(() if keep_labels else table.columns.label_columns)])
     with interrupts.watched(), written(place, opened.names) as write:
         # labels are copied as they are written, and read by nobody
         plain = replace(table, columns=replace(table.columns, label=None), answers=None)
-        task = Task("value", ("value",))
-        rows = store(plain, task)
-        made = maker.make(rows, Context(maker.draw, task, show))
+        rows = store(plain)
+        made = make(rows)
         for _, record in opened.records(opened.names):
             write(record)
         owners = origins(made)

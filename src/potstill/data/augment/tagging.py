@@ -42,11 +42,11 @@ class TaggedTexts:
     tag_names: list[str]
 
 
-def tagged(examples: Examples, tagger: str, progress: Callable[[int], None]) -> TaggedTexts:
+def tag_examples(examples: Examples, tagger: str, progress: Callable[[int], None]) -> TaggedTexts:
     """Every example once by this tagger; a second call reads what the first wrote."""
-    what = f"{fingerprint(tagger)} {xxhash.xxh3_128_hexdigest(examples.index.tobytes())}"
+    what = f"{tagger_fingerprint(tagger)} {xxhash.xxh3_128_hexdigest(examples.index.tobytes())}"
     folder = examples.folder / f"words-{xxhash.xxh3_128_hexdigest(what.encode())}"
-    meta = made_once(folder, lambda columns: _write(examples, function(tagger), tagger, columns, progress))
+    meta = made_once(folder, lambda columns: _write(examples, load_tagger(tagger), tagger, columns, progress))
     names = meta["tags"]
     words = bytes(column(folder, "words", np.uint8)).decode().split("\n")
     pieces, tags = column(folder, "pieces", np.int32), column(folder, "tags", np.int32)
@@ -88,7 +88,7 @@ def _write(examples: Examples, tag: Tagger, name: str, columns: ColumnFiles, pro
     columns.finish({"tags": list(tags)})
 
 
-def function(name: str) -> Tagger:
+def load_tagger(name: str) -> Tagger:
     """textblob, spacy, or "module:function" of a module that is installed: words of a text -> a tag for each."""
     if name == "textblob":
         return _textblob()
@@ -98,7 +98,7 @@ def function(name: str) -> Tagger:
     return found
 
 
-def fingerprint(name: str) -> str:
+def tagger_fingerprint(name: str) -> str:
     """What decides words and tags: how texts are cut, and the library's version or the function's own source."""
     cut = f"{FORMAT} {WORD.pattern} {name}"
     if name in INSTALL:  # not imported, since the tags may be known already
@@ -107,7 +107,7 @@ def fingerprint(name: str) -> str:
         except importlib.metadata.PackageNotFoundError:
             raise _missing(name) from None
     try:
-        return f"{cut} {inspect.getsource(function(name))}"
+        return f"{cut} {inspect.getsource(load_tagger(name))}"
     except (OSError, TypeError):
         return cut
 

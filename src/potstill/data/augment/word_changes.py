@@ -12,10 +12,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from potstill.data.augment.tagging import TaggedTexts
-from potstill.data.batches import scrambled
 from potstill.data.tokens import MASK, ranges
+from potstill.system.randomness import SPLITMIX_STEP, splitmix64, uniform
 
-STEP = np.uint64(0x9E3779B97F4A7C15)  # SplitMix64's
 RULE, WORD, WHETHER, LENGTH, START, KINDS = range(6)  # what is drawn, each from numbers of its own
 
 
@@ -27,16 +26,16 @@ class Rules(NamedTuple):
     ngram: Literal["keep", "mask"]
 
 
-def uniform(seeds: np.ndarray, kind: int, places: np.ndarray | int = 0) -> np.ndarray:
+def draw(seeds: np.ndarray, kind: int, places: np.ndarray | int = 0) -> np.ndarray:
     """(n,) in [0, 1), from (n,) uint64 and a place in the text each."""
     counters = np.atleast_1d(places).astype(np.uint64) * np.uint64(KINDS) + np.uint64(kind + 1)
-    return (scrambled(seeds + counters * STEP) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return uniform(splitmix64(seeds + counters * SPLITMIX_STEP))
 
 
 def seeds_of(draw: int, keys: np.ndarray, copies: np.ndarray, side: int) -> np.ndarray:
     """(n,) uint64, one for each copy of a text: from the draw, the example's key, the copy's number and the side of the pair."""
-    begun = scrambled(keys.astype(np.uint64) + scrambled(np.array([draw], np.uint64) + STEP))
-    return scrambled(begun + (2 * copies + side + 1).astype(np.uint64) * STEP)
+    begun = splitmix64(keys.astype(np.uint64) + splitmix64(np.array([draw], np.uint64) + SPLITMIX_STEP))
+    return splitmix64(begun + (2 * copies + side + 1).astype(np.uint64) * SPLITMIX_STEP)
 
 
 class Corpus:
@@ -63,23 +62,23 @@ class Corpus:
         places = self.begins[tags] + (where * self.sizes[tags]).astype(np.int64)
         return np.asarray(self.words[np.searchsorted(self.ends, places, side="right")])
 
-    def changed(self, numbers: np.ndarray, seeds: np.ndarray, rules: Rules) -> Changed:
+    def changed(self, numbers: np.ndarray, seeds: np.ndarray, rules: Rules) -> ChangedTexts:
         """(n,) texts by number, changed as their (n,) seeds say."""
         sizes = np.asarray(self.texts.offsets[numbers + 1] - self.texts.offsets[numbers])
         flat = ranges(self.texts.offsets[numbers], self.texts.offsets[numbers + 1])
         before = self.texts.pieces[flat].astype(np.int64)
         owners = np.repeat(np.arange(len(numbers)), sizes)
         places = np.arange(len(flat)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        x = uniform(seeds[owners], RULE, places)
+        x = draw(seeds[owners], RULE, places)
         masked = x < rules.p_mask
         other = np.flatnonzero(~masked & (x < rules.p_mask + rules.p_pos))
         pieces = np.where(masked, self.mask + (before & 1), before)
-        words = self.drawn(self.texts.tags[flat[other]], uniform(seeds[owners[other]], WORD, places[other]))
+        words = self.drawn(self.texts.tags[flat[other]], draw(seeds[owners[other]], WORD, places[other]))
         pieces[other] = 2 * words + (before[other] & 1)
 
-        cut = uniform(seeds, WHETHER) < rules.p_ng
-        length = np.minimum(1 + (uniform(seeds, LENGTH) * rules.longest).astype(np.int64), sizes)
-        first = (uniform(seeds, START) * (sizes - length + 1)).astype(np.int64)
+        cut = draw(seeds, WHETHER) < rules.p_ng
+        length = np.minimum(1 + (draw(seeds, LENGTH) * rules.longest).astype(np.int64), sizes)
+        first = (draw(seeds, START) * (sizes - length + 1)).astype(np.int64)
         inside = (first[owners] <= places) & (places < (first + length)[owners])
         if rules.ngram == "mask":
             covered = cut[owners] & inside
@@ -88,11 +87,11 @@ class Corpus:
         else:
             kept = inside | ~cut[owners]
         altered = np.bincount(owners, weights=(pieces != before) | ~kept, minlength=len(numbers)) > 0
-        return Changed(pieces[kept], np.bincount(owners[kept], minlength=len(numbers)), altered, self.spoken)
+        return ChangedTexts(pieces[kept], np.bincount(owners[kept], minlength=len(numbers)), altered, self.spoken)
 
 
 @dataclass(frozen=True)
-class Changed:
+class ChangedTexts:
     pieces: np.ndarray  # flat
     sizes: np.ndarray  # (n,) words of each text
     altered: np.ndarray  # (n,) bool: another text than before

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import xxhash
 
-from potstill.data.formats.text import LONGEST, PLACE, Records, shown, text_lines, without_break, without_repeats
+from potstill.data.formats.text import LONGEST, PLACE, Records, short_repr, text_lines, without_break, without_repeats
 from potstill.errors import InputError
 
 LARGEST = 256 * 2**20  # bytes of a file that is read whole, unpacked
@@ -100,7 +100,7 @@ class Conll:
         if not cells[0].strip() or not cells[-1].strip():
             raise InputError(f"{where}: the first or the last column is empty; write the word first and its tag last")
         if width > 1 and " " in cells[-1]:
-            reason = f"the tag {shown(cells[-1])} has a space in it"
+            reason = f"the tag {short_repr(cells[-1])} has a space in it"
             raise InputError(f"{where}: {reason}; separate the columns by tabs or by spaces, not by both")
 
 
@@ -130,7 +130,7 @@ def whole_object(path: Path, source: str, todo: str) -> dict[str, object]:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{source}:1: this is not JSON ({error}); {todo}") from None
     if not isinstance(value, dict):
-        raise InputError(f"{source}:1: this is {shown(value)}, not an object; {todo}")
+        raise InputError(f"{source}:1: this is {short_repr(value)}, not an object; {todo}")
     return value
 
 
@@ -146,7 +146,7 @@ def squad_records(path: Path, source: str) -> Records:
     def objects(holder: dict[str, object], key: str) -> list[dict[str, object]]:
         value = holder.get(key)
         if not isinstance(value, list) or not all(isinstance(part, dict) for part in value):
-            raise InputError(f"{source}:{number + 1}: {key!r} is {shown(value)}, not a list of objects; {todo}")
+            raise InputError(f"{source}:{number + 1}: {key!r} is {short_repr(value)}, not a list of objects; {todo}")
         return value
 
     for article in objects(whole_object(path, source, todo), "data"):
@@ -175,7 +175,7 @@ def questions_apart(records: Records, source: str) -> Records:
             if value is None and key == "answers":
                 continue
             if not isinstance(value, list):
-                reason = f"{key!r} is {shown(value)}, not a list"
+                reason = f"{key!r} is {short_repr(value)}, not a list"
                 raise InputError(f"{where}: {reason}; write one entry per question of the passage")
             lists[key] = value
         if len({len(value) for value in lists.values()}) > 1:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from potstill.data.formats.text import EXPANDED, EXPANSION, HARMLESS, Records, shown
+from potstill.data.formats.text import EXPANDED, EXPANSION, HARMLESS, Records, short_repr
 from potstill.errors import InputError
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ def joined_pixels(records: Records, columns: Sequence[str], source: str) -> Reco
             pixels = bytes(map(int, map(str, cells)))
         except ValueError:
             wrong = next(name for name in columns if not _is_pixel(record[name]))
-            reason = f"{wrong!r} is {shown(record[wrong])}, not a pixel"
+            reason = f"{wrong!r} is {short_repr(record[wrong])}, not a pixel"
             raise InputError(f"{source}:{line}: {reason}; write a whole number from 0 to 255") from None
         rest = {name: value for name, value in record.items() if name not in taken}
         yield line, {**rest, PIXELS: pixels.decode("latin-1")}

@@ -121,11 +121,11 @@ def refuse_foreign(head: bytes, source: str) -> None:
             raise InputError(f"{source}:1: this is in UTF-16, not UTF-8 text; save it as UTF-8")
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     return repr(value) if len(repr(value)) <= 60 else repr(value)[:60] + "..."
 
 
-def speakable(text: str) -> str:
+def clean_text(text: str) -> str:
     """Tokenizers and files refuse NUL and lone surrogates: they become U+FFFD, so that the text keeps its length."""
     return UNSPEAKABLE.sub("\ufffd", text)
 

@@ -18,7 +18,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from potstill.errors import InputError
 from potstill.models.anatomy import all_parameters
-from potstill.models.loading import is_there, quiet_transformers
+from potstill.models.folders import is_there
+from potstill.models.loading import quiet_transformers
 from potstill.models.student import Student
 from potstill.system.paths import given
 

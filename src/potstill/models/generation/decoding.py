@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 
+from potstill.data.tokens import explain_panics
 from potstill.errors import InputError
 from potstill.models.generation.ctranslate2 import (
     ABOUT,
@@ -39,7 +40,6 @@ from potstill.models.inference import device_of, without_dropout
 from potstill.models.loading import load_tokenizer, quiet_transformers
 from potstill.models.student import Student, is_spread, load_student
 from potstill.models.tokenizers.long_texts import beginnings
-from potstill.models.tokenizers.safety import breakdowns_told
 from potstill.system.paths import given
 from potstill.system.scratch import scratch_folder
 
@@ -139,7 +139,7 @@ def _decoder(search: Search, tokenizer: PreTrainedTokenizerBase, known: Pieces, 
             )
         if not texts:
             return []
-        with breakdowns_told(tokenizer):
+        with explain_panics(tokenizer):
             sources = (
                 _prompts(tokenizer, known, texts, longest)
                 if known.start is None

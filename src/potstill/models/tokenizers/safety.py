@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -133,19 +131,3 @@ def refuse_other_vocabulary(tokenizer: PreTrainedTokenizerBase, rows: int, folde
             f"{folder}: the tokenizer knows {len(numbers)} pieces, the model {rows}; use a tokenizer.json that belongs to "
             "the weights"
         )
-
-
-@contextmanager
-def breakdowns_told(
-    tokenizer: PreTrainedTokenizerBase | None = None, folder: str | Path | None = None
-) -> Iterator[None]:
-    """A pattern that needs for ever makes the library panic, which is no `Exception`: an `InputError` names the tokenizer."""
-    try:
-        yield
-    except BaseException as error:
-        if type(error).__name__ != "PanicException":
-            raise
-        place = folder or getattr(tokenizer, "name_or_path", "") or "the model"
-        raise InputError(
-            f"the tokenizer of {place} broke down ({str(error).splitlines()[0][:200]}); use the model's original tokenizer.json"
-        ) from None

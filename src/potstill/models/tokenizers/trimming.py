@@ -15,9 +15,9 @@ from tokenizers import Tokenizer
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import PreTrainedTokenizerBase
 
+from potstill.data.tokens import explain_panics
 from potstill.errors import InputError
 from potstill.models.loading import read_again
-from potstill.models.tokenizers.safety import breakdowns_told
 
 CHUNK = 1000  # texts tokenised at once: memory stays the same however many there are
 SUPPORTED = ("WordPiece", "BPE", "Unigram")
@@ -43,7 +43,7 @@ def split(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> Iterator[
     backend.no_truncation()
     waiting = iter(texts)
     while chunk := [readable(text) for text in islice(waiting, CHUNK)]:
-        with breakdowns_told(tokenizer):
+        with explain_panics(tokenizer):
             found = backend.encode_batch_fast(chunk, add_special_tokens=False)
         for encoding in found:
             yield encoding.ids

@@ -8,10 +8,10 @@ from typing import Literal
 
 import numpy as np
 
-from potstill.data.augment.tagging import fingerprint, tagged
+from potstill.data.augment.tagging import tag_examples, tagger_fingerprint
 from potstill.data.augment.word_changes import Corpus, Rules, seeds_of
+from potstill.data.derived import AddedRows, add_rows
 from potstill.data.examples import Examples
-from potstill.data.extended import More, extended
 from potstill.data.making import Context
 from potstill.errors import InputError
 from potstill.recipe.bounds import Count, Drawn, Share
@@ -51,20 +51,20 @@ class Augmented:
             )
         # of a text that was cut and changed the label is often wrong: gold labels on copies cost a BiLSTM four points
         kept = self.labels == "kept" if self.labels else context.teacher is None
-        decides = [FORMAT, *asdict(self).items(), kept, fingerprint(self.tagger)]
-        return extended(examples, decides, lambda: self._copies(examples, context), kept, repeated=False)
+        decides = [FORMAT, *asdict(self).items(), kept, tagger_fingerprint(self.tagger)]
+        return add_rows(examples, decides, lambda: self._copies(examples, context), kept, repeated=False)
 
-    def _copies(self, examples: Examples, context: Context) -> Iterator[More]:
+    def _copies(self, examples: Examples, context: Context) -> Iterator[AddedRows]:
         pairs = examples.meta["pairs"]
         copies = self.copies or (10 if pairs else 20)
         with context.bar(f"tagging {examples.source}", len(examples)) as advance:
-            corpus = Corpus(tagged(examples, self.tagger, advance))
+            corpus = Corpus(tag_examples(examples, self.tagger, advance))
         with context.bar(f"copying {examples.source}", len(examples)) as advance:
             for rows in chunks(copies * (1 + np.diff(corpus.texts.offsets[::2]))):
                 yield self._chunk(examples, corpus, rows, copies, pairs)
                 advance(len(rows))
 
-    def _chunk(self, examples: Examples, corpus: Corpus, rows: np.ndarray, copies: int, pairs: bool) -> More:
+    def _chunk(self, examples: Examples, corpus: Corpus, rows: np.ndarray, copies: int, pairs: bool) -> AddedRows:
         """The copies of some examples that are other texts."""
         rules = Rules(self.p_mask, self.p_pos, self.p_ng, self.longest, self.ngram)
         origins, numbers = np.repeat(rows, copies), np.tile(np.arange(copies), len(rows))
@@ -82,7 +82,7 @@ class Augmented:
                 texts[side][place] = text
             new[turn[which]] = True
         found = np.flatnonzero(new)
-        return More([(str(texts[0][one]), texts[1][one]) for one in found.tolist()], origins[found])
+        return AddedRows([(str(texts[0][one]), texts[1][one]) for one in found.tolist()], origins[found])
 
 
 def chunks(sizes: np.ndarray) -> Iterator[np.ndarray]:

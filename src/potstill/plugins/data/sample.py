@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from potstill.data.batches import mix
 from potstill.data.examples import Examples
 from potstill.data.making import Context
 
@@ -19,5 +16,4 @@ class Sample:
     draw: int = 0
 
     def make(self, examples: Examples, context: Context) -> Examples:
-        random = np.random.default_rng(mix(self.draw, "sample"))
-        return examples.take(np.sort(random.permutation(len(examples))[: self.rows]))
+        return examples.sample(self.rows, self.draw)

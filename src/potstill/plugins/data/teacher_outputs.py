@@ -14,9 +14,10 @@ import xxhash
 
 from potstill.data.examples import Examples, key_of
 from potstill.data.making import Context
-from potstill.data.rewritten import rewritten
-from potstill.data.tokens import fingerprint as tokenizer_fingerprint
+from potstill.data.rewritten import replace_targets
+from potstill.data.tokens import tokenizer_fingerprint
 from potstill.errors import InputError
+from potstill.models.fingerprints import fingerprint
 from potstill.models.generation.ctranslate2 import pieces
 from potstill.models.generation.decoding import Decoder, decoder
 from potstill.recipe.bounds import Count
@@ -24,7 +25,6 @@ from potstill.system import interrupts, paths, ranks
 from potstill.system.files import locked
 from potstill.tasks.metrics.texts import closest
 from potstill.training.teacher.black_boxes import by_command, by_function, what_decides
-from potstill.training.teacher.teacher import fingerprint
 from potstill.training.teacher.texts import Outputs
 
 FORMAT = 2  # of what is remembered
@@ -52,9 +52,9 @@ class TeacherOutputs:
         outputs, keys = self._asked(examples, context)
         self._remember(outputs, examples, keys, context)
         chosen, target = [outputs.folder.name, self._kept, self.closest], _target(examples, context)
-        work = lambda: rewritten(examples, chosen, lambda: self._rows(examples, keys, outputs), target)  # noqa: E731
-        made = ranks.the_first_before_others(work) if context.together else work()
-        if len(made) and not len(made.scored):
+        work = lambda: replace_targets(examples, chosen, lambda: self._rows(examples, keys, outputs), target)  # noqa: E731
+        made = ranks.first_before_others(work)()
+        if len(made) and not len(made.labelled_only):
             raise InputError(
                 f"data.teacher_outputs: no text that the teacher writes ends within {context.longest} tokens; give a longer "
                 "`length`, or a teacher that was trained to end"
@@ -70,14 +70,14 @@ class TeacherOutputs:
     def imagined(self, examples: Examples, context: Context) -> Examples:
         """As many rows as there will be. Their texts are about as long: the references, and sources where there is none."""
         times = 1 if self.closest else self._kept
-        if times == 1 and len(examples.scored) == len(examples):
+        if times == 1 and len(examples.labelled_only) == len(examples):
             return examples
 
         def rows() -> Iterator[tuple[str, str, int]]:
             for origin, (text, reference) in enumerate(examples.texts()):
                 yield from [(text, reference or text, origin)] * times
 
-        return rewritten(examples, ["imagined", times], rows, _target(examples, context))
+        return replace_targets(examples, ["imagined", times], rows, _target(examples, context))
 
     def _asked(self, examples: Examples, context: Context) -> tuple[Outputs, np.ndarray]:
         self._refuse(context)
@@ -137,8 +137,9 @@ class TeacherOutputs:
 
     def _remember(self, outputs: Outputs, examples: Examples, keys: np.ndarray, context: Context) -> None:
         """Decode what is not known yet, block by block; all hypotheses of the beam are kept, so that Seq-Inter asks nobody."""
-        share, rank = (ranks.count(), ranks.number()) if context.together else (1, 0)
+        share, rank = ranks.count(), ranks.number()
 
+        @ranks.on_first
         def lacking() -> tuple[np.ndarray, list[int]]:
             outputs.refresh()
             outputs.clean()
@@ -147,7 +148,7 @@ class TeacherOutputs:
 
         # the first holds the lock until all have written: another run that wants the same waits and finds it
         with locked(outputs.folder) if rank == 0 else nullcontext():
-            unknown, numbers = ranks.by_the_first(lacking) if share > 1 else lacking()
+            unknown, numbers = lacking()
             if len(unknown):
                 with self.decoder(context) as decode, context.bar("the teacher writes", len(unknown)) as advance:
                     for place in range(rank, len(numbers), share):
@@ -157,8 +158,7 @@ class TeacherOutputs:
                         advance(len(rows))
                         if asked := interrupts.asked():
                             raise interrupts.Interrupted(asked)  # what is written is kept
-            if share > 1:
-                ranks.wait()
+            ranks.wait()
         outputs.refresh()
 
     def _rows(self, examples: Examples, keys: np.ndarray, outputs: Outputs) -> Iterator[tuple[str, str, int]]:

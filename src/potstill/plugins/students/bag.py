@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from potstill.models.student import Context, Student
-from potstill.models.tokenizers.words import Words, over_words
+from potstill.models.tokenizers.words import Words
+from potstill.plugins.students._word_vectors import word_vector_student
 from potstill.recipe.bounds import Rows, Share, Width
 from potstill.recipe.pace import FROM_RANDOM_WEIGHTS, Pace
 
@@ -29,4 +30,4 @@ class Bag:
 
     def build(self, current: Student, context: Context) -> Student:
         where = (self.words, self.most, self.vectors, self.width)
-        return over_words("bag", current, context, *where, features=self.features, dropout=self.dropout)
+        return word_vector_student("bag", current, context, *where, features=self.features, dropout=self.dropout)

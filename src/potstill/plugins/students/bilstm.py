@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from potstill.models.student import Context, Student
-from potstill.models.tokenizers.words import Words, over_words
+from potstill.models.tokenizers.words import Words
+from potstill.plugins.students._word_vectors import word_vector_student
 from potstill.recipe.bounds import Rows, Share, Width
 from potstill.recipe.pace import FROM_RANDOM_WEIGHTS, Pace
 
@@ -31,7 +32,7 @@ class Bilstm:
 
     def build(self, current: Student, context: Context) -> Student:
         where = (self.words, self.most, self.vectors, self.width)
-        return over_words(
+        return word_vector_student(
             "bilstm",
             current,
             context,

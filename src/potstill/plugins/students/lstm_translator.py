@@ -12,7 +12,7 @@ from potstill.models.architectures.lstm_translator import LstmTranslatorForSeq2S
 from potstill.models.architectures.recurrent_configs import LstmTranslatorConfig
 from potstill.models.student import Context, Student, new_network
 from potstill.models.tokenizers.joint_bpe import LONGEST
-from potstill.models.tokenizers.translation import HEAD, Vocabulary, new_vocabulary, sizes, taken_vocabulary
+from potstill.plugins.students._translation import HEAD, Vocabulary, new_vocabulary, sizes, taken_vocabulary
 from potstill.recipe.bounds import Layers, Rows, Share, Width
 from potstill.recipe.pace import FROM_RANDOM_WEIGHTS, Pace
 from potstill.tasks.task import Task

@@ -13,7 +13,7 @@ from transformers import GenerationConfig, MarianConfig, MarianMTModel
 from potstill.errors import InputError
 from potstill.models.student import Context, Student, new_network
 from potstill.models.tokenizers.joint_bpe import LONGEST
-from potstill.models.tokenizers.translation import HEAD, Vocabulary, new_vocabulary, sizes, taken_vocabulary
+from potstill.plugins.students._translation import HEAD, Vocabulary, new_vocabulary, sizes, taken_vocabulary
 from potstill.plugins.students.fresh import fitting_heads
 from potstill.recipe.bounds import Layers, Rows, Share, Width
 from potstill.recipe.pace import FROM_RANDOM_WEIGHTS, Pace

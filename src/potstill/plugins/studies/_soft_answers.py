@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from safetensors.numpy import load
 
-from potstill.data.batches import counted_through, epoch_order, step_batches
-from potstill.measuring.comparisons import GOLD, Said
+from potstill.data.batches import all_lengths, epoch_order, step_batches
+from potstill.measuring.comparisons import Said
+from potstill.measuring.measurements import GOLD
 from potstill.measuring.run_folder import seed_folders
 from potstill.measuring.significance import contrast
 from potstill.models.student import load_student
@@ -21,9 +22,9 @@ from potstill.runs.build import build
 from potstill.runs.distill import make_accelerator
 from potstill.runs.prepare import prepare
 from potstill.runs.stages import make_training
+from potstill.system.display import Display
 from potstill.system.paths import RunFolder
 from potstill.tasks.metrics.labels import softmax
-from potstill.training.display import Display
 from potstill.training.loop import gradients, make_bridges
 
 
@@ -97,7 +98,7 @@ def gradient_noise(run: Path, trained: bool, steps: int = 24) -> float:
     training, asks = make_training(recipe, stage, 0, models, tokenizer, data, run, accelerator)
     if not training.sources[0].changes:
         data[0].teacher.remember(training.sources[0], asks[0])
-    lengths, starts = counted_through(training.sources)
+    lengths, starts = all_lengths(training.sources)
     order = epoch_order(lengths, stage.batch, recipe.seed, 0, 0, "order")[:steps]
     bridges, model = make_bridges(training), models[0].to(accelerator.device).train()
     total = squares = torch.zeros(())

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from potstill.errors import InputError
-from potstill.measuring.comparisons import TEACHER
+from potstill.measuring.measurements import TEACHER
 from potstill.recipe.bounds import Count
-from potstill.recipe.resolve import Recipe
+from potstill.recipe.schema import Recipe
 from potstill.reporting.figures import forest
 from potstill.runs.study_types import Answer, Found, compared, how_tested, in_points, shown, told_together
 

@@ -10,10 +10,11 @@ import numpy as np
 from pydantic import Field
 
 from potstill.errors import InputError
-from potstill.measuring.comparisons import BASELINE, STUDENT, TEACHER, Said
+from potstill.measuring.comparisons import Said
+from potstill.measuring.measurements import BASELINE, STUDENT, TEACHER
 from potstill.plugins.studies import _soft_answers as soft_answers
 from potstill.recipe.bounds import Above
-from potstill.recipe.resolve import Recipe
+from potstill.recipe.schema import Recipe
 from potstill.reporting.figures import BASELINE as BASELINE_COLOUR
 from potstill.reporting.figures import COLOURS, Curve, Point, heat_map, lines, scatter
 from potstill.runs.study_types import Answer, Found, Part

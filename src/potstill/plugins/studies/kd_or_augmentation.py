@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from potstill.errors import InputError
-from potstill.measuring.comparisons import BASELINE, TEACHER
+from potstill.measuring.measurements import BASELINE, TEACHER
 from potstill.measuring.significance import ONE_SEED, Difference
 from potstill.recipe import plugins
-from potstill.recipe.resolve import Recipe, Stage
+from potstill.recipe.schema import Recipe, Stage
 from potstill.reporting.figures import forest
 from potstill.runs.study_types import Answer, Found, how_tested, in_points, shown, told_together, weighed
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from potstill.data.batches import Source, counted_through, epoch_order, step_pieces
+from potstill.data.batches import TokenisedSet, all_lengths, epoch_order, step_positions
 from potstill.training.loop import Training
 
 Piece = tuple[int, int, np.ndarray]
@@ -36,7 +36,7 @@ class Shapes:
         return Shapes(self.sequences[which], self.lengths[which], self.owners[which], self.steps[which], targets)
 
 
-def shapes_of(pieces: Iterable[Piece], sources: list[Source]) -> Shapes:
+def shapes_of(pieces: Iterable[Piece], sources: list[TokenisedSet]) -> Shapes:
     """In the student's reading."""
     counts = [source.student.counts(source.examples.index) for source in sources]
     longest = [source.lengths // ours for source, ours in zip(sources, counts, strict=True)]
@@ -58,18 +58,20 @@ def shapes_of(pieces: Iterable[Piece], sources: list[Source]) -> Shapes:
 def epoch_pieces(training: Training, epoch: int = 0) -> list[Piece]:
     """The micro-batches of an epoch, in the order in which they will be met."""
     stage = training.stage
-    lengths, starts = counted_through(training.sources)
+    lengths, starts = all_lengths(training.sources)
     order = epoch_order(lengths, stage.batch, training.seed, training.number, epoch, "order")
     return [
         (step, owner, positions)
         for step, rows in enumerate(order)
-        for owner, positions in step_pieces(rows, lengths, starts, stage.tokens)
+        for owner, positions in step_positions(rows, lengths, starts, stage.tokens)
     ]
 
 
-def read_pieces(sources: list[Source], tokens: int) -> list[Piece]:
+def read_pieces(sources: list[TokenisedSet], tokens: int) -> list[Piece]:
     """Batches for asking or scoring; they make no steps, so all are of step 0."""
-    return [(0, owner, positions) for owner, source in enumerate(sources) for positions in source.pieces(tokens)]
+    return [
+        (0, owner, positions) for owner, source in enumerate(sources) for positions in source.positions_in_order(tokens)
+    ]
 
 
 def spread_out(seconds: np.ndarray, shapes: Shapes, devices: int) -> float:

@@ -9,16 +9,16 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from potstill.data.batches import Source
+from potstill.data.batches import TokenisedSet
 from potstill.data.examples import Examples
 from potstill.models.anatomy import width
 from potstill.models.hooks import listen
 from potstill.models.student import Student
+from potstill.runs.data_set import DataSet
 from potstill.runs.planning.batch_sizes import read_pieces, shapes_of
 from potstill.runs.planning.flops import forward
 from potstill.runs.planning.stage_cost import Work, tokens_of
 from potstill.runs.planning.timing import chosen, time_asking
-from potstill.runs.prepare import DataSet
 from potstill.signals import Wants, nothing
 from potstill.training.teacher.memory import Memory
 from potstill.training.teacher.teacher import ASKED_AT_ONCE, blocks, columns, head_column, lacking
@@ -45,7 +45,7 @@ class Imagined:
             lacks |= self.memory.missing(keys, [name]) & ~imagined
         return lacks
 
-    def remember(self, source: Source, wants: Wants, shapes: ColumnShapes) -> list[Source]:
+    def remember(self, source: TokenisedSet, wants: Wants, shapes: ColumnShapes) -> list[TokenisedSet]:
         """What the teacher would be asked, shard by shard; from here on it counts as known."""
         parts = blocks(source, lacking(self.missing, source, wants))
         for part in parts:
@@ -73,7 +73,7 @@ class Imagined:
         return self.bytes - self.memory.size_with([])
 
 
-def places(source: Source) -> np.ndarray:
+def places(source: TokenisedSet) -> np.ndarray:
     """(sequences,) at how many places the head is read in each, in the teacher's reading."""
     found = []
     for begin in range(0, len(source.examples), AT_ONCE):
@@ -83,7 +83,7 @@ def places(source: Source) -> np.ndarray:
     return np.concatenate(found)
 
 
-def column_shapes(model: PreTrainedModel, source: Source, wants: Wants) -> ColumnShapes:
+def column_shapes(model: PreTrainedModel, source: TokenisedSet, wants: Wants) -> ColumnShapes:
     """The shape of a row of each column, from one example that is asked."""
     batch = source.batch(np.array([0]), source.count(np.array([0])))
     with torch.inference_mode():
@@ -100,12 +100,12 @@ class Asking:
     data: DataSet
     taught_by: Student
     imagined: Imagined
-    parts: list[Source] = field(default_factory=list)
+    parts: list[TokenisedSet] = field(default_factory=list)
     wants: list[Wants] = field(default_factory=list)  # of each part
     shapes: ColumnShapes = field(default_factory=dict)
 
-    def remember(self, source: Source, wants: Wants) -> None:
-        if source.asked_live(wants) or wants == Wants():
+    def remember(self, source: TokenisedSet, wants: Wants) -> None:
+        if source.needs_live_teacher(wants) or wants == Wants():
             return
         if not self.shapes.keys() >= set(columns(wants)):
             self.shapes |= column_shapes(self.taught_by.model, source, wants)
@@ -116,7 +116,7 @@ class Asking:
     def remember_rows(self, examples: Examples, split: str) -> None:
         """Logits alone: for the check against chance, and for the table."""
         if len(examples):
-            self.remember(self.data.source(examples, self.taught_by.tokenizer, split), Wants(logits=True))
+            self.remember(self.data.tokenised(examples, self.taught_by.tokenizer, split), Wants(logits=True))
 
     def work(self) -> tuple[Work, float]:
         """Seconds of this machine, from a few batches that are asked; and those of the largest block, which is not shared out."""
@@ -138,9 +138,9 @@ def askings(data: list[DataSet]) -> list[Asking | None]:
     memories: dict[Path, Imagined] = {}
     found: list[Asking | None] = []
     for one in data:
-        if one.taught_by is None or one.teacher.memory is None:
+        if one.loaded_teacher is None or one.teacher.memory is None:
             found.append(None)
         else:
             folder = one.teacher.memory.folder
-            found.append(Asking(one, one.taught_by, memories.setdefault(folder, Imagined(one.teacher.memory))))
+            found.append(Asking(one, one.loaded_teacher, memories.setdefault(folder, Imagined(one.teacher.memory))))
     return found

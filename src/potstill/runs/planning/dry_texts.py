@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from potstill.data.batches import Source
+from potstill.data.batches import TokenisedSet
 from potstill.data.examples import Examples
 from potstill.data.making import Context
 from potstill.data.tokens import tokenise
@@ -59,7 +59,7 @@ def written(maker: Any, examples: Examples, context: Context) -> Work:
     if maker.black_box or context.teacher is None or context.task is None:
         return Work(rows=len(examples), seconds=seconds)
     tokens = tokenise(context.task, examples, context.teacher.tokenizer, context.longest)
-    source = Source(context.task, examples, tokens, tokens)
+    source = TokenisedSet(context.task, examples, tokens, tokens)
     shapes = shapes_of(read_pieces([source], at_once(context.task)), [source])
     operations = maker.beam * float(forward(context.teacher.model, shapes).sum())
     return Work(len(examples), tokens_of(source), operations, seconds)

@@ -77,7 +77,7 @@ def training_step(training: Training, shapes: Shapes) -> np.ndarray:
         for name, weight in bridges.across.named_parameters():
             crossed = mine.tokens if name.startswith("hidden") else mine.sequences
             found[which] += 6 * weight.numel() * crossed
-        live = theirs != Wants() and training.sources[number].asked_live(theirs)
+        live = theirs != Wants() and training.sources[number].needs_live_teacher(theirs)
         if live and teacher.model is not None:
             found[which] += forward(teacher.model, mine, theirs)
     return found

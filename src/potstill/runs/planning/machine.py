@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from potstill.reporting.wording import sized
+from potstill.system.units import byte_size
 from potstill.training import checkpoints
 
 TRIED = 32 * 1024**2  # bytes of a checkpoint that is written to see how fast the disk is
@@ -65,7 +65,9 @@ def overfull(disks: list[Disk]) -> str | None:
         passing[disk] = max(passing.get(disk, 0), one.passing)
         needed, free = used[disk] + passing[disk], shutil.disk_usage(place).free
         if needed > free:
-            told = f"{one.what} in {one.folder}: {sized(needed)} are needed on this disk, {sized(free)} are free"
+            told = (
+                f"{one.what} in {one.folder}: {byte_size(needed)} are needed on this disk, {byte_size(free)} are free"
+            )
             return f"{told}; free some, or give a folder on another disk"
     return None
 

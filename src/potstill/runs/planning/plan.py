@@ -13,10 +13,11 @@ from typing import Any
 import torch
 
 from potstill.errors import InputError
-from potstill.measuring.comparisons import BASELINE, STUDENT
+from potstill.measuring.measurements import BASELINE, STUDENT
 from potstill.recipe.pace import paced
-from potstill.recipe.resolve import Recipe, cells
-from potstill.reporting.wording import sized
+from potstill.recipe.resolve import grid_recipes
+from potstill.recipe.schema import Recipe
+from potstill.runs.data_set import DataSet
 from potstill.runs.distill import baseline_recipe, is_taught, make_accelerator, refuse_unshared
 from potstill.runs.planning.batch_sizes import spread_out
 from potstill.runs.planning.dry_memory import Asking, askings
@@ -24,10 +25,12 @@ from potstill.runs.planning.dry_texts import ImaginedOutputs
 from potstill.runs.planning.machine import Disk, device_memory, existing, overfull, private_bytes, seconds_of_saving
 from potstill.runs.planning.stage_cost import FLOAT, StageCost, Work, costs_of, teachers_work
 from potstill.runs.planning.timing import matmul_peak
-from potstill.runs.prepare import DataSet, asked_first, prepare
+from potstill.runs.prepare import prepare
+from potstill.runs.teacher_check import rows_to_check
 from potstill.system import paths
+from potstill.system.display import Display
 from potstill.system.scratch import scratch_folder
-from potstill.training.display import Display
+from potstill.system.units import byte_size
 from potstill.training.loop import steps_of
 
 SLACK = 0.25  # of all tensors: runs on a CPU were seen to hold so much more than what they use
@@ -110,7 +113,7 @@ def plan(
     per_save, per_byte = seconds_of_saving(Path(out))
     for one in asked:
         if one and not recipe.force:
-            one.remember_rows(asked_first(one.data), "dev")
+            one.remember_rows(rows_to_check(one.data), "dev")
     with scratch_folder() as place:
         for name, several in trainings(recipe, data, known):
             for cell in several:
@@ -177,11 +180,11 @@ def trainings(
     which is `known` when it is asked for."""
     taught = is_taught(recipe, data)
     one = recipe.model_copy(update={"seeds": 1})
-    several = [cell for _, cell in cells(one)]
+    several = [cell for _, cell in grid_recipes(one)]
     yield STUDENT if taught else BASELINE, several
-    if recipe.baseline and taught and all(len(each.train.scored) for each in data):
+    if recipe.baseline and taught and all(len(each.train.labelled_only) for each in data):
         rows = [cost.rows for cost in known[cost_key(several[0])]]
-        yield BASELINE, [cell for _, cell in cells(baseline_recipe(one, several[0], data, rows))]
+        yield BASELINE, [cell for _, cell in grid_recipes(baseline_recipe(one, several[0], data, rows))]
 
 
 def seeds_of(recipe: Recipe, cell: Recipe) -> list[int]:
@@ -245,7 +248,7 @@ def device_bytes(recipe: Recipe, data: list[DataSet], costs: list[StageCost], em
     moments of unused word vectors for a moment, when there are no gradients and activations. `slack` is what freed
     tensors leave behind.
     """
-    teachers = {id(one.taught_by): one.taught_by.model for one in data if one.taught_by}
+    teachers = {id(one.loaded_teacher): one.loaded_teacher.model for one in data if one.loaded_teacher}
     of_teachers = sum(FLOAT * one.num_parameters() for one in teachers.values())
     kept = 1 + (recipe.baseline and is_taught(recipe, data))
     found = [
@@ -289,12 +292,10 @@ def too_much(needed: dict[str, int], limit: int, disks: list[Disk]) -> str | Non
     """The first thing that will not fit, and what to write instead."""
     weights = needed["program"] + needed["weights"]
     if weights > limit:
-        told = (
-            f"the weights of teacher and student need {sized(weights)} of the device's memory, {sized(limit)} are there"
-        )
+        told = f"the weights of teacher and student need {byte_size(weights)} of the device's memory, {byte_size(limit)} are there"
         return f"{told}; take a smaller teacher or student, or give more with --memory"
     full = overfull(disks[:1]) if len(disks) > 1 else None
     if full is None and needed["peak"] > limit:
-        told = f"training needs {sized(needed['peak'])} of the device's memory, {sized(limit)} are there"
+        told = f"training needs {byte_size(needed['peak'])} of the device's memory, {byte_size(limit)} are there"
         return f"{told}; write --set tokens=N with a smaller N for smaller micro-batches, or a smaller student"
     return full or overfull(disks)

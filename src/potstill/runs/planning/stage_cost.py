@@ -11,21 +11,21 @@ from accelerate import Accelerator
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from potstill.data.batches import Source, counted_through, epoch_order
+from potstill.data.batches import TokenisedSet, all_lengths, epoch_order
 from potstill.inference.answers import at_once
 from potstill.models.anatomy import encoder_layers, width, word_embeddings
 from potstill.models.student import Student
-from potstill.recipe.resolve import Recipe
-from potstill.reporting.wording import BEAM
+from potstill.recipe.schema import Recipe
 from potstill.runs.build import build, reshape
+from potstill.runs.data_set import DataSet
 from potstill.runs.planning.batch_sizes import Piece, Shapes, epoch_pieces, read_pieces, shapes_of
 from potstill.runs.planning.flops import forward, training_step
 from potstill.runs.planning.timing import Law, TrainingCost, chosen, time_scoring, time_training, time_writing
-from potstill.runs.prepare import DataSet
 from potstill.runs.stages import Make, ask_and_make, make_training, watched_rows
 from potstill.signals import Wants
+from potstill.system.display import Display
+from potstill.tasks.metrics.texts import BEAM
 from potstill.tasks.task import Task
-from potstill.training.display import Display
 from potstill.training.loop import Training
 from potstill.training.teacher.memory import Memory
 from potstill.training.teacher.teacher import Teacher
@@ -54,7 +54,7 @@ class Work:
 
 @dataclass(frozen=True)
 class StageCost:
-    sources: list[Source]
+    sources: list[TokenisedSet]
     asks: list[Wants]  # of the teacher of each data set, before training
     shapes: Shapes  # micro-batches of the first epoch; those of the others are alike
     seconds: np.ndarray  # (batches,)
@@ -81,14 +81,14 @@ class StageCost:
 
     def rows_and_tokens(self, recipe: Recipe, seed: int, number: int, epoch: int, steps: int) -> tuple[int, int]:
         """Rows and tokens of an epoch's first steps, which hang on its order."""
-        lengths, _ = counted_through(self.sources)
+        lengths, _ = all_lengths(self.sources)
         order = epoch_order(lengths, recipe.stage[number].batch, seed, number, epoch, "order")
         met = np.concatenate(order[:steps])
         sizes = np.concatenate([sizes_of(source) for source in self.sources])
         return len(met), int(sizes[met].sum())
 
 
-def sizes_of(source: Source) -> np.ndarray:
+def sizes_of(source: TokenisedSet) -> np.ndarray:
     """(n,) tokens of each example in the student's reading, without padding."""
     rows = source.examples.index
     sizes = source.student.sizes(source.student.sequences(rows))
@@ -96,7 +96,7 @@ def sizes_of(source: Source) -> np.ndarray:
     return np.add.reduceat(sizes, np.cumsum(counts) - counts) if len(rows) else sizes
 
 
-def tokens_of(source: Source) -> int:
+def tokens_of(source: TokenisedSet) -> int:
     return int(sizes_of(source).sum())
 
 
@@ -129,7 +129,8 @@ def _cost(
     ready = replace(training, teachers=taught(training, asks, few, folder))
     timed = time_training(ready, few, shapes.take(which), turns=3, count=True)
     laws = [
-        scoring_law(model, one.reading(one.dev, tokenizer)) for model, one in zip(training.models, data, strict=True)
+        scoring_law(model, one.for_scoring(one.dev, tokenizer))
+        for model, one in zip(training.models, data, strict=True)
     ]
     scoring = testing = Work()
     watched = watched_rows(data, training.sources, tokenizer)
@@ -138,8 +139,8 @@ def _cost(
             scoring += read_work(model, law, seen[number])
             scoring += written_work(Student(model, tokenizer), seen[number], (1,))
         for rows in (one.dev, *one.tests.values()):
-            testing += read_work(model, law, one.reading(rows, tokenizer))
-            testing += written_work(Student(model, tokenizer), one.reading(rows, tokenizer), (1, BEAM))
+            testing += read_work(model, law, one.for_scoring(rows, tokenizer))
+            testing += written_work(Student(model, tokenizer), one.for_scoring(rows, tokenizer), (1, BEAM))
     parameters = {id(one): one for model in training.models for one in model.parameters()}
     weights = FLOAT * sum(one.numel() for one in parameters.values())
     moments = MOMENTS[training.stage.optimizer.name]
@@ -168,7 +169,7 @@ def taught(training: Training, asks: list[Wants], pieces: list[Piece], folder: P
     """Teachers that remember the rows of these pieces, in a folder of their own: a plan leaves the real memory as it is."""
     found = []
     for number, (teacher, source, wants) in enumerate(zip(training.teachers, training.sources, asks, strict=True)):
-        if teacher.model is not None and not source.asked_live(wants):
+        if teacher.model is not None and not source.needs_live_teacher(wants):
             teacher = Teacher(teacher.model, Memory(folder / str(number)), teacher.device)
             mine = [positions for _, owner, positions in pieces if owner == number]
             if mine:
@@ -177,7 +178,7 @@ def taught(training: Training, asks: list[Wants], pieces: list[Piece], folder: P
     return found
 
 
-def scoring_law(model: PreTrainedModel, source: Source) -> Law:
+def scoring_law(model: PreTrainedModel, source: TokenisedSet) -> Law:
     pieces = read_pieces([source], at_once(source.task))
     shapes = shapes_of(pieces, [source])
     which = chosen(shapes, (0.0, 0.5, 1.0))
@@ -196,7 +197,7 @@ def scoring_bytes(model: PreTrainedModel, task: Task) -> int:
     return FLOAT * at_once(task) * max(2 * widest + 3 * width(model), logits)
 
 
-def read_work(model: PreTrainedModel, law: Law, source: Source) -> Work:
+def read_work(model: PreTrainedModel, law: Law, source: TokenisedSet) -> Work:
     shapes = shapes_of(read_pieces([source], at_once(source.task)), [source])
     operations = float(forward(model, shapes).sum())
     return Work(len(source.examples), tokens_of(source), operations, float(law.of(shapes).sum()))
@@ -204,16 +205,21 @@ def read_work(model: PreTrainedModel, law: Law, source: Source) -> Work:
 
 def teachers_work(data: DataSet) -> Work:
     """Of a teacher that writes, which is asked anew for the table; what others said is remembered."""
-    if data.taught_by is None or not data.task.generates:
+    if data.loaded_teacher is None or not data.task.generates:
         return Work()
-    found, law = Work(), scoring_law(data.taught_by.model, data.reading(data.dev, data.taught_by.tokenizer))
+    found, law = (
+        Work(),
+        scoring_law(data.loaded_teacher.model, data.for_scoring(data.dev, data.loaded_teacher.tokenizer)),
+    )
     for rows in (data.dev, *data.tests.values()):
-        source = data.reading(rows, data.taught_by.tokenizer)
-        found += read_work(data.taught_by.model, law, source) + written_work(data.taught_by, source, (1, BEAM))
+        source = data.for_scoring(rows, data.loaded_teacher.tokenizer)
+        found += read_work(data.loaded_teacher.model, law, source) + written_work(
+            data.loaded_teacher, source, (1, BEAM)
+        )
     return found
 
 
-def written_work(student: Student, source: Source, beams: Sequence[int]) -> Work:
+def written_work(student: Student, source: TokenisedSet, beams: Sequence[int]) -> Work:
     """What is written by searches of these widths, where the task is scored by it; as many tokens as the gold texts have."""
     if not source.task.decodes or not len(source.examples):
         return Work()

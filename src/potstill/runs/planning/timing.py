@@ -18,7 +18,7 @@ from scipy.optimize import nnls
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from potstill.data.batches import Micro, Source
+from potstill.data.batches import MicroBatch, TokenisedSet
 from potstill.inference.answers import answers, network
 from potstill.models.anatomy import without_effect
 from potstill.models.generation.decoding import decoder
@@ -26,6 +26,7 @@ from potstill.models.inference import torch_run
 from potstill.models.student import Student
 from potstill.runs.planning.batch_sizes import Piece, Shapes, epoch_pieces, shapes_of, spread_out
 from potstill.signals import Wants
+from potstill.system.units import duration
 from potstill.training.loop import Training, clip_norm, gradients, make_bridges, steps_of
 from potstill.training.optimizers import make_optimizer, used_rows
 from potstill.training.teacher.teacher import Teacher
@@ -111,7 +112,7 @@ def time_training(training: Training, pieces: list[Piece], shapes: Shapes, turns
         def backward(piece: Piece) -> None:
             _, owner, positions = piece
             source = training.sources[owner]
-            gradients(training, bridges, [Micro(0, owner, source.batch(positions, source.count(positions), 0))], 0)
+            gradients(training, bridges, [MicroBatch(0, owner, source.batch(positions, source.count(positions), 0))], 0)
 
         def step() -> None:
             norm = clip_norm(training.accelerator, all_weights, training.stage.optimizer.clip)
@@ -156,7 +157,9 @@ def saved(module: nn.Module) -> Iterator[list[int]]:
         yield told
 
 
-def time_asking(teacher: Teacher, wants: list[Wants], parts: list[Source], pieces: list[Piece], shapes: Shapes) -> Law:
+def time_asking(
+    teacher: Teacher, wants: list[Wants], parts: list[TokenisedSet], pieces: list[Piece], shapes: Shapes
+) -> Law:
     """Seconds of a batch that the teacher is asked, live; `wants` are those of each part."""
     live = Teacher(teacher.model, None, teacher.device)
 
@@ -169,14 +172,14 @@ def time_asking(teacher: Teacher, wants: list[Wants], parts: list[Source], piece
     return fitted(shapes, timed([lambda piece=piece: ask(piece) for piece in pieces], 3))  # type: ignore[misc]
 
 
-def time_scoring(model: PreTrainedModel, source: Source, pieces: list[Piece], shapes: Shapes) -> Law:
+def time_scoring(model: PreTrainedModel, source: TokenisedSet, pieces: list[Piece], shapes: Shapes) -> Law:
     """Seconds of a batch of dev or test, from rows to answers."""
     parts = [replace(source, examples=source.examples.take(positions)) for _, _, positions in pieces]
     ask = network(torch_run(model))
     return fitted(shapes, timed([lambda part=part: answers(ask, part) for part in parts], 2))  # type: ignore[misc]
 
 
-def time_writing(student: Student, source: Source, beams: Sequence[int]) -> float:
+def time_writing(student: Student, source: TokenisedSet, beams: Sequence[int]) -> float:
     """Seconds of decoding all texts, by beams of these widths one after the other, from a few that are decoded.
 
     What is not trained yet does not know where to end: it writes as many tokens as the gold texts have on average.
@@ -202,6 +205,13 @@ def estimate(training: Training) -> tuple[int, float]:
     cost = time_training(training, [pieces[one] for one in which], shapes.take(which), turns=1, count=False)
     per_epoch, steps = steps_of(training.stage, sum(len(source.examples) for source in training.sources))
     return steps, steps * (spread_out(cost.batch.of(shapes), shapes, 1) / per_epoch + cost.step)
+
+
+def expected_time(training: Training, done: int) -> str:
+    """A message about the steps of a stage that are left and about how long they take."""
+    steps, seconds = estimate(training)
+    left = max(steps - done, 0)
+    return f"{left} steps, about {duration(seconds * left / steps)} and the time to score dev"
 
 
 def matmul_peak(device: torch.device, dtype: torch.dtype = torch.float32) -> float:

@@ -6,7 +6,6 @@ by all recipes. What is as wide as the network at every token is asked live.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -14,13 +13,10 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-import xxhash
-from accelerate.utils.modeling import get_state_dict_offloaded_model
 from transformers import PreTrainedModel
 
-from potstill.data.batches import Source, place_keys
+from potstill.data.batches import TokenisedSet, place_keys
 from potstill.errors import InputError
-from potstill.models.anatomy import is_causal
 from potstill.models.hooks import listen
 from potstill.models.student import is_spread
 from potstill.signals import Batch, Signals, View, Wants, nothing
@@ -85,13 +81,13 @@ class Teacher:
         self.seconds += time.perf_counter() - begun
         return heard
 
-    def remember(self, source: Source, wants: Wants, progress: Callable[[int], None] | None = None) -> int:
+    def remember(self, source: TokenisedSet, wants: Wants, progress: Callable[[int], None] | None = None) -> int:
         """Ask for what memory lacks of these examples; returns how many were asked. A stopped call goes on where it was."""
-        if self.memory is None or self.model is None or source.asked_live(wants) or wants == Wants():
+        if self.memory is None or self.model is None or source.needs_live_teacher(wants) or wants == Wants():
             return 0
         # alone, the lock is held throughout: another run that wants the same waits and finds it; ranks lock to write
         with self.memory.lock() if ranks.count() == 1 else nullcontext():
-            unknown, shards = ranks.by_the_first(lambda: self._unknown(source, wants))
+            unknown, shards = self._unknown(source, wants)
             parts = blocks(source, unknown)
             for number in range(ranks.number(), len(parts), ranks.count()):
                 asked = self._ask_all(parts[number], wants, progress)
@@ -107,14 +103,15 @@ class Teacher:
             )
         return len(unknown)
 
-    def _unknown(self, source: Source, wants: Wants) -> tuple[np.ndarray, int]:
+    @ranks.on_first
+    def _unknown(self, source: TokenisedSet, wants: Wants) -> tuple[np.ndarray, int]:
         """Positions of the examples to be asked; and the number of shards that are there."""
         assert self.memory is not None
         with self.memory.lock():
             return lacking(self.memory.missing, source, wants), self.memory.free_number()
 
     def _ask_all(
-        self, source: Source, wants: Wants, progress: Callable[[int], None] | None
+        self, source: TokenisedSet, wants: Wants, progress: Callable[[int], None] | None
     ) -> list[tuple[np.ndarray, dict[str, np.ndarray]]]:
         """Keys and columns for memory: what heads gave, by place, and [CLS] by sequence."""
         places: list[tuple[np.ndarray, np.ndarray]] = []
@@ -143,7 +140,7 @@ class Teacher:
         return [*([(by_place, {head_column(wants): said})] if wants.logits else []), (by_sequence, states)]
 
 
-def lacking(missing: Callable[[np.ndarray, list[str]], np.ndarray], source: Source, wants: Wants) -> np.ndarray:
+def lacking(missing: Callable[[np.ndarray, list[str]], np.ndarray], source: TokenisedSet, wants: Wants) -> np.ndarray:
     """Positions of the examples that memory misses, each text once."""
     keys = np.asarray(source.examples.keys[source.examples.index])
     unknown = np.flatnonzero(missing(keys, columns(wants)))
@@ -151,10 +148,10 @@ def lacking(missing: Callable[[np.ndarray, list[str]], np.ndarray], source: Sour
     return unknown[np.sort(first)]
 
 
-def blocks(source: Source, positions: np.ndarray) -> list[Source]:
+def blocks(source: TokenisedSet, positions: np.ndarray) -> list[TokenisedSet]:
     """As many examples each as are written together, as the teacher reads them."""
     parts = [source.examples.take(positions[begin : begin + BLOCK]) for begin in range(0, len(positions), BLOCK)]
-    return [Source(source.task, part, source.teacher, source.teacher) for part in parts]
+    return [TokenisedSet(source.task, part, source.teacher, source.teacher) for part in parts]
 
 
 def columns(wants: Wants) -> list[str]:
@@ -171,28 +168,3 @@ def refuse_top(batch: Batch) -> None:
     """An error where what the head gives at one place is no distribution over classes."""
     if batch.outcome != "class" or batch.teacher.layout.numel():
         raise InputError("'top' is for tasks with one class of several at every place, such as tags; leave it out")
-
-
-def fingerprint(model: PreTrainedModel, tokenizer_print: str, length: int) -> str:
-    """Of all that decides an answer: weights, architecture, tokenizer, length, float type. The data set is not in it."""
-    digest = xxhash.xxh3_128()
-    add_weights(digest, model)
-    shape = {k: v for k, v in model.config.to_dict().items() if k not in ("_name_or_path", "transformers_version")}
-    if is_causal(model) and not model.can_generate():
-        digest.update(b"the last token stands for a text")  # what memories of before hold is that of the first
-    digest.update(json.dumps([shape, tokenizer_print, length, str(model.dtype)], sort_keys=True, default=str).encode())
-    return digest.hexdigest()
-
-
-def add_weights(digest: xxhash.xxh3_128, model: PreTrainedModel) -> None:
-    """Every tensor and its name, on whatever device it lies."""
-    state = get_state_dict_offloaded_model(model) if is_spread(model) else model.state_dict()
-    for name, tensor in sorted(state.items()):
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())
-
-
-def weights_hash(model: PreTrainedModel) -> str:
-    digest = xxhash.xxh3_128()
-    add_weights(digest, model)
-    return digest.hexdigest()

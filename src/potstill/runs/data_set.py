@@ -1,0 +1,118 @@
+"""One data set of a recipe, ready for training: its task, its splits and its teacher."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from potstill.data.batches import TokenisedSet
+from potstill.data.examples import Examples
+from potstill.data.rows import BETWEEN
+from potstill.data.tokens import tokenise, tokenizer_fingerprint
+from potstill.errors import InputError
+from potstill.inference.answers import answers, model_answers
+from potstill.measuring.measurements import PLAIN
+from potstill.models.student import Student
+from potstill.recipe.schema import Recipe
+from potstill.signals import Wants
+from potstill.tasks.generate import BY_BEAM
+from potstill.tasks.task import F1_OF, Task
+from potstill.training.teacher.teacher import Teacher
+
+
+@dataclass(frozen=True)
+class DataSet:
+    name: str
+    task: Task
+    train: Examples
+    dev: Examples
+    tests: dict[str, Examples]
+    teacher: Teacher
+    loaded_teacher: (
+        Student | None
+    )  # the teacher's model and tokenizer; None for a file of answers, or without a teacher
+    class_weights: Tensor | None
+    length: int  # tokens of a text that are read at most
+    # split -> (rows of its folder,) bool: the rows that a file of answers covers
+    answered: dict[str, np.ndarray] = field(default_factory=dict)
+    leaks: list[dict[str, Any]] = field(default_factory=list)  # texts that occur in two splits
+
+    @property
+    def has_teacher(self) -> bool:
+        return self.loaded_teacher is not None or "train" in self.answered
+
+    @property
+    def evaluation_splits(self) -> dict[str, Examples]:
+        return {"dev": self.dev, **self.tests}
+
+    @property
+    def has_pairs(self) -> bool:
+        return bool(self.train.meta["pairs"])
+
+    def tokenised(self, examples: Examples, tokenizer: PreTrainedTokenizerBase, split: str) -> TokenisedSet:
+        """Tokenise the examples for a student with this tokenizer and for the teacher."""
+        for_student = for_teacher = tokenise(self.task, examples, tokenizer, self.length)
+        if self.loaded_teacher is not None:
+            teachers = self.loaded_teacher.tokenizer
+            if tokenizer_fingerprint(teachers) != tokenizer_fingerprint(tokenizer):
+                for_teacher = tokenise(self.task, examples, teachers, self.length)
+        answered = self._answered_rows(examples, split)
+        return TokenisedSet(self.task, examples, for_student, for_teacher, answered, self.class_weights)
+
+    def _answered_rows(self, examples: Examples, split: str) -> np.ndarray | None:
+        """(rows of the examples' folder,) bool. The rows of a data maker are in another folder than those of the file."""
+        answered = self.answered.get(split)
+        if answered is None or split != "train" or examples.folder == self.train.folder:
+            return answered
+        return np.isin(examples.keys, self.train.keys[answered])
+
+    def for_scoring(self, examples: Examples, tokenizer: PreTrainedTokenizerBase) -> TokenisedSet:
+        """Tokenise the examples for one model only."""
+        tokens = tokenise(self.task, examples, tokenizer, self.length)
+        return TokenisedSet(self.task, examples, tokens, tokens)
+
+    def texts(self) -> Iterator[str]:
+        """Every text and pair of train. Counting words of dev as well would make dev easier than test."""
+        return texts_of(self.train)
+
+
+def texts_of(examples: Examples) -> Iterator[str]:
+    for text, pair in examples.texts():
+        for part in (text,) if pair is None else (text, *pair.split(BETWEEN)):
+            yield part.replace(BETWEEN, " ")
+
+
+def teacher_predictions(data: DataSet, source: TokenisedSet) -> np.ndarray:
+    """(n, …) predictions of the teacher, from its memory; a generative teacher decodes the texts again."""
+    if data.task.generates:
+        assert data.loaded_teacher is not None
+        return model_answers(data.loaded_teacher, source, beam=True)
+    wants = Wants(logits=True)
+    data.teacher.remember(source, wants)
+    return answers(lambda batch: data.teacher.signals(batch, wants).logits.cpu().numpy(), source)
+
+
+def selection_metric(recipe: Recipe, data: DataSet) -> str:
+    """The metric that chooses among epochs and grid cells on dev: the recipe's, or the first one of the task."""
+    metrics = data.task.metrics
+    if recipe.metric == "f1" and (of_class := [name for name in metrics if name.startswith(F1_OF)]):
+        return of_class[0]
+    if recipe.metric and recipe.metric not in metrics:
+        raise InputError(f"metric '{recipe.metric}' does not exist for this task; write one of {', '.join(metrics)}")
+    if recipe.metric in BY_BEAM:
+        raise InputError(
+            f"metric '{recipe.metric}' needs beam search, but dev is decoded without it after every epoch; "
+            "write metric = 'bleu'"
+        )
+    if recipe.metric in PLAIN:
+        instead = "'likelihood', which is 1 / perplexity" if data.task.generates else f"'{metrics[0]}'"
+        raise InputError(
+            f"metric '{recipe.metric}' is better when lower, but the highest score on dev is chosen; "
+            f"write metric = {instead}"
+        )
+    return recipe.metric or metrics[0]

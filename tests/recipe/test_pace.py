@@ -1,0 +1,92 @@
+"""Rates and epochs that nobody chose follow from the student; what the user writes wins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from potstill.recipe import plugins
+from potstill.recipe.pace import FINE_TUNING, FROM_RANDOM_WEIGHTS, paced
+from potstill.recipe.resolve import grid_recipes, resolve, shipped, show
+from potstill.recipe.schema import Recipe, fingerprint, to_toml
+from potstill.runs.distill import finetune
+
+SETS = ("teacher=t", "data.train=a.csv")
+
+
+def chosen(*sets: str) -> tuple[float | None, float | None]:
+    (stage,) = resolve(None, None, [*SETS, *sets]).recipe.stage
+    return stage.optimizer.rate, stage.epochs
+
+
+@pytest.mark.parametrize("student", ["bag", "bilstm", "fresh", "mlp", "marian", "lstm_translator"])
+def test_a_student_with_random_weights_brings_its_rate_and_epochs(student: str) -> None:
+    rate, epochs = chosen(f"student={student}")
+    assert rate is not None and epochs is not None
+    assert rate >= 10 * FINE_TUNING.rate and epochs >= FROM_RANDOM_WEIGHTS.epochs
+    assert chosen(f"student={student}", "optimizer.rate=3e-5") == (3e-5, epochs)
+    assert chosen(f"student={student}", "epochs=2") == (rate, 2.0)
+    assert chosen(f"student={student}", "optimizer.rate=auto", "epochs=auto") == (rate, epochs)
+
+
+def test_every_builder_that_draws_weights_has_a_pace() -> None:
+    """What makes a network anew has a folder of its own name here; the others keep weights."""
+    keeps = {"keep_layers", "trim_vocabulary"}
+    assert {name for name in plugins.names("students") if not hasattr(plugins.find("students", name), "pace")} <= keeps
+
+
+@pytest.mark.parametrize(
+    ("layers", "rate"),
+    [("1", 6e-4), ("3", 2e-4), ("6", 1e-4), ("12", 5e-5), ("24", 5e-5), ("last:3", 2e-4), ("every:2", 1e-4), ("skip:4", 1.5e-4)],
+)  # fmt: skip
+def test_the_fewer_layers_are_kept_the_higher_the_rate(layers: str, rate: float) -> None:
+    assert chosen(f"student=keep_layers:{layers}") == (pytest.approx(rate), 4.0)
+    assert chosen(f"student=keep_layers:{layers}+trim_vocabulary") == (pytest.approx(rate), 4.0)
+
+
+def test_without_a_builder_it_is_fine_tuned() -> None:
+    assert chosen() == FINE_TUNING
+    assert chosen("optimizer.name=adadelta") == (1.0, 4.0)
+
+
+def test_the_resolved_values_are_shown_written_and_in_the_fingerprint() -> None:
+    resolved = resolve(None, None, [*SETS, "student=bag"])
+    told = {line.split(" = ")[0]: line for line in show(resolved).splitlines()}
+    for field, value in (("optimizer.rate", "0.001"), ("epochs", "10.0")):
+        line = told[f"stage.0.{field}"]
+        assert line.split(" = ")[1].startswith(value) and line.endswith("# student")
+    assert "rate = 0.001" in to_toml(resolved.recipe) and "epochs = 10.0" in to_toml(resolved.recipe)
+    same = resolve(None, None, [*SETS, "student=bag", "optimizer.rate=1e-3", "epochs=10"])
+    assert fingerprint(same.recipe) == fingerprint(resolved.recipe)
+    assert resolve(None, None, [*SETS, "optimizer.rate=1e-3"]).sources["stage.0.optimizer.rate"] == "--set"
+
+
+def test_each_student_of_a_grid_has_its_own() -> None:
+    recipe = resolve(None, None, [*SETS, 'grid={student = ["bag", "keep_layers:3"]}']).recipe
+    assert [cell.stage[0].optimizer.rate for _, cell in grid_recipes(recipe)] == [1e-3, pytest.approx(2e-4)]
+    assert paced(recipe) == recipe
+
+
+def test_a_recipe_made_in_python_is_completed_and_a_stage_that_builds_anew_has_the_new_rate() -> None:
+    made = Recipe.model_validate(
+        {"data": {"train": "a.csv"}, "student": "keep_layers:3", "stage": [{}, {"reshape": "fresh:2"}]}
+    )
+    rates = [stage.optimizer.rate for stage in paced(made).stage]
+    assert rates == [pytest.approx(2e-4), 5e-4]
+
+
+def test_a_model_that_is_fine_tuned_as_it_is_has_the_rate_of_fine_tuning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever student the recipe has for later."""
+    seen: list[Recipe] = []
+    monkeypatch.setattr("potstill.runs.distill.distill", lambda recipe, *_: seen.append(paced(recipe)) or {})
+    finetune("model", Recipe.model_validate({"data": {"train": "a.csv"}, "student": "bag"}), tmp_path)
+    assert (seen[0].stage[0].optimizer.rate, seen[0].stage[0].epochs) == FINE_TUNING
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_a_published_recipe_says_its_rate_itself(name: str) -> None:
+    sources = resolve(name).sources
+    assert not [leaf for leaf, source in sources.items() if source == "student" and not leaf.startswith("data.")]

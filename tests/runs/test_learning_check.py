@@ -1,0 +1,98 @@
+"""What a run says of its own learning: the epoch's mean loss, the best epoch, and that nothing was learned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from potstill.recipe.resolve import resolve
+from potstill.runs.data_set import DataSet
+from potstill.runs.learning_check import still_rising, what_to_try
+from potstill.runs.measure import learned
+from potstill.system.display import Display
+from potstill.training.logs import EpochLoss, _rows_until, dev_scores, follow
+from potstill.training.loop import Progress, Step, train
+from tests.support.training_world import make_world
+
+
+def test_of_equal_scores_the_later_epoch_is_kept_and_is_no_gain() -> None:
+    progress = Progress()
+    kept = []
+    for step, score in enumerate((0.95, 0.95, 0.94, 0.95, 0.95)):
+        progress.step = step + 1
+        kept.append(progress.note(score, 4))
+    assert kept == [True, True, False, True, True] and progress.best_step == 5
+    assert progress.epochs_without_gain == 4 and progress.stopped
+
+
+class Told(Display):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.words.append(text)
+
+
+def test_an_epochs_loss_is_its_mean_also_after_a_stop(tmp_path: Path) -> None:
+    world = make_world(tmp_path)
+    steps = list(train(world.training("soft_targets", world.remembering(), epochs=2.0, keep="last")))
+    second = [step for step in steps if step.epoch == 2]
+    mean = np.average([step.loss for step in second], weights=[step.examples for step in second])
+
+    def running(of: list[Step]) -> Any:
+        yield from of
+        return 0.0
+
+    show = Told()
+    follow(running(steps), tmp_path / "log", None, "none", show)
+    assert show.words[-1] == f"epoch 2: loss {mean:.4f}, dev 0.00" and f"{mean:.4f}" != f"{steps[-1].loss:.4f}"
+    losses = EpochLoss([{"epoch": str(step.epoch), "loss": str(step.loss), "examples": "8"} for step in steps[:-2]])
+    for step in steps[-2:]:
+        losses.add({"epoch": step.epoch, "loss": step.loss, "examples": step.examples})
+    assert losses.mean == pytest.approx(mean)
+    assert dev_scores(tmp_path / "log") == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(("says", "expected"), [("the right class", True), ("one class", False), ("anything", False)])
+def test_a_student_that_did_not_leave_chance_is_told_so_with_what_to_try(
+    tmp_path: Path, says: str, expected: bool
+) -> None:
+    world = make_world(tmp_path, rows=200)
+    data = DataSet("task", world.task, world.examples, world.examples, {}, world.live(), world.teacher, None, 64)
+    gold = world.task.golds(world.examples).astype(int)
+    random = np.random.default_rng(0).normal(size=(len(gold), 2))
+    said = {"the right class": np.eye(2)[gold], "one class": np.tile([[0.0, 1.0]], (len(gold), 1)), "anything": random}
+    show = Told()
+    recipe = resolve(None, None, ["teacher=t", "data.train=a.csv", "student=bag", "optimizer.rate=5e-5"]).recipe
+    assert learned(recipe, [data], "distilled", {("distilled", "task", "dev"): said[says]}, show) is expected
+    assert show.words == ([] if expected else [what_to_try("distilled", "task", recipe.stage[0])])
+    assert "try --rate 0.0002, then --epochs 20" in what_to_try("distilled", "task", recipe.stage[0])
+
+
+def test_a_training_that_ends_while_dev_rises_says_so() -> None:
+    assert still_rising([0.1, 0.2, 0.31], 5e-5, 4.0) == (
+        "dev was still rising in the last epoch, from 20.0 to 31.0: the student has not learned all it could; "
+        "try --epochs 8, or --rate 0.0001"
+    )
+    assert still_rising([0.1, 0.31, 0.31], 5e-5, 4.0) is None and still_rising([0.5], 5e-5, 4.0) is None
+
+
+def test_damaged_lines_of_a_log_are_left_out_when_a_run_goes_on(tmp_path: Path) -> None:
+    lines = [
+        "step,epoch,loss,examples",
+        "1,1,0.5,8",
+        "2,\x13,0.4,8",
+        "3,1,oops,8",
+        "4,1,0.3,8,9",
+        "5,1,0.2",
+        "6,1,0.1,8",
+        "7,1,0.1,8",
+    ]
+    (tmp_path / "steps.csv").write_text("\n".join(lines))
+    assert [row["step"] for row in _rows_until(tmp_path / "steps.csv", 6)] == ["1", "6"]
+    (tmp_path / "steps.csv").write_bytes(b"\xff\xfe\x00")
+    assert _rows_until(tmp_path / "steps.csv", 6) == []

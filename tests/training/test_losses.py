@@ -1,0 +1,158 @@
+"""Losses that no paper's file of numbers covers, against torch's own, and what must hold at their edges."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from potstill.errors import InputError
+from potstill.plugins.methods.hard_labels import HardLabels
+from potstill.plugins.methods.soft_targets import SoftTargets
+from potstill.recipe.resolve import resolve
+from potstill.runs.distill import baseline_recipe
+from potstill.signals import NEVER, Signals
+from potstill.training import losses
+from tests.support.references import batch_of
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.integers(1, 7),
+    st.integers(2, 9),
+    st.floats(0, 1),
+    st.booleans(),
+    st.sampled_from([None, -torch.inf, NEVER]),
+    st.integers(0, 1000),
+)
+def test_smoothing_is_torchs(
+    rows: int, classes: int, smoothing: float, weighed: bool, impossible: float | None, seed: int
+) -> None:
+    """Its value and its gradient, with class weights and without; a class that is impossible, the last one, changes neither."""
+    random = torch.Generator().manual_seed(seed)
+    logits = torch.randn(rows, classes, generator=random, dtype=torch.float64).mul(3).requires_grad_()
+    targets = torch.randint(classes, (rows,), generator=random)
+    weights = torch.rand(classes, generator=random, dtype=torch.float64) + 0.1 if weighed else None
+    batch = batch_of(targets.tolist(), rows)
+    more = 0 if impossible is None else 1
+    if weights is not None:
+        batch = replace(batch, class_weights=F.pad(weights, (0, more), value=5.0))
+    if impossible == NEVER:  # a number like any other, but for what the task says of its class
+        batch = replace(batch, never=(classes,))
+    heard = Signals(logits=F.pad(logits, (0, more), value=impossible))
+    ours = HardLabels(smoothing).losses(heard, Signals(), batch)["hard"].mean(batch.counts)
+    theirs = F.cross_entropy(logits, targets, weights, label_smoothing=smoothing, reduction="none").mean()
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+    gradients = (torch.autograd.grad(one, logits)[0] for one in (ours, theirs))
+    torch.testing.assert_close(*gradients, rtol=1e-12, atol=1e-12)
+
+
+def test_smoothing_gives_nothing_to_impossible_classes() -> None:
+    """Loss and gradient are those of the possible classes alone."""
+    possible = torch.tensor([[0.3, -1.2, 2.0], [1.0, 0.5, -0.5]], dtype=torch.float64, requires_grad=True)
+    with_others = torch.full((2, 5), -torch.inf, dtype=torch.float64)
+    with_others[:, [0, 2, 4]] = possible.detach()
+    with_others.requires_grad_()
+    ours = losses.smoothed(with_others, torch.tensor([4, 0]), None, 0.1).sum()
+    theirs = F.cross_entropy(possible, torch.tensor([2, 0]), label_smoothing=0.1, reduction="sum")
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+    (gradient,) = torch.autograd.grad(ours, with_others)
+    assert torch.isfinite(gradient).all() and (gradient[:, [1, 3]] == 0).all()
+    torch.testing.assert_close(gradient[:, [0, 2, 4]], torch.autograd.grad(theirs, possible)[0], rtol=1e-12, atol=1e-12)
+
+
+def test_soft_targets_smooth_their_hard_term_alone() -> None:
+    student, teacher = torch.randn(2, 4, 3).unbind()
+    batch = batch_of([0, 2, 1, 1], 4)
+    plain, smooth = (SoftTargets(smoothing=one).losses(Signals(student), Signals(teacher), batch) for one in (0.0, 0.2))
+    assert torch.equal(plain["soft"].total, smooth["soft"].total)
+    expected = 0.5 * F.cross_entropy(student, batch.targets, label_smoothing=0.2, reduction="sum")
+    torch.testing.assert_close(smooth["hard"].total, expected)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 5.0, 100.0, 1000.0])
+@pytest.mark.parametrize("sets", [False, True])
+def test_the_soft_term_in_float32_is_that_of_float64(temperature: float, sets: bool) -> None:
+    """Also where the two distributions are nearly flat: a difference of logarithms of size 1 would be mostly rounding."""
+    random = torch.Generator().manual_seed(0)
+    student, teacher = torch.randn(2, 64, 5, generator=random, dtype=torch.float64).mul(3).unbind()
+    loss = losses.soft_label_sets if sets else losses.soft_targets
+    if sets:
+        by_hand = sum(
+            F.kl_div(F.logsigmoid(sign * student / temperature), F.logsigmoid(sign * teacher / temperature), log_target=True, reduction="none")
+            for sign in (1, -1)
+        ).sum(-1)  # fmt: skip
+    else:
+        ours, theirs = (F.log_softmax(one / temperature, -1) for one in (student, teacher))
+        by_hand = F.kl_div(ours, theirs, log_target=True, reduction="none").sum(-1)
+    torch.testing.assert_close(loss(student, teacher, temperature), temperature**2 * by_hand, rtol=1e-6, atol=1e-9)
+    single = loss(student.float(), teacher.float(), temperature)
+    torch.testing.assert_close(single.double(), loss(student, teacher, temperature), rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [4999.0, 5001.0, 9000.0, 3e4])
+def test_a_student_that_went_astray_is_told_so(size: float) -> None:
+    """Whether a class can be is the task's to say; a very low number of the student is a very wrong answer."""
+    teacher = torch.tensor([[-3.0, 3.0]], dtype=torch.float64)
+    student = torch.tensor([[size, -size]], dtype=torch.float64, requires_grad=True)
+    for loss in (losses.soft_targets(student, teacher, 5.0), losses.logit_distance(student, teacher)):
+        (gradient,) = torch.autograd.grad(loss.sum(), student)
+        assert float(loss.detach()) > size and float(gradient.abs().min()) > 1
+    far = torch.tensor([[-6000.0, 1.0]], dtype=torch.float64)
+    assert float(losses.logit_distance(far, torch.tensor([[-9000.0, 1.0]]))) == 3000.0**2
+
+
+def test_a_class_that_can_never_be_takes_nothing_from_the_others() -> None:
+    """The teacher's mass is on the others; what a student gives to that class, it loses."""
+    random = torch.Generator().manual_seed(0)
+    student, teacher = torch.randn(2, 8, 6, generator=random, dtype=torch.float64).unbind()
+    alone = losses.soft_targets(student[:, 1:], teacher[:, 1:], 2.0)
+    shut = F.pad(student[:, 1:], (1, 0), value=NEVER)
+    torch.testing.assert_close(losses.soft_targets(shut, teacher, 2.0, never=(0,)), alone)
+    given_away = -4 * torch.log1p(-F.softmax(student / 2, -1)[:, 0])
+    torch.testing.assert_close(losses.soft_targets(student, teacher, 2.0, never=(0,)), alone + given_away)
+    torch.testing.assert_close(
+        losses.logit_distance(student, teacher, never=(0,)), losses.logit_distance(student[:, 1:], teacher[:, 1:])
+    )
+
+
+def test_a_label_weighs_the_same_beside_many_rows_without_one() -> None:
+    """One labelled row among 32: its gradient is a 32nd of what it is alone, as that of every row that is taught."""
+    logits = torch.randn(32, 3, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    batch = batch_of([1] * 32, 32)
+    few = replace(batch, labelled=torch.arange(32) == 5)
+    every, one = (losses.hard(logits, each).mean(each.counts) for each in (batch, few))
+    whole, alone = (torch.autograd.grad(each, logits)[0] for each in (every, one))
+    torch.testing.assert_close(alone[5], whole[5])
+    assert not alone[torch.arange(32) != 5].any()
+
+
+@pytest.mark.parametrize("top", [None, 4])
+@pytest.mark.parametrize("vocabulary", [False, True])
+def test_the_temperature_is_one_over_a_vocabulary_and_of_the_most_probable(top: int | None, vocabulary: bool) -> None:
+    student, teacher = torch.randn(2, 4, 30, generator=torch.Generator().manual_seed(0)).unbind()
+    batch = replace(batch_of([0, 2, 1, 1], 4), vocabulary=vocabulary)
+    found = SoftTargets(top=top).losses(Signals(student), Signals(teacher), batch)["soft"].total
+    expected = 0.5 * losses.soft_targets(student, teacher, 1.0 if top or vocabulary else 5.0).sum()
+    torch.testing.assert_close(found, expected)
+    with pytest.raises(InputError, match=r"write temperature = 1\.0, or leave top out"):
+        SoftTargets(temperature=2.0, top=4)
+
+
+@pytest.mark.parametrize("outcome", ["classes", "value"])
+def test_smoothing_is_refused_where_there_is_no_one_class(outcome: losses.Outcome) -> None:
+    batch = replace(batch_of([0], 1), outcome=outcome)
+    with pytest.raises(InputError, match=r"smoothing = 0\.0"):
+        losses.hard(torch.zeros(1, 1), batch, 0.1)
+
+
+def test_the_baseline_learns_the_same_smoothed_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("potstill.runs.distill.rows_of", lambda *_: 10)
+    for smoothing, told in ((0.1, {"smoothing": 0.1}), (0.0, {})):
+        sets = ["teacher=t", "data.train=a.csv", "method=soft_targets", f"method.smoothing={smoothing}"]
+        recipe = resolve(None, None, sets).recipe
+        assert baseline_recipe(recipe, recipe, [], [10]).stage[0].method == {"name": "hard_labels", **told}
