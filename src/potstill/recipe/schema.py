@@ -19,6 +19,7 @@ from potstill.recipe.pace import AUTO, FINE_TUNING, OTHER_OPTIMIZERS
 # change no weights: a run may go on under others
 FREE = {"name", "tracker", "save_every", "memory", "force", "seeds", "timing", "teacher_devices"}
 
+TaskName = Literal["classify", "multilabel", "regress", "tag", "answer", "choose", "translate", "write"]
 FileName = Annotated[str, Field(pattern=r"^\w[\w.+=,@ -]*$")]
 Makers = Annotated[list[dict[str, Any]], BeforeValidator(partial(short_forms.complete, "data"))]
 Builders = Annotated[list[dict[str, Any]], BeforeValidator(partial(short_forms.complete, "students"))]
@@ -54,9 +55,7 @@ class Data(Values):
     label: str | list[str] | None = None
     separator: str | None = None
     choices: str | list[str] | None = None  # column of the candidates, or one column for each
-    task: Literal["classify", "multilabel", "regress", "tag", "answer", "choose", "translate", "write"] | None = (
-        None  # None: from the rows
-    )
+    task: TaskName | None = None  # None: from the rows
     labels: list[str] | None = None  # names in the order of the classes
     label_map: LabelMap = {}  # label in the rows -> class of the teacher
     positive: ClassName | None = None  # of two classes, the one whose F1 is shown; None: the rarer one in train

@@ -248,7 +248,7 @@ def disagreements(data: DataSet, said: Answers, student: str) -> list[dict[str, 
     theirs, ours = said.get((TEACHER, data.name, split)), said.get((student, data.name, split))
     if theirs is None or ours is None:
         return []
-    task, rank = data.task, data.task.dissent(ours, theirs)
+    task, rank = data.task, data.task.disagreement(ours, theirs)
     found = []
     for place in np.argsort(-rank, kind="stable")[:SHOWN_DISAGREEMENTS]:
         if rank[place] <= 0:
@@ -256,15 +256,15 @@ def disagreements(data: DataSet, said: Answers, student: str) -> list[dict[str, 
         row = examples.index[place]
         text, pair = examples.text(row)
         picture = task.picture(text)
-        teacher_said, their_probability = task.in_words(theirs[place], text, pair)
-        student_said, our_probability = task.in_words(ours[place], text, pair)
+        teacher_said, their_probability = task.summary(theirs[place], text, pair)
+        student_said, our_probability = task.summary(ours[place], text, pair)
         gold = examples.gold(row)
         found.append(
             {
                 "split": split,
                 **({"text": shown(text)} if picture is None else {"text": None, "picture": picture}),
                 "pair": None if pair is None or task.generates else shown(pair),  # what is to be written is the label
-                "label": None if gold is None else task.gold_in_words(gold, text, pair),
+                "label": None if gold is None else task.describe_gold(gold, text, pair),
                 "teacher": teacher_said,
                 "student": student_said,
                 "teacher_probability": their_probability,

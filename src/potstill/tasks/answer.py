@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from potstill.data.examples import Examples
-from potstill.data.formats.text import shown
+from potstill.data.formats.text import short_repr
 from potstill.data.rows import Form, Label, Span
 from potstill.data.task_words import TASK_WORDS
 from potstill.data.tokens import Encoded, Tokens
@@ -18,12 +18,13 @@ from potstill.errors import InputError
 from potstill.tasks.metrics import labels as metrics
 from potstill.tasks.metrics.labels import Score, softmax
 from potstill.tasks.tag import padded_golds
-from potstill.tasks.task import Asked, Rows, Task, TaskName, clean
+from potstill.tasks.task import Asked, Rows, Task, clean
 from potstill.tasks.truncation import tokenize, truncated_on_the_right
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from potstill.recipe.schema import TaskName
     from potstill.signals import Outcome
 
 NBEST = 20
@@ -61,7 +62,7 @@ class QuestionAnswering(Task):
 
     @classmethod
     def refuse(cls, asked: Any) -> InputError:
-        return InputError(f"the model cannot read {shown(asked)}; write a question as JSON, such as {EXAMPLE}")
+        return InputError(f"the model cannot read {short_repr(asked)}; write a question as JSON, such as {EXAMPLE}")
 
     @property
     def target_width(self) -> int:
@@ -86,8 +87,7 @@ class QuestionAnswering(Task):
             encoded = tokenize(tokenizer, questions, contexts, length, return_offsets_mapping=True, **windows)
         rows = encoded["overflow_to_sample_mapping"]
         characters = [
-            _context_characters(encoding, contexts[row])
-            for encoding, row in zip(encoded.encodings, rows, strict=True)
+            _context_characters(encoding, contexts[row]) for encoding, row in zip(encoded.encodings, rows, strict=True)
         ]
         counts = np.bincount(rows, minlength=len(texts)).tolist()
         truncated = sum(ours != theirs for ours, (theirs, _) in zip(questions, texts, strict=True))

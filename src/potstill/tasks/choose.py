@@ -9,18 +9,20 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from potstill.data.formats.text import shown
-from potstill.data.records import second_text
+from potstill.data.formats.text import short_repr
+from potstill.data.records import fill_candidate
 from potstill.data.rows import BETWEEN, Form
 from potstill.data.task_words import TASK_WORDS
 from potstill.data.tokens import Encoded, Tokens
 from potstill.errors import InputError
 from potstill.tasks.classify import TextClassification
-from potstill.tasks.task import Asked, Problem, TaskName, clean
+from potstill.tasks.task import Asked, Problem, clean
 from potstill.tasks.truncation import shorten_pairs, tokenize
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+    from potstill.recipe.schema import TaskName
 
 EXAMPLE = '{"text": "It rained .", "question": "it was _", "choices": ["wet", "dry"]}'
 
@@ -48,12 +50,12 @@ class MultipleChoice(TextClassification):
         if isinstance(asked["choices"], str):
             raise ValueError
         question = clean(asked.get("question") or "")
-        seconds = [second_text(question, clean(candidate)) for candidate in asked["choices"]]
+        seconds = [fill_candidate(question, clean(candidate)) for candidate in asked["choices"]]
         return clean(asked.get("text") or ""), BETWEEN.join(seconds)
 
     @classmethod
     def refuse(cls, asked: Any) -> InputError:
-        return InputError(f"the model cannot read {shown(asked)}; write a question as JSON, such as {EXAMPLE}")
+        return InputError(f"the model cannot read {short_repr(asked)}; write a question as JSON, such as {EXAMPLE}")
 
     def split(
         self, texts: Sequence[tuple[str, str | None]], tokenizer: PreTrainedTokenizerBase, length: int

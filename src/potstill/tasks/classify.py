@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -11,7 +11,10 @@ from potstill.data.rows import Label
 from potstill.errors import InputError
 from potstill.tasks.metrics import labels as metrics
 from potstill.tasks.metrics.labels import Score, by_class
-from potstill.tasks.task import Problem, Task, TaskName
+from potstill.tasks.task import Problem, Task
+
+if TYPE_CHECKING:
+    from potstill.recipe.schema import TaskName
 
 F1_OF = "f1 of "  # before the name of a class, in the name of its metric
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from potstill.data.formats.images import Shape
-from potstill.data.formats.text import shown
-from potstill.data.pixel_reader import PixelReader, in_words
+from potstill.data.formats.text import short_repr
+from potstill.data.pixel_reader import PixelReader, describe_size
 from potstill.data.rows import Form
 from potstill.data.task_words import TASK_WORDS
 from potstill.data.tokens import Encoded
@@ -54,7 +54,7 @@ class ImageTask(Task):
     @classmethod
     def refuse(cls, asked: Any) -> InputError:
         return InputError(
-            f"{shown(asked)} is not an image; write its pixels as a list of whole numbers from 0 to 255, or name a file"
+            f"{short_repr(asked)} is not an image; write its pixels as a list of whole numbers from 0 to 255, or name a file"
         )
 
     def split(
@@ -65,7 +65,7 @@ class ImageTask(Task):
         other = next((len(text) for text, _ in texts if len(text) != size), None)
         if other is not None:
             raise InputError(
-                f"an image has {other} pixels, the model reads {in_words(tokenizer.shape)}; give images of that size"
+                f"an image has {other} pixels, the model reads {describe_size(tokenizer.shape)}; give images of that size"
             )
         pixels = np.frombuffer("".join(text for text, _ in texts).encode("latin-1"), np.uint8)
         token = [[0]] * len(texts)

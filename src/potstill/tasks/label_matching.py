@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from potstill.data.columns import MOST_CHOICES
 from potstill.data.examples import Examples
 from potstill.data.formats.images import Shape
-from potstill.data.label_names import by_index, index_of, loosely, order_of, respelt
-from potstill.data.pixel_reader import in_words
+from potstill.data.label_names import class_index, column_order, loose_spelling, match_indices, match_spellings
+from potstill.data.pixel_reader import describe_size
 from potstill.data.rows import Form, Label, Table
 from potstill.data.task_words import TASK_WORDS
 from potstill.errors import InputError
@@ -19,9 +19,10 @@ from potstill.tasks.choose import MultipleChoice
 from potstill.tasks.classify import TextClassification
 from potstill.tasks.registry import TASKS, form_of, task_class
 from potstill.tasks.regress import NUMBER
-from potstill.tasks.task import Task, TaskName
+from potstill.tasks.task import Task
 
 if TYPE_CHECKING:
+    from potstill.recipe.schema import TaskName
     from potstill.signals import Outcome
 
 MOST_LABELS = 10_000  # different ones, each a class
@@ -63,7 +64,7 @@ def make_task(
         return task_class(form)(()), "texts are generated"
     if form == "choices":
         return _multiple_choice(choices, source), f"one of {choices} candidates is chosen"
-    fields = {"shape": _image_shape(shape, model_config, source)} if form == "pixels" else {}
+    fields: dict[str, Any] = {"shape": _image_shape(shape, model_config, source)} if form == "pixels" else {}
     kind = task_class(form, _outcome(name, model_config, found, form))
     if kind.outcome == "value":
         if label_map:
@@ -87,7 +88,7 @@ def _image_shape(shape: Shape | None, model_config: Any | None, source: str) -> 
     if model_config is None:
         return shape
     if shape not in (None, model_config.shape):
-        sizes = f"the images have {in_words(shape)}, the model reads {in_words(model_config.shape)}"
+        sizes = f"the images have {describe_size(shape)}, the model reads {describe_size(model_config.shape)}"
         raise InputError(f"{source}: {sizes}; give images of that size, or another model")
     size: Shape = model_config.shape
     return size
@@ -117,9 +118,9 @@ def _match(
     numbers = {label: number for number, label in reversed(list(enumerate(names)))}
     same = {label: _class_number(name, names) for label, name in mapped.items()}
     mapping = "".join(f"; {label} is {names[number]}" for label, number in same.items())
-    numbers |= respelt(seen, numbers)
+    numbers |= match_spellings(seen, numbers)
     unmatched = [label for label in seen if label not in numbers]
-    if unmatched and (indices := by_index(seen, len(names), source)):
+    if unmatched and (indices := match_indices(seen, len(names), source)):
         numbers |= {str(number): number for number in range(len(names))} | indices
         pairs = ", ".join(f"{number} = {label}" for number, label in enumerate(names[:MOST_SHOWN]))
         return names, numbers | same, f"labels matched by number: {pairs}{mapping}"
@@ -154,7 +155,7 @@ def with_positive(task: Task, name: str | None, labelled: Examples) -> Task:
     """
     two = isinstance(task, TextClassification) and task.form != "choices" and task.classes == 2
     if name is not None:
-        classes = {**respelt([name], task.numbers), **task.numbers}
+        classes = {**match_spellings([name], task.numbers), **task.numbers}
         number = classes.get(name, int(name) if name in ("0", "1") else None)
         if not two or number is None:
             todo = f"write one of {', '.join(task.labels)}" if two else "omit it: there are not two classes"
@@ -170,7 +171,7 @@ def _label_in_rows(label: str, labels: set[str], source: str) -> str:
     """Return the label of the rows that the user means."""
     if label in labels or not labels:
         return label
-    alike = [name for name in labels if loosely(name) == loosely(label)]
+    alike = [name for name in labels if loose_spelling(name) == loose_spelling(label)]
     if len(alike) != 1:
         names = ", ".join(sorted(labels)[:20])
         raise InputError(f"label_map: '{label}' is not a label of {source}; write one of {names}")
@@ -179,7 +180,7 @@ def _label_in_rows(label: str, labels: set[str], source: str) -> str:
 
 def _class_name(name: str, labels: Sequence[str]) -> str:
     """Return the class that the user means where the labels are the classes: one of them, or a new one."""
-    alike = [label for label in labels if loosely(label) == loosely(name)]
+    alike = [label for label in labels if loose_spelling(label) == loose_spelling(name)]
     return alike[0] if name not in labels and len(alike) == 1 else name
 
 
@@ -187,10 +188,10 @@ def _class_number(name: str, names: tuple[str, ...]) -> int:
     """Return the number of a class by its name or, if no name is like it, by its number."""
     if name in names:
         return names.index(name)
-    alike = [number for number, label in enumerate(names) if loosely(label) == loosely(name)]
+    alike = [number for number, label in enumerate(names) if loose_spelling(label) == loose_spelling(name)]
     if len(alike) == 1:
         return alike[0]
-    number = index_of(name)
+    number = class_index(name)
     if not alike and number is not None and number < len(names):
         return number
     raise InputError(f"label_map: there is no class '{name}'; write one of {', '.join(names[:20])}, or its number")
@@ -216,11 +217,9 @@ def _checked(labels: Sequence[str], own: tuple[str, ...]) -> tuple[str, ...]:
             f"--labels names {len(labels)} classes, but the teacher has {len(own)}: {', '.join(own)}; "
             "write one name for each, in that order"
         )
-    order = order_of(own, labels)
+    order = column_order(own, labels)
     if order is not None and order != list(range(len(own))):
-        raise InputError(
-            f"--labels has the teacher's names in another order; write {','.join(own)}, or omit --labels"
-        )
+        raise InputError(f"--labels has the teacher's names in another order; write {','.join(own)}, or omit --labels")
     return tuple(labels)
 
 

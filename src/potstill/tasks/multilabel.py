@@ -11,9 +11,10 @@ from potstill.data.rows import Label
 from potstill.tasks.classify import named_probabilities
 from potstill.tasks.metrics import labels as metrics
 from potstill.tasks.metrics.labels import Score, of_class
-from potstill.tasks.task import Problem, Task, TaskName
+from potstill.tasks.task import Problem, Task
 
 if TYPE_CHECKING:
+    from potstill.recipe.schema import TaskName
     from potstill.signals import Outcome
 
 

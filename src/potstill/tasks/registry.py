@@ -15,11 +15,12 @@ from potstill.tasks.classify_images import ImageClassification, ImageMultiLabelC
 from potstill.tasks.multilabel import MultiLabelClassification
 from potstill.tasks.regress import Regression
 from potstill.tasks.tag import TokenClassification
-from potstill.tasks.task import Task, TaskName
+from potstill.tasks.task import Task
 from potstill.tasks.translate import Translation
 from potstill.tasks.write import LanguageModelling
 
 if TYPE_CHECKING:
+    from potstill.recipe.schema import TaskName
     from potstill.signals import Outcome
 
 TASKS: dict[TaskName, type[Task]] = {

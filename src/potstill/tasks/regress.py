@@ -13,9 +13,10 @@ from potstill.data.rows import Label
 from potstill.errors import InputError
 from potstill.tasks.metrics import labels as metrics
 from potstill.tasks.metrics.labels import Score
-from potstill.tasks.task import Problem, Task, TaskName
+from potstill.tasks.task import Problem, Task
 
 if TYPE_CHECKING:
+    from potstill.recipe.schema import TaskName
     from potstill.signals import Outcome
 
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")

@@ -17,11 +17,13 @@ from potstill.data.tokens import Encoded, Tokens, ranges
 from potstill.models.tokenizers.long_texts import beginnings
 from potstill.tasks.metrics import labels as metrics
 from potstill.tasks.metrics.labels import Entity, Score, by_class, of_class, softmax
-from potstill.tasks.task import Asked, Rows, Task, TaskName, clean
+from potstill.tasks.task import Asked, Rows, Task, clean
 from potstill.tasks.truncation import tokenize, truncated_on_the_right
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+    from potstill.recipe.schema import TaskName
 
 WORDS = re.compile(r"\w+(?:[-'’.]\w+)*|[^\w\s]")  # of running text, about as newspaper corpora split it
 ENTITY_TAG = re.compile(r"O|[BIESLU](-.+)?")

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 import numpy as np
 
 from potstill.data.examples import Examples
-from potstill.data.formats.text import shown, speakable
-from potstill.data.label_names import respelt
+from potstill.data.formats.text import clean_text, short_repr
+from potstill.data.label_names import match_spellings
 from potstill.data.rows import Form, Label
 from potstill.data.task_words import TASK_WORDS
-from potstill.data.tokens import Encoded, Tokens, with_own_mask
+from potstill.data.tokens import Encoded, Tokens, with_mask_token
 from potstill.errors import InputError
 from potstill.tasks.metrics import labels as metrics
 from potstill.tasks.metrics.labels import Score
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedTokenizerBase
 
+    from potstill.recipe.schema import TaskName
     from potstill.signals import Outcome
 
-TaskName = Literal["classify", "multilabel", "regress", "tag", "answer", "choose", "translate", "write"]
 Problem = Literal["single_label_classification", "multi_label_classification", "regression"]
 Asked = str | tuple[str, str] | Sequence[str] | Mapping[str, Any]
 """An example as `predict` takes it; each task says which of these it understands."""
@@ -79,7 +79,7 @@ class Task(ABC):
 
     @classmethod
     def refuse(cls, asked: Any) -> InputError:
-        return InputError(f"the model cannot read {shown(asked)}; write a text, or a pair of texts")
+        return InputError(f"the model cannot read {short_repr(asked)}; write a text, or a pair of texts")
 
     @property
     def target_width(self) -> int:
@@ -102,15 +102,15 @@ class Task(ABC):
     def knowing(self, labels: Iterable[Label]) -> Self:
         """Return the same task for a file with these labels, which may be spelled differently from those in train."""
         names = {str(name) for label in labels for name in (label if isinstance(label, tuple) else (label,))}
-        return replace(self, numbers=self.numbers | respelt(names, self.numbers))
+        return replace(self, numbers=self.numbers | match_spellings(names, self.numbers))
 
     def split(
         self, texts: Sequence[tuple[str, str | None]], tokenizer: PreTrainedTokenizerBase, length: int
     ) -> Encoded:
         """Return the rows as sequences of at most `length` tokens."""
         firsts, seconds = zip(*texts, strict=True)
-        pairs = None if seconds[0] is None else with_own_mask(seconds, tokenizer)
-        shortened = shorten_pairs(tokenizer, with_own_mask(firsts, tokenizer), pairs, length)
+        pairs = None if seconds[0] is None else with_mask_token(seconds, tokenizer)
+        shortened = shorten_pairs(tokenizer, with_mask_token(firsts, tokenizer), pairs, length)
         encoded = tokenize(tokenizer, *shortened, length)
         truncated = sum(bool(encoding.overflowing) for encoding in encoded.encodings or ())
         return Encoded(encoded["input_ids"], encoded["token_type_ids"], truncated)
@@ -228,7 +228,7 @@ def clean(text: Any) -> str:
     """The text without characters that tokenizers and rows cannot hold; a ValueError if it is not a text."""
     if not isinstance(text, str):
         raise ValueError
-    return speakable(text)
+    return clean_text(text)
 
 
 def _whole_rows(same: np.ndarray) -> np.ndarray:

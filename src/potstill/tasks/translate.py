@@ -13,11 +13,12 @@ from potstill.data.rows import Form
 from potstill.data.task_words import TASK_WORDS
 from potstill.data.tokens import Encoded, Tokens
 from potstill.tasks.generate import TARGET, Generation
-from potstill.tasks.task import TaskName
 
 if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedTokenizerBase
+
+    from potstill.recipe.schema import TaskName
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,7 @@ class Translation(Generation):
         with target_mode(tokenizer):
             targets, target_cut = _token_ids(tokenizer, [str(pair or "") for _, pair in texts], length)
         ids = [[*source, *target] for source, target in zip(sources, targets, strict=True)]
-        types = [
-            [0] * len(source) + [TARGET] * len(target) for source, target in zip(sources, targets, strict=True)
-        ]
+        types = [[0] * len(source) + [TARGET] * len(target) for source, target in zip(sources, targets, strict=True)]
         return Encoded(ids, types, sum(a or b for a, b in zip(source_cut, target_cut, strict=True)))
 
     def never(self, tokens: Tokens) -> tuple[int, ...]:

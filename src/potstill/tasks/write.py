@@ -12,10 +12,11 @@ from potstill.data.rows import Form
 from potstill.data.task_words import TASK_WORDS
 from potstill.data.tokens import Encoded, Tokens
 from potstill.tasks.generate import TARGET, Generation
-from potstill.tasks.task import TaskName
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+    from potstill.recipe.schema import TaskName
 
 
 @dataclass(frozen=True)

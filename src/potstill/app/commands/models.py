@@ -26,12 +26,12 @@ def predict(
 
     echo "a stirring , funny film" | potstill predict runs/x/student
     """
-    from potstill.inference.predict import asked_in
-    from potstill.inference.predict import predict as answers
+    from potstill.inference.predict import Predictor
 
+    predictor = Predictor(model, length)
     lines = (line.decode("utf-8", "replace").rstrip("\r\n") for line in sys.stdin.buffer)
-    for one in answers(model, asked_in(model, file, text, pair) if file else lines, length):
-        put_json(one, flush=file is None)
+    for prediction in predictor(predictor.rows_of(file, text, pair) if file else lines):
+        put_json(prediction, flush=file is None)
 
 
 def measure(
