@@ -200,7 +200,7 @@ def test_a_model_of_another_task_is_refused(home: Path, tmp_path: Path, capsys: 
     words = ["distill", "--teacher", home / "teacher/student", "--train", rows, *FAST]
     assert potstill(*words, "--out", tmp_path / "run") == 2
     told = (
-        "no column has a usual name for texts" if writes else "the rows are texts with a label, but the model is made"
+        "no column has a usual name for texts" if writes else "the rows are texts with a label, but the model needs"
     )
     assert told in capsys.readouterr().err
 
@@ -531,13 +531,13 @@ def test_rows_of_another_form_are_refused(home: Path, tmp_path: Path, capsys: py
         ["export", home / "teacher/student", "--to", "onnx", "--data", rows],
     ):
         assert potstill(*words, *(["--out", tmp_path / "out"] if words[0] == "export" else [])) == 2
-        assert "the model is made for" in capsys.readouterr().err
+        assert "the model needs" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("task", ["answer", "choose"])
 def test_a_bare_text_is_no_question(task: str, tmp_path: Path) -> None:
     save_student(small_model("bert", labels=LABELS[task], head=TASKS[task].head), tmp_path / "model")
-    with pytest.raises(InputError, match="written as JSON"):
+    with pytest.raises(InputError, match="write a question as JSON"):
         next(predict(tmp_path / "model", ["a charming film"]))
 
 

@@ -294,7 +294,7 @@ def test_what_does_not_fit_is_refused(home: Path, tmp_path: Path, capsys: pytest
     cases = {
         "the images have 9 x 9 pixels, the model reads 8 x 8": [*teacher, "--train", tmp_path / "large.npz"],
         "give images of one size": [*teacher, "--train", home / "train.npz", "--test", tmp_path / "large.npz"],
-        "the model is made for images": [*teacher, "--train", tmp_path / "texts.csv"],
+        "the model needs images": [*teacher, "--train", tmp_path / "texts.csv"],
         "mlp: reads images": ["finetune", "--student", "mlp", "--train", tmp_path / "texts.csv"],
         "--student mlp": ["finetune", "--train", home / "train.npz"],
         "moves images": [
