@@ -8,13 +8,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from potstill.app import cli, options
+from potstill.app import cli
 from potstill.errors import InputError, TrainingError
 from potstill.inference import export as exported
 from potstill.inference import predict as predicting
 from potstill.models.generation.decoding import decoder_of
 from potstill.models.loading import load_config
 from potstill.models.student import load_student, save_student
+from potstill.recipe.flags import parse_test_files
 from potstill.recipe.resolve import resolve
 from potstill.reporting.page import write_report
 from potstill.runs import distill as run
@@ -167,7 +168,7 @@ def test_the_home_is_meant_by_its_sign_wherever_a_path_is_taken(here: Path, monk
     assert (here / "saved/model.safetensors").exists()
     (here / "mine.toml").write_text('[data]\ntrain = "train.csv"\n')
     assert resolve("~/mine.toml").recipe.data[0].train == "train.csv"
-    assert options.tests_of(["~/train.csv"]) == {"test": "~/train.csv"}
+    assert parse_test_files(["~/train.csv"]) == {"test": "~/train.csv"}
     assert write_report([Path("~/run")], Path("~/page.html")) == here / "page.html"
     assert potstill("augment", "~/train.csv", "--out", "~/more.csv", "--quiet") == 0 and (here / "more.csv").exists()
     with pytest.raises(InputError, match="is a file"):

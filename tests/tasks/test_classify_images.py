@@ -305,7 +305,7 @@ def test_what_does_not_fit_is_refused(home: Path, tmp_path: Path, capsys: pytest
             "--set",
             "stage.0.data=jitter",
         ],
-        "leave --student away": ["finetune", "DIR", "--student", "mlp", "--train", home / "train.npz"],
+        "either MODEL or --student": ["finetune", "DIR", "--student", "mlp", "--train", home / "train.npz"],
     }
     for words, call in cases.items():
         assert potstill(*call, "--out", tmp_path / "run", *FAST) == 2
