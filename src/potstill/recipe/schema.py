@@ -12,7 +12,7 @@ from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 import tomli_w
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
 from potstill.errors import InputError
