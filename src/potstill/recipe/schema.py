@@ -12,7 +12,7 @@ from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 import tomli_w
-from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
 from potstill.errors import InputError
@@ -35,7 +35,6 @@ from potstill.recipe.pace import AUTO, FINE_TUNING, OTHER_OPTIMIZERS
 # fields that change no weights: a stopped run may continue with other values
 FREE = {"name", "tracker", "save_every", "memory", "force", "seeds", "timing", "teacher_devices"}
 
-TaskName = Literal["classify", "multilabel", "regress", "tag", "answer", "choose", "translate", "write"]
 FileName = Annotated[str, Field(pattern=r"^\w[\w.+=,@ -]*$")]
 Makers = Annotated[list[dict[str, Any]], BeforeValidator(partial(short_forms.complete, "data"))]
 Builders = Annotated[list[dict[str, Any]], BeforeValidator(partial(short_forms.complete, "students"))]
@@ -48,6 +47,7 @@ TaskName = Literal["classify", "multilabel", "regress", "tag", "answer", "choose
 class Values(BaseModel):
     """Frozen, strict (no "5" for 5), and closed to unknown fields."""
 
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
     @field_validator("*", mode="before")
     @classmethod
