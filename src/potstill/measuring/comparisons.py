@@ -75,14 +75,14 @@ def spoken(run: Path, told: Mapping[str, Any]) -> Spoken:
 
 
 def _spoken(files: Sequence[Mapping[str, np.ndarray]], told: Mapping[str, Any]) -> Spoken:
-    from potstill.tasks.registry import named  # loads torch
+    from potstill.tasks.registry import saved_task  # loads torch
 
     found: Spoken = {}
     for key in files[0] if files else ():
         model, data, split = key.split("/")
         if model == GOLD or split not in quoted_splits(told, data):
             continue
-        task = named(told["tasks"][data], told["labels"][data])
+        task = saved_task(told["tasks"][data], told["labels"][data])
         gold = files[0][f"{GOLD}/{data}/{split}"]
         there = ~np.isnan(gold.reshape(len(gold), -1)).any(1)
         same = [file for file in files if key in file and np.array_equal(file[f"{GOLD}/{data}/{split}"], gold, True)]

@@ -40,7 +40,7 @@ class Mlp(Builder):
     input_dropout: Dropout = 0.0
 
     def begin(self, task: BuilderTask, seed: int, texts: Texts | None = None) -> Student:
-        if not isinstance(task, classify_images.Pixels):
+        if not isinstance(task, classify_images.ImageTask):
             raise InputError(
                 "mlp: reads images, but the rows are texts; write another student, such as 'keep_layers:3'"
             )
