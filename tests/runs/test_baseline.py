@@ -20,7 +20,7 @@ from potstill.runs.data_set import DataSet
 from potstill.runs.prepare import prepare
 from potstill.system.display import Display
 from potstill.system.paths import RunFolder
-from potstill.training.loop import steps_of
+from potstill.training.setup import steps_of
 from tests.support.small_models import sentences, small_model, write_csv
 
 QUIET = Display(quiet=True)
