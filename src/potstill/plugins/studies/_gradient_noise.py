@@ -16,7 +16,8 @@ from potstill.runs.prepare import prepare
 from potstill.runs.stages import Run, StageInputs, make_training, teacher_wants
 from potstill.system.display import Display
 from potstill.system.paths import RunFolder
-from potstill.training.loop import gradients, make_bridges
+from potstill.training.gradients import gradients
+from potstill.training.setup import make_network
 
 
 def gradient_noise(run: Path, trained: bool, steps: int = 24) -> float:
@@ -39,12 +40,13 @@ def gradient_noise(run: Path, trained: bool, steps: int = 24) -> float:
         data[0].teacher.remember(training.sources[0], teacher_wants(training)[0])
     lengths, starts = all_lengths(training.sources)
     order = epoch_order(lengths, stage.batch, recipe.seed, 0, 0, "order")[:steps]
-    bridges, model = make_bridges(training), student.models[0].to(accelerator.device).train()
+    network, projections = make_network(training)
+    network.train()
     total = squares = torch.zeros(())
     for number, step in enumerate(order):
-        model.zero_grad(set_to_none=True)
-        gradients(training, bridges, step_batches(training.sources, step, lengths, starts, stage.tokens), number)
-        grads = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        network.zero_grad(set_to_none=True)
+        gradients(training, projections, step_batches(training.sources, step, lengths, starts, stage.tokens), number)
+        grads = [parameter.grad for parameter in training.models[0].parameters() if parameter.grad is not None]
         gradient = torch.cat([grad.flatten().double() for grad in grads])
         total, squares = total + gradient, squares + gradient.square().sum()
     mean = (total / len(order)).square().sum()
