@@ -13,18 +13,20 @@ from torch import Tensor
 from potstill.data.tokens import tokenizer_fingerprint
 from potstill.errors import InputError
 from potstill.models.anatomy import word_embeddings
+from potstill.models.builder import BuildContext
 from potstill.models.safety import LARGEST_VOCABULARY
-from potstill.models.student import Context, Student, save_student
+from potstill.models.student import Student, save_student
 from potstill.plugins.students.lstm_translator import LstmTranslator
 from potstill.plugins.students.marian import Marian
 from potstill.recipe import short_forms
 from potstill.runs.build import begin_anew
+from potstill.tasks.translate import Translation
 from potstill.training.losses import smoothed, soft_targets
 from potstill.training.teacher.top_classes import kept, spread
-from tests.support.small_models import Translates, sentences, small_translator
+from tests.support.small_models import sentences, small_translator
 
 TEXTS = [text for text, _ in sentences(12, seed=1)]
-TASK = Translates("class", ())
+TASK = Translation()
 SHAPES = {
     "marian": Marian(encoder_layers=2, decoder_layers=1, width=32, vocabulary=300),
     "input feeding": LstmTranslator(layers=2, width=24, vocabulary=300),
@@ -79,7 +81,7 @@ def test_other_short_forms_are_refused_with_an_example(text: str) -> None:
 @every_shape
 def test_its_vocabulary_is_that_of_the_model_before_or_of_a_folder_or_new(shape: str, tmp_path) -> None:
     teacher, other = small_translator(), SHAPES["marian"].begin(TASK, 0, texts)
-    context = Context(teacher, 0, texts)
+    context = BuildContext(teacher, 0, texts)
     taken = SHAPES[shape].build(teacher, context)
     assert tokenizer_fingerprint(taken.tokenizer) == tokenizer_fingerprint(teacher.tokenizer)
     assert word_embeddings(taken.model).num_embeddings == word_embeddings(teacher.model).num_embeddings

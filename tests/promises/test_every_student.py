@@ -18,18 +18,19 @@ from potstill.data.tokens import tokenizer_fingerprint
 from potstill.errors import InputError
 from potstill.models import student as students
 from potstill.models.anatomy import encoder_layers, layer_count, layers_path, parameters, word_embeddings
-from potstill.models.student import Context, Student, load_student, save_student
+from potstill.models.builder import BuildContext
+from potstill.models.student import Student, load_student, save_student
 from potstill.plugins.students.fresh import Fresh
 from potstill.plugins.students.keep_layers import KeepLayers, chosen_layers
 from potstill.plugins.students.trim_vocabulary import TrimVocabulary
 from potstill.recipe import plugins
 from potstill.system.files import MODEL_FILE
-from potstill.tasks.classify_images import Pixels
-from potstill.tasks.task import Task
+from potstill.tasks.classify import TextClassification
+from potstill.tasks.classify_images import ImageClassification
+from potstill.tasks.translate import Translation
 from tests.support.small_models import (
     ARCHITECTURES,
     WRITERS,
-    Translates,
     same_weights,
     sentences,
     small_images,
@@ -70,11 +71,11 @@ def logits(student: Student, texts: list[str] = TEXTS) -> torch.Tensor:
     return logits_of(student, texts)
 
 
-def context(start: Student, texts: list[str] = TEXTS, seed: int = 0) -> Context:
+def context(start: Student, texts: list[str] = TEXTS, seed: int = 0) -> BuildContext:
     def read() -> Iterator[str]:
         yield from texts
 
-    return Context(start=start, seed=seed, texts=read)
+    return BuildContext(start=start, seed=seed, texts=read)
 
 
 @pytest.fixture(scope="module")
@@ -228,7 +229,7 @@ def test_building_changes_neither_what_it_is_given_nor_the_random_state(name, ar
 
 
 def begun(name: str, seed: int = 0) -> Student:
-    task = Translates("class", ()) if "translator" in SERVES[name] else Pixels("class", ("a", "b"), shape=(1, 8, 8))
+    task = Translation() if "translator" in SERVES[name] else ImageClassification(("a", "b"), shape=(1, 8, 8))
     return BUILDERS[name](**FIELDS.get(name, {})).begin(task, seed, lambda: iter(TEXTS))
 
 
@@ -262,7 +263,7 @@ def test_networks_for_another_task_are_refused(name):
     with pytest.raises(InputError, match=f"{name}: .*; write "):
         BUILDERS[name]().build(small_model("bert"), context(small_model("bert")))
     with pytest.raises(InputError, match=f"{name}: .*; write "):
-        BUILDERS[name]().begin(Task("class", ("a", "b")), 0, lambda: iter(TEXTS))
+        BUILDERS[name]().begin(TextClassification(("a", "b")), 0, lambda: iter(TEXTS))
 
 
 # keep_layers
@@ -463,7 +464,7 @@ def test_trimming_rows_follow_their_pieces(architecture):
 @pytest.mark.parametrize("architecture", WRITERS)
 def test_what_writes_is_not_trimmed(architecture):
     start = small_writer(architecture)
-    with pytest.raises(InputError, match=r"leave trim_vocabulary out and take layers instead"):
+    with pytest.raises(InputError, match=r"omit trim_vocabulary and keep fewer layers instead"):
         TrimVocabulary().build(start, context(start))
 
 

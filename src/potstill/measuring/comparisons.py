@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from safetensors import SafetensorError
@@ -19,9 +19,10 @@ from potstill.measuring.run_folder import measurements_of, run_names, seed_folde
 from potstill.measuring.significance import DEV, NOT_TESTED, mcnemar, mean_interval, paired, told_together
 from potstill.system.files import write_atomically
 from potstill.system.paths import RunFolder
-from potstill.tasks.metrics.labels import Score
-from potstill.tasks.registry import named
-from potstill.tasks.task import Task
+
+if TYPE_CHECKING:  # torch is not needed to read measurements
+    from potstill.tasks.metrics.labels import Score
+    from potstill.tasks.task import Task
 
 
 @dataclass(frozen=True)
@@ -74,12 +75,14 @@ def spoken(run: Path, told: Mapping[str, Any]) -> Spoken:
 
 
 def _spoken(files: Sequence[Mapping[str, np.ndarray]], told: Mapping[str, Any]) -> Spoken:
+    from potstill.tasks.registry import saved_task  # loads torch
+
     found: Spoken = {}
     for key in files[0] if files else ():
         model, data, split = key.split("/")
         if model == GOLD or split not in quoted_splits(told, data):
             continue
-        task = named(told["tasks"][data], told["labels"][data])
+        task = saved_task(told["tasks"][data], told["labels"][data])
         gold = files[0][f"{GOLD}/{data}/{split}"]
         there = ~np.isnan(gold.reshape(len(gold), -1)).any(1)
         same = [file for file in files if key in file and np.array_equal(file[f"{GOLD}/{data}/{split}"], gold, True)]

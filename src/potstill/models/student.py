@@ -6,8 +6,7 @@ import copy
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +17,7 @@ from potstill.data.pixel_reader import PixelReader
 from potstill.errors import InputError
 from potstill.models.anatomy import is_spread, positions
 from potstill.models.architectures.own_model import OwnModel
+from potstill.models.builder import Student
 from potstill.models.checks import missing_weights, refuse_bad_weights, refuse_padding_effect
 from potstill.models.config_file import SHORTEST, refuse_odd_labels
 from potstill.models.folders import first_line, safe_folder
@@ -31,23 +31,6 @@ from potstill.system.paths import given
 from potstill.system.randomness import seeded
 
 Model = TypeVar("Model", bound=PreTrainedModel)
-
-
-@dataclass
-class Student:
-    model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
-    new_head: bool = False  # whether loading drew its head at random
-
-
-@dataclass(frozen=True)
-class Context:
-    """What a builder may use besides the current student."""
-
-    start: Student  # unchanged, to take weights from
-    seed: int
-    texts: Callable[[], Iterator[str]]  # all texts (and pairs) of the task's train rows, from the start at each call
-    pairs: bool = False  # whether a row of the task is two texts
 
 
 def load_student(

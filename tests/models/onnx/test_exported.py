@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.small_models import sentences, small_model
 
 from potstill.errors import InputError
+from potstill.models.builder import BuildContext, Student
 from potstill.models.folders import onnx_file
 from potstill.models.inference import load_network
 from potstill.models.onnx.exported import can_load_light, load_exported
 from potstill.models.onnx.writing import write_onnx
-from potstill.models.student import Context, Student
 from potstill.recipe import plugins
+from tests.support.small_models import sentences, small_model
 
 LIGHT = (
     "safety",
@@ -38,7 +38,7 @@ def exported(name: str) -> Student:
         return small_model(name, layers=1)
     start = small_model("bert", layers=1)
     return plugins.make("students", name, {"hidden": 8, "width": 8}).build(
-        start, Context(start, 0, lambda: iter(TEXTS))
+        start, BuildContext(start, 0, lambda: iter(TEXTS))
     )
 
 
