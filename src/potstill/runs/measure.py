@@ -21,7 +21,7 @@ from potstill.data.batches import TokenisedSet
 from potstill.data.examples import Examples
 from potstill.data.rows import BETWEEN
 from potstill.inference.answers import answers, model_answers, network
-from potstill.inference.export import onnx_files
+from potstill.inference.onnx_forms import onnx_files
 from potstill.measuring import quality
 from potstill.measuring.comparisons import write_answers
 from potstill.measuring.measurements import BASELINE, GOLD, STUDENT, TEACHER
