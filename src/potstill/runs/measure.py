@@ -82,7 +82,7 @@ def measure_run(
         exportable[TEACHER] = first.loaded_teacher
     speeds: Speeds = {}
     to_onnx = timed and recipe.timing == "all" and not first.task.generates
-    with onnx_files(exportable if to_onnx else {}, kept=TEACHER, show=display) as files:
+    with onnx_files(exportable if to_onnx else {}, cached=TEACHER, show=display) as files:
         add_onnx_models(models, files, first)
         predictions |= predictions_of_models(data_sets, models)
         if timed and recipe.timing != "none":
