@@ -28,6 +28,7 @@ from potstill.measuring.measurements import BASELINE, GOLD, STUDENT, TEACHER
 from potstill.measuring.speed import decoding_speeds, engine_of, forward_speeds, too_busy
 from potstill.models.anatomy import layer_count
 from potstill.models.architectures.registration import PREFIX
+from potstill.models.builder import Builder
 from potstill.models.fingerprints import weights_hash
 from potstill.models.inference import Run as Forward
 from potstill.models.inference import onnx_run, torch_run
@@ -328,5 +329,5 @@ def kept_layers(recipe: Recipe, layers: int) -> list[int] | None:
     """The layers of the teacher that the student started as; None if it started as something else."""
     if recipe.start is not None or len(recipe.student) != 1 or any(stage.reshape for stage in recipe.stage):
         return None
-    builder = short_forms.made("students", recipe.student[0])
-    return builder.kept(layers) if hasattr(builder, "kept") else None
+    builder: Builder = short_forms.made("students", recipe.student[0])
+    return builder.kept(layers)
