@@ -269,15 +269,15 @@ def test_timing_changes_no_weight(optimizer: str, tmp_path: Path) -> None:
     world = make_world(tmp_path)
     before = weights(world)
     training = world.training("patient", world.remembering(), optimizer={"name": optimizer, "rate": 0.1})
-    pieces = epoch_batches(training)
-    shapes = batch_sizes(pieces, training.sources)
-    cost = time_training(training, pieces, shapes, turns=1, memory=True)
+    batches = epoch_batches(training)
+    sizes = batch_sizes(batches, training.sources)
+    cost = time_training(training, batches, sizes, turns=1, memory=True)
     assert all(torch.equal(tensor, before[name]) for name, tensor in weights(world).items())
-    assert cost.step > 0 and (cost.batch.of(shapes) > 0).all()
-    assert cost.kept is not None
-    assert cost.kept.per_token > 0
+    assert cost.step > 0 and (cost.batch.of(sizes) > 0).all()
+    assert cost.activations is not None
+    assert cost.activations.per_token > 0
     whole = sum(one.numel() for one in world.student.model.parameters() if one.requires_grad)
-    assert (cost.trained < whole) == (cost.spare > 0) == (optimizer == "adamw")
+    assert (cost.trained < whole) == (cost.copied > 0) == (optimizer == "adamw")
 
 
 def test_a_law_is_found_again() -> None:
