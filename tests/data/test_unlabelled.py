@@ -204,7 +204,7 @@ def test_labels_are_mapped_to_the_teachers(
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"positve": "positive"}, "'positve' is no label of rows.csv; write one of negative, positive"),
+        ({"positve": "positive"}, "'positve' is not a label of rows.csv; write one of negative, positive"),
         ({"positive": "good"}, "no class 'good'; write one of bad, fine, or its number"),
         ({"positive": "2"}, "no class '2'"),
     ],

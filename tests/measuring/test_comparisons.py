@@ -25,12 +25,12 @@ from potstill.recipe import plugins
 from potstill.recipe.resolve import resolve
 from potstill.runs.study_types import compared, how_tested, told_together
 from potstill.system import paths
-from potstill.tasks.task import Task
+from potstill.tasks.classify import TextClassification
 from tests.support.commands import FAST, files, make_home, measurements, potstill
 from tests.support.generative_models import trained_marian
 from tests.support.small_models import translations, write_digits
 
-TWO = Task("class", ("no", "yes"))
+TWO = TextClassification(("no", "yes"))
 
 
 @pytest.fixture(scope="module")

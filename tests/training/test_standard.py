@@ -24,9 +24,10 @@ from potstill.runs.data_set import DataSet, selection_metric
 from potstill.runs.prepare import prepare
 from potstill.runs.stages import Run, StageInputs, make_training, train_student
 from potstill.system.display import Display
-from potstill.tasks.task import Task
+from potstill.tasks.regress import Regression
 from potstill.training import checkpoints
-from potstill.training.loop import Training, train
+from potstill.training.loop import train
+from potstill.training.setup import Training
 from potstill.training.target_scale import output_layer, scale_outputs, unscale_outputs, unscaled_outputs
 from tests.support.small_models import ARCHITECTURES, sentences, small_model, write_csv
 
@@ -110,7 +111,7 @@ def test_the_factors_lie_in_the_last_layer(architecture: str) -> None:
 
 
 def test_the_error_is_shown_beside_what_the_mean_is_worth() -> None:
-    task = Task("value", ("value",))
+    task = Regression()
     gold = np.array([1.0, 2.0, 3.0, 6.0])
     scores = task.score(gold, (gold + 1.0)[:, None])
     assert scores["rmse"] == 1.0 and scores["rmse_constant"] == pytest.approx(gold.std())

@@ -273,7 +273,7 @@ def disagreements(data: DataSet, predictions: Predictions, student: str) -> list
     theirs, ours = predictions.get((TEACHER, data.name, split)), predictions.get((student, data.name, split))
     if theirs is None or ours is None:
         return []
-    task, rank = data.task, data.task.dissent(ours, theirs)
+    task, rank = data.task, data.task.disagreement(ours, theirs)
     rows = []
     for position in np.argsort(-rank, kind="stable")[:SHOWN_DISAGREEMENTS]:
         if rank[position] <= 0:
@@ -281,14 +281,14 @@ def disagreements(data: DataSet, predictions: Predictions, student: str) -> list
         row = examples.index[position]
         text, pair = examples.text(row)
         picture, gold = task.picture(text), examples.gold(row)
-        of_teacher, teacher_probability = task.in_words(theirs[position], text, pair)
-        of_student, student_probability = task.in_words(ours[position], text, pair)
+        of_teacher, teacher_probability = task.summary(theirs[position], text, pair)
+        of_student, student_probability = task.summary(ours[position], text, pair)
         rows.append(
             {
                 "split": split,
                 **({"text": shown(text)} if picture is None else {"text": None, "picture": picture}),
                 "pair": None if pair is None or task.generates else shown(pair),  # the text to generate is the label
-                "label": None if gold is None else task.gold_in_words(gold, text, pair),
+                "label": None if gold is None else task.describe_gold(gold, text, pair),
                 "teacher": of_teacher,
                 "student": of_student,
                 "teacher_probability": teacher_probability,

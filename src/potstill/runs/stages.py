@@ -28,7 +28,8 @@ from potstill.system.display import Display
 from potstill.training import checkpoints
 from potstill.training.checkpoints import Checkpoint
 from potstill.training.logs import dev_scores, follow
-from potstill.training.loop import Step, Training, teacher_layers, train
+from potstill.training.loop import Step, train
+from potstill.training.setup import Training, teacher_layers
 from potstill.training.target_scale import target_scale_of
 
 log = logging.getLogger(__name__)
@@ -184,8 +185,7 @@ def make_training(inputs: StageInputs, make: MakeWithTeacher = run_maker) -> Tra
 
 def teacher_wants(training: Training) -> list[Wants]:
     """What the method asks of the teacher of each data set."""
-    pairs = zip(training.models, training.teachers, strict=True)
-    return [training.method.wants(layer_count(model), teacher_layers(teacher, model))[1] for model, teacher in pairs]
+    return [training.wants(number)[1] for number in range(len(training.models))]
 
 
 def epoch_rows(inputs: StageInputs) -> int:

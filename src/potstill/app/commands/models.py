@@ -31,11 +31,11 @@ def predict(
     """
     check_model(model)
     check_rows(file)
-    from potstill.inference.predict import asked_in
-    from potstill.inference.predict import predict as predictions
+    from potstill.inference.predict import Predictor
 
+    predictor = Predictor(model, length)
     lines = (line.decode("utf-8", "replace").rstrip("\r\n") for line in sys.stdin.buffer)
-    for prediction in predictions(model, asked_in(model, file, text, pair) if file else lines, length):
+    for prediction in predictor(predictor.rows_of(file, text, pair) if file else lines):
         put_json(prediction, flush=file is None)
 
 

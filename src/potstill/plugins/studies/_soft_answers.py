@@ -25,7 +25,8 @@ from potstill.runs.stages import Run, StageInputs, make_training, teacher_wants
 from potstill.system.display import Display
 from potstill.system.paths import RunFolder
 from potstill.tasks.metrics.labels import softmax
-from potstill.training.loop import gradients, make_bridges
+from potstill.training.gradients import gradients
+from potstill.training.setup import make_network
 
 
 def errors(said: Said) -> list[int]:
@@ -101,12 +102,15 @@ def gradient_noise(run: Path, trained: bool, steps: int = 24) -> float:
         data[0].teacher.remember(training.sources[0], teacher_wants(training)[0])
     lengths, starts = all_lengths(training.sources)
     order = epoch_order(lengths, stage.batch, recipe.seed, 0, 0, "order")[:steps]
-    bridges, model = make_bridges(training), student.models[0].to(accelerator.device).train()
+    network, projections = make_network(training)
+    network.train()
     total = squares = torch.zeros(())
     for number, step in enumerate(order):
-        model.zero_grad(set_to_none=True)
-        gradients(training, bridges, step_batches(training.sources, step, lengths, starts, stage.tokens), number)
-        found = torch.cat([one.grad.flatten().double() for one in model.parameters() if one.grad is not None])
+        network.zero_grad(set_to_none=True)
+        gradients(training, projections, step_batches(training.sources, step, lengths, starts, stage.tokens), number)
+        found = torch.cat(
+            [one.grad.flatten().double() for one in training.models[0].parameters() if one.grad is not None]
+        )
         total, squares = total + found, squares + found.square().sum()
     mean = (total / len(order)).square().sum()
     # the mean of n noisy gradients is longer than the true one by an n-th of the variance

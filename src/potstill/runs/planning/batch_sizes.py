@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from potstill.data.batches import TokenisedSet, all_lengths, epoch_order, step_positions
-from potstill.training.loop import Training
+from potstill.training.setup import Training
 
 
 class BatchRows(NamedTuple):

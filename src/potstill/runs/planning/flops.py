@@ -20,7 +20,7 @@ from potstill.models.anatomy import has_layers, in_head, layer_count, layers_pat
 from potstill.models.hooks import end_of_attention
 from potstill.runs.planning.batch_sizes import BatchSizes
 from potstill.signals import Wants
-from potstill.training.loop import Training, make_bridges, teacher_layers
+from potstill.training.setup import Training, make_projections
 
 TOKEN_HEADS = ("ForTokenClassification", "ForQuestionAnswering")  # that read every token
 CROSS_ATTENTION = (
@@ -74,13 +74,13 @@ def matrices(model: PreTrainedModel) -> Iterator[tuple[str, int]]:
 def training_step(training: Training, sizes: BatchSizes) -> np.ndarray:
     """(batches,) of forward and backward passes, with the teacher's forward pass if it is asked live."""
     operations = np.zeros(len(sizes))
-    bridges = make_bridges(training)
+    projections = make_projections(training)
     for number, (model, teacher) in enumerate(zip(training.models, training.teachers, strict=True)):
         batches = np.flatnonzero(sizes.data == number)
         of_data = sizes.take(batches)
-        student_wants, teacher_wants = training.method.wants(layer_count(model), teacher_layers(teacher, model))
+        student_wants, teacher_wants = training.wants(number)
         operations[batches] = 3 * forward(model, of_data, student_wants)
-        for name, weight in bridges.across.named_parameters():
+        for name, weight in projections.across.named_parameters():
             projected = of_data.tokens if name.startswith("hidden") else of_data.sequences
             operations[batches] += 6 * weight.numel() * projected
         live = teacher_wants != Wants() and training.sources[number].needs_live_teacher(teacher_wants)

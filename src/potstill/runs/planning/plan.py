@@ -36,7 +36,7 @@ from potstill.runs.teacher_check import rows_to_check
 from potstill.system import paths
 from potstill.system.display import Display
 from potstill.system.scratch import scratch_folder
-from potstill.training.loop import steps_of
+from potstill.training.setup import steps_of
 
 SLACK = 0.25  # of all tensors: runs on a CPU were seen to hold that much more than they use
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

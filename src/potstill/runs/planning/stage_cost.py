@@ -29,19 +29,12 @@ from potstill.runs.planning.batch_sizes import (
     token_counts,
 )
 from potstill.runs.planning.flops import forward, training_step
-from potstill.runs.planning.timing import (
-    CostLaw,
-    TrainingCost,
-    batches_at,
-    time_decoding,
-    time_scoring,
-    time_training,
-)
+from potstill.runs.planning.timing import CostLaw, TrainingCost, batches_at, time_decoding, time_scoring, time_training
 from potstill.runs.stages import Run, StageInputs, make_training, teacher_wants
 from potstill.signals import Wants
 from potstill.tasks.metrics.texts import BEAM
 from potstill.tasks.task import Task
-from potstill.training.loop import Training
+from potstill.training.setup import Training
 from potstill.training.teacher.memory import Memory
 from potstill.training.teacher.teacher import Teacher
 

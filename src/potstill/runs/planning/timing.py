@@ -20,22 +20,17 @@ from transformers import PreTrainedModel
 
 from potstill.data.batches import MicroBatch, TokenisedSet
 from potstill.inference.answers import answers, network
-from potstill.models.anatomy import without_effect
 from potstill.models.generation.decoding import decoder
 from potstill.models.inference import torch_run
 from potstill.models.student import Student
-from potstill.runs.planning.batch_sizes import (
-    BatchRows,
-    BatchSizes,
-    batch_sizes,
-    epoch_batches,
-    parallel_seconds,
-)
+from potstill.runs.planning.batch_sizes import BatchRows, BatchSizes, batch_sizes, epoch_batches, parallel_seconds
 from potstill.signals import Wants
 from potstill.system.units import duration
-from potstill.training.loop import Training, clip_norm, gradients, make_bridges, steps_of
-from potstill.training.optimizers import make_optimizer, used_rows
+from potstill.training.gradients import clip_norm, gradients
+from potstill.training.optimizers import make_optimizer
+from potstill.training.setup import Training, make_network
 from potstill.training.teacher.teacher import Teacher
+from potstill.training.used_rows import used_rows
 
 DECODED_TEXTS = 32  # that are decoded to estimate the time of all
 ENOUGH_SECONDS = 20.0  # of one kind of work, after which no further turn is taken
@@ -106,13 +101,11 @@ def time_training(
     training: Training, batches: list[BatchRows], sizes: BatchSizes, turns: int, memory: bool
 ) -> TrainingCost:
     """Time real micro-batches in steps that change nothing. `memory`: also measure the bytes kept for the backward pass."""
-    bridges = make_bridges(training)
+    weights, projections = make_network(training)
+    weights.train()
     device = training.accelerator.device
-    weights = nn.ModuleList([*training.models, bridges]).to(device).train()
-    for parameter in without_effect(training.models):
-        parameter.requires_grad_(False)
     with used_rows(training.stage.optimizer, weights, training.models[0], training.sources) as rows:
-        optimizer = make_optimizer(training.stage.optimizer, training.models, bridges)
+        optimizer = make_optimizer(training.stage.optimizer, training.models, projections)
         for group in optimizer.param_groups:
             group["lr"] = 0.0
         step_seconds: list[float] = []
@@ -120,7 +113,7 @@ def time_training(
         def backward(batch: BatchRows) -> None:
             source = training.sources[batch.data]
             counts = source.count(batch.positions)
-            gradients(training, bridges, [MicroBatch(0, batch.data, source.batch(batch.positions, counts, 0))], 0)
+            gradients(training, projections, [MicroBatch(0, batch.data, source.batch(batch.positions, counts, 0))], 0)
 
         def step() -> None:
             norm = clip_norm(training.accelerator, weights, training.stage.optimizer.clip)
@@ -210,7 +203,7 @@ def expected_time(training: Training, done: int) -> str:
     sizes = batch_sizes(batches, training.sources)
     which = batches_at(sizes, (0.25, 0.75))
     cost = time_training(training, [batches[number] for number in which], sizes.take(which), turns=1, memory=False)
-    per_epoch, steps = steps_of(training.stage, sum(len(source.examples) for source in training.sources))
+    per_epoch, steps = training.steps
     per_step = parallel_seconds(cost.batch.of(sizes), sizes, 1) / per_epoch + cost.step
     left = max(steps - done, 0)
     return f"{left} steps, about {duration(left * per_step)} and the time to score dev"
