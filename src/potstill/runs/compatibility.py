@@ -32,7 +32,7 @@ def check_method(name: str, method: Method, model: PreTrainedModel, data: DataSe
     from_file = data.has_teacher and teacher is None
     table = [  # the method needs what is not there, the problem, what to write instead
         (
-            task.outcome not in getattr(method, "outcomes", (task.outcome,)),
+            task.outcome not in method.outcomes,
             "cannot train this task",
             "use 'soft_targets'" if task.generates else "use 'patient' or 'soft_targets'",
         ),

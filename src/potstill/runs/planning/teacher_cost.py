@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +12,7 @@ from transformers import PreTrainedModel
 
 from potstill.data.batches import TokenisedSet
 from potstill.data.examples import Examples
-from potstill.data.making import Context
+from potstill.data.making import MakeContext, TeacherDataMaker
 from potstill.data.tokens import tokenise
 from potstill.inference.answers import at_once
 from potstill.models.anatomy import width
@@ -168,26 +167,21 @@ class TeacherCosts:
                 if queries and not source.changes:
                     queries.remember(source, wants)
 
-    def make(self, maker: Any, examples: Examples, context: Context) -> Examples:
+    def make(self, maker: TeacherDataMaker, examples: Examples, context: MakeContext) -> Examples:
         """Run a data maker if the teacher has written all its texts already; else return rows that stand in for them."""
-        if not hasattr(maker, "imagined"):
-            made: Examples = maker.make(examples, context)
-            return made
-        folder, keys, unknown = maker.unknown(examples, context)
-        if not len(unknown):
-            made = maker.make(examples, context)
-            return made
+        folder, keys, missing = maker.missing(examples, context)
+        if not len(missing):
+            return maker.make(examples, context)
         counted = self.text_keys.get(folder, np.empty(0, np.int64))
-        waiting = unknown[~np.isin(keys[unknown], counted)]
-        if len(waiting):
-            self.text_keys[folder] = np.union1d(counted, keys[waiting])
-            work = texts_work(maker, examples.take(waiting), context)
-            self.text_work.append((work, work.seconds * min(1.0, maker.block / len(waiting))))
-        stand_in: Examples = maker.imagined(examples, context)
-        return stand_in
+        new = missing[~np.isin(keys[missing], counted)]
+        if len(new):
+            self.text_keys[folder] = np.union1d(counted, keys[new])
+            work = texts_work(maker, examples.take(new), context)
+            self.text_work.append((work, work.seconds * min(1.0, maker.block / len(new))))
+        return maker.stand_in(examples, context)
 
 
-def texts_work(maker: Any, examples: Examples, context: Context) -> Work:
+def texts_work(maker: TeacherDataMaker, examples: Examples, context: MakeContext) -> Work:
     """The work of decoding all rows, from a few that are decoded. The operations of a black box are not known."""
     few = examples.take(np.linspace(0, len(examples) - 1, min(DECODED_TEXTS, len(examples))).astype(np.int64))
     texts = [text for text, _ in few.texts()]
