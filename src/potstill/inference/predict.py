@@ -19,7 +19,8 @@ from potstill.data.examples import store
 from potstill.data.formats.text import clean_text, short_repr
 from potstill.data.pixel_reader import describe_size
 from potstill.data.records import fill_candidate
-from potstill.data.rows import BETWEEN, Columns, Form, Row, open_table
+from potstill.data.row import Form, Row, join_parts, pixels_to_text, split_parts
+from potstill.data.rows import Columns, open_table
 from potstill.data.tokens import tokenise, tokenise_texts
 from potstill.errors import InputError
 from potstill.inference import answers as measure
@@ -59,7 +60,7 @@ def predict(model: str | Path, texts: Iterable[Asked], length: int | None = None
         raise InputError(f"{model} writes texts instead of answering; write potstill translate {model}")
     iterator = iter(texts)
     while chunk := [as_row(form, one) for one in islice(iterator, AT_ONCE)]:
-        several = {len(str(pair).split(BETWEEN)) for _, pair in chunk} if form == "choices" else {0}
+        several = {len(split_parts(str(pair))) for _, pair in chunk} if form == "choices" else {0}
         if len(several) > 1:
             raise InputError(f"questions have {sorted(several)} candidates; give as many for each")
         task, _ = make_task(None, network.config, [], None, str(model), form, choices=several.pop())
@@ -84,7 +85,7 @@ def asked_in(model: str | Path, file: str, text: str | None = None, pair: str | 
     """The rows of a file, to be answered by this model."""
     config = load_config(model)
     for row in rows_for(config, file, text, pair):
-        yield row.text.split(BETWEEN) if kind_of(config).form == "words" else (row.text, row.pair)
+        yield split_parts(row.text) if kind_of(config).form == "words" else (row.text, row.pair)
 
 
 def as_row(form: Form, asked: Asked) -> tuple[str, str | None]:
@@ -95,7 +96,7 @@ def as_row(form: Form, asked: Asked) -> tuple[str, str | None]:
         if form == "words":
             words = [asked] if isinstance(asked, tuple) else asked
             words = WORDS.findall(words) if isinstance(words, str) else [str(word) for word in words]
-            return BETWEEN.join(map(_clean, words)), None
+            return join_parts(map(_clean, words)), None
         if form in NEEDS and isinstance(asked, str):
             asked = json.loads(asked)
         if form == "answers" and isinstance(asked, Mapping):
@@ -105,7 +106,7 @@ def as_row(form: Form, asked: Asked) -> tuple[str, str | None]:
                 raise ValueError
             question = _clean(asked.get("question") or "")
             seconds = [fill_candidate(question, _clean(one)) for one in asked["choices"]]
-            return _clean(asked.get("text") or ""), BETWEEN.join(seconds)
+            return _clean(asked.get("text") or ""), join_parts(seconds)
         text, pair = (asked, None) if isinstance(asked, str) else asked
         if not isinstance(text, str) or (form in NEEDS and not isinstance(pair, str)):
             raise ValueError
@@ -127,7 +128,7 @@ def as_pixels(asked: Any) -> str:
     except (TypeError, ValueError):
         told = f"{short_repr(asked)} is no image"
         raise InputError(f"{told}; write its pixels as a list of whole numbers from 0 to 255, or name a file") from None
-    return numbers.astype(np.uint8).tobytes().decode("latin-1")
+    return pixels_to_text(numbers.astype(np.uint8).tobytes())
 
 
 def refuse_other_sizes(rows: list[tuple[str, str | None]], task: Pixels) -> None:

@@ -15,7 +15,8 @@ import torch
 import transformers
 
 import potstill
-from potstill.data.formats import corpora, images, parallel
+from potstill.data.formats.parallel import two_files
+from potstill.data.sources import files_of
 from potstill.errors import InputError
 from potstill.recipe import plugins
 from potstill.recipe.schema import Recipe
@@ -82,10 +83,9 @@ def _files(text: str) -> dict[str, str]:
             found += [file for ending in MODEL_FILES for file in path.glob(ending)]
         elif path.is_dir():
             saved = [file for ending in DATA_SET_FILES for file in path.glob(ending)]
-            found += saved or corpora.race_files(path)
+            found += saved or files_of(path)
         else:
-            beside = images.labels_beside(path) if images.is_idx(path.name) else None
-            found += [path, *([beside] if beside else [])]
+            found += files_of(path)
     return {str(file): _digest(file) for file in sorted(set(found)) if file.is_file()}
 
 
@@ -127,7 +127,7 @@ def paths_of(text: str) -> list[Path]:
     path, folder = os.path.expanduser(text), os.path.expanduser(text.rpartition(":")[0])
     if os.path.exists(path):  # unlike Path's, it takes a name that no file can have for one that is not there
         return [Path(path)]
-    if len(text) < LONGEST_PATH and (both := parallel.two_files(text)):
+    if len(text) < LONGEST_PATH and (both := two_files(text)):
         return list(both)
     return [Path(folder)] if folder and os.path.isdir(folder) else []
 

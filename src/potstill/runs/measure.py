@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerBase
 import potstill
 from potstill.data.batches import TokenisedSet
 from potstill.data.examples import Examples
-from potstill.data.rows import BETWEEN
+from potstill.data.row import split_parts
 from potstill.inference import answers as measure
 from potstill.inference.export import onnx_files
 from potstill.inference.texts import engine_of, writing_speeds
@@ -274,7 +274,7 @@ def disagreements(data: DataSet, said: Answers, student: str) -> list[dict[str, 
 
 
 def shown(text: str) -> str:
-    return text.replace(BETWEEN, " ")[:SHOWN_LETTERS]
+    return " ".join(split_parts(text))[:SHOWN_LETTERS]
 
 
 def layer_maps(recipe: Recipe, data: DataSet, student_layers: int) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from potstill.data.examples import Examples
-from potstill.data.rows import Form, Label, Span
+from potstill.data.row import Form, Label, Span
 from potstill.data.tokens import Encoded, Tokens
 from potstill.errors import InputError
 from potstill.tasks.metrics import labels as metrics

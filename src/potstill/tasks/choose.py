@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from potstill.data.rows import BETWEEN, Form
+from potstill.data.row import Form, split_parts
 from potstill.data.tokens import Encoded, Tokens
 from potstill.tasks.task import Task, TaskName
 from potstill.tasks.truncation import both_cut, encoded
@@ -38,7 +38,7 @@ class Choosing(Task):
         self, texts: Sequence[tuple[str, str | None]], tokenizer: PreTrainedTokenizerBase, length: int
     ) -> Encoded:
         """The passage is cut where the two are too long: tokens are taken away from the longer one."""
-        pairs = [(text, candidate) for text, pair in texts for candidate in str(pair).split(BETWEEN)]
+        pairs = [(text, candidate) for text, pair in texts for candidate in split_parts(str(pair))]
         passages, candidates = both_cut(tokenizer, [one for one, _ in pairs], [other for _, other in pairs], length)
         made = encoded(tokenizer, passages, candidates, length)
         cut = [bool(one.overflowing) for one in made.encodings or ()]
@@ -57,5 +57,5 @@ class Choosing(Task):
     def told(self, answer: np.ndarray, text: str, pair: str | None) -> dict[str, Any]:
         """{"label", "candidate", "probability", "probabilities"}."""
         said = super().told(answer, text, pair)
-        candidate = str(pair).split(BETWEEN)[self.labels.index(said["label"])]
+        candidate = split_parts(str(pair))[self.labels.index(said["label"])]
         return {"label": said["label"], "candidate": candidate, **said}

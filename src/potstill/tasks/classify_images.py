@@ -11,16 +11,16 @@ from typing import ClassVar
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from potstill.data.formats.images import Shape
+from potstill.data.formats.opened import ImageShape
 from potstill.data.pixel_reader import PixelReader
-from potstill.data.rows import Form
+from potstill.data.row import Form, text_to_pixels
 from potstill.data.tokens import Encoded
 from potstill.tasks.task import Task
 
 
 @dataclass(frozen=True)
 class Pixels(Task):
-    shape: Shape = (1, 1, 1)  # channels, height, width
+    shape: ImageShape = (1, 1, 1)  # channels, height, width
 
     form: ClassVar[Form] = "pixels"
     head: ClassVar[str] = "ImageClassification"
@@ -29,7 +29,7 @@ class Pixels(Task):
         self, texts: Sequence[tuple[str, str | None]], tokenizer: PreTrainedTokenizerBase, length: int
     ) -> Encoded:
         assert isinstance(tokenizer, PixelReader)
-        pixels = np.frombuffer("".join(text for text, _ in texts).encode("latin-1"), np.uint8)
+        pixels = np.frombuffer(text_to_pixels("".join(text for text, _ in texts)), np.uint8)
         one = [[0]] * len(texts)
         return Encoded(one, one, 0, pixels=pixels.reshape(len(texts), *tokenizer.shape))
 
@@ -37,7 +37,7 @@ class Pixels(Task):
         """The image as an address that a page can show: data:image/png;base64,…"""
         from matplotlib.image import imsave
 
-        pixels = np.frombuffer(text.encode("latin-1"), np.uint8).reshape(self.shape)
+        pixels = np.frombuffer(text_to_pixels(text), np.uint8).reshape(self.shape)
         shown = pixels[0] if len(pixels) == 1 else np.moveaxis(pixels, 0, -1)
         with io.BytesIO() as file:
             imsave(file, shown, cmap="gray", vmin=0, vmax=255, format="png", metadata={"Software": "potstill"})

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from potstill.data.columns import MOST_CHOICES
-from potstill.data.formats.images import Shape
+from potstill.data.formats.opened import ImageShape
 from potstill.data.label_names import class_index, column_order, loose_spelling, match_indices, match_spellings
 from potstill.data.pixel_reader import describe_size
-from potstill.data.rows import Form, Label, Table
+from potstill.data.row import Form, Label
+from potstill.data.rows import Table
 from potstill.errors import InputError
 from potstill.signals import Outcome
 from potstill.tasks.answer import Answering
@@ -35,7 +36,7 @@ def make_task(
     source: str,
     form: Form = "text",
     choices: int = 0,
-    shape: Shape | None = None,
+    shape: ImageShape | None = None,
     *,
     label_map: Mapping[str, str] | None = None,
 ) -> tuple[Task, str]:

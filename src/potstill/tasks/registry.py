@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from potstill.data.rows import Form
+from potstill.data.row import Form
 from potstill.models.heads import head_named
 from potstill.signals import Outcome
 from potstill.tasks.answer import Answering

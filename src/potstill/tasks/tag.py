@@ -12,7 +12,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from potstill.data.examples import Examples
-from potstill.data.rows import BETWEEN, Form, Label
+from potstill.data.row import Form, Label, split_parts
 from potstill.data.tokens import Encoded, Tokens, ranges
 from potstill.models.tokenizers.long_texts import beginnings
 from potstill.tasks.metrics import labels as metrics
@@ -61,7 +61,7 @@ class Tagging(Task):
         self, texts: Sequence[tuple[str, str | None]], tokenizer: PreTrainedTokenizerBase, length: int
     ) -> Encoded:
         """Words are joined by spaces, as in running text; a word's place is the piece that holds its first letter."""
-        rows = [text.split(BETWEEN) for text, _ in texts]
+        rows = [split_parts(text) for text, _ in texts]
         with cut_at_the_end(tokenizer):
             read = beginnings(tokenizer, [" ".join(words) for words in rows], length)
             made = encoded(tokenizer, read, None, length, return_offsets_mapping=True)
@@ -108,7 +108,7 @@ class Tagging(Task):
     def read(self, logits: np.ndarray, tokens: Tokens, rows: np.ndarray, source: Rows) -> list[np.ndarray]:
         best = np.stack([logits.argmax(-1), softmax(logits).max(-1)], 1).astype(np.float32)
         said = np.split(best, np.cumsum(self.predictions(tokens, rows))[:-1])
-        words = [source.text(row)[0].count(BETWEEN) + 1 for row in rows]
+        words = [len(split_parts(source.text(row)[0])) for row in rows]
         rest = np.array([[self.outside, 0.0]], np.float32)
         return [np.concatenate([one, rest.repeat(count - len(one), 0)]) for one, count in zip(said, words, strict=True)]
 
@@ -125,7 +125,7 @@ class Tagging(Task):
 
     def told(self, answer: np.ndarray, text: str, pair: str | None) -> dict[str, Any]:
         """{"words", "tags", "probabilities"}, and {"entities": [{"type", "text", "first", "last"}]} where tags name them."""
-        words = text.split(BETWEEN) if text else []
+        words = split_parts(text) if text else []
         tags = self._tags(self.decode(answer[: len(words)]))
         said: dict[str, Any] = {"words": words, "tags": tags}
         said["probabilities"] = [round(float(one), 6) for one in answer[: len(words), 1]]
@@ -140,7 +140,7 @@ class Tagging(Task):
         return self.gold_in_words(answer[..., 0], text, pair), None
 
     def gold_in_words(self, gold: np.ndarray, text: str, pair: str | None) -> str:
-        words = text.split(BETWEEN)
+        words = split_parts(text)
         classes = gold[: len(words)].astype(int)
         if not self.finds_entities:
             return " ".join(self._tags(classes))

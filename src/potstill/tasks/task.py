@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 
 from potstill.data.examples import Examples
 from potstill.data.label_names import match_spellings
-from potstill.data.rows import Form, Label
+from potstill.data.row import Form, Label
 from potstill.data.tokens import Encoded, Tokens, with_mask_token
 from potstill.errors import InputError
 from potstill.signals import Outcome

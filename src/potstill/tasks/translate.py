@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from potstill.data.rows import Form
+from potstill.data.row import Form
 from potstill.data.tokens import Encoded, Tokens
 from potstill.tasks.generate import WRITTEN, Generating, ids_of
 from potstill.tasks.task import TaskName

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from potstill.data.rows import Form
+from potstill.data.row import Form
 from potstill.data.tokens import Encoded, Tokens
 from potstill.tasks.generate import WRITTEN, Generating
 from potstill.tasks.task import TaskName

@@ -52,7 +52,7 @@ class Augmented:
         # of a text that was cut and changed the label is often wrong: gold labels on copies cost a BiLSTM four points
         kept = self.labels == "kept" if self.labels else context.teacher is None
         decides = [FORMAT, *asdict(self).items(), kept, tagger_fingerprint(self.tagger)]
-        return add_rows(examples, decides, lambda: self._copies(examples, context), kept, repeated=False)
+        return add_rows(examples, decides, lambda: self._copies(examples, context), kept, keep_repeats=False)
 
     def _copies(self, examples: Examples, context: Context) -> Iterator[AddedRows]:
         pairs = examples.meta["pairs"]

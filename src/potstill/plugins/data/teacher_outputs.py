@@ -12,9 +12,10 @@ from typing import ClassVar, Literal
 import numpy as np
 import xxhash
 
+from potstill.data.derived import replace_targets
 from potstill.data.examples import Examples, key_of
 from potstill.data.making import Context
-from potstill.data.rewritten import replace_targets
+from potstill.data.row import HAS_TARGET
 from potstill.data.tokens import tokenizer_fingerprint
 from potstill.errors import InputError
 from potstill.models.fingerprints import fingerprint
@@ -176,4 +177,4 @@ class TeacherOutputs:
 def _target(examples: Examples, context: Context) -> list[float]:
     if context.task is None:
         return [0.0] * int(examples.meta["target_width"])
-    return list(context.task.encode("", examples.source))
+    return list(context.task.encode(HAS_TARGET, examples.source))
