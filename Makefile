@@ -13,9 +13,8 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev,onnx,text,track,translate]'
 	touch $(STAMP)
 
-# two processes of one thread each; a file's tests share what they prepared, so they stay together
-test: install
-	$(BIN)/ruff check src tests demo bench
+# two processes of one thread each; tests of one file share fixtures, so they stay together
+test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-all: install
@@ -41,6 +40,7 @@ lint: install
 	$(BIN)/ruff check src tests demo bench
 	$(BIN)/ruff format --check src tests demo bench
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 bench: install
 	$(BIN)/python -m pip install -q --no-deps -c constraints.txt nlpaug textbrewer

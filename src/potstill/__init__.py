@@ -14,7 +14,9 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from potstill.errors import InputError, TrainingError
-    from potstill.inference.predict import measure_models, predict
+    from potstill.inference.predict import predict
+    from potstill.inference.translate import translate
+    from potstill.measuring.measure_models import measure_models
     from potstill.models.student import Student, load_student, save_student
     from potstill.recipe.resolve import resolve
     from potstill.recipe.schema import Recipe
@@ -29,10 +31,11 @@ _WHERE = {
     "distill": "runs.distill",
     "finetune": "runs.distill",
     "load_student": "models.student",
-    "measure_models": "inference.predict",
+    "measure_models": "measuring.measure_models",
     "predict": "inference.predict",
     "resolve": "recipe.resolve",
     "save_student": "models.student",
+    "translate": "inference.translate",
 }
 __all__ = [
     "InputError",
@@ -46,6 +49,7 @@ __all__ = [
     "predict",
     "resolve",
     "save_student",
+    "translate",
 ]
 
 

@@ -12,7 +12,7 @@ import pytest
 from transformers import MarianConfig, MarianMTModel
 
 from potstill.errors import InputError
-from potstill.inference.translate import lines_of, translated
+from potstill.inference.translate import lines_of, translate
 from potstill.models.generation.ctranslate2 import convert
 from potstill.models.generation.decoding import decoder
 from potstill.models.student import HEADS, Student, save_student
@@ -37,13 +37,13 @@ def test_every_line_has_its_own_whatever_the_batch(folder: Path, tmp_path: Path)
         expected = [one[0].text for one in decode(TEXTS, 3, 1)]
     odd = [*TEXTS[:5], "", *TEXTS[5:]]
     for batch in (1, 4, 512):
-        found = list(translated(str(folder), odd, beam=3, batch=batch))
+        found = list(translate(str(folder), odd, beam=3, batch=batch))
         assert [*found[:5], *found[6:]] == expected and found[5] == ""
     (tmp_path / "a.txt").write_bytes("\r\n".join(TEXTS[:3]).encode() + b"\r\n")
     (tmp_path / "b.txt").write_bytes(b"\xff\x00 no text")
     lines = list(lines_of([str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]))
     assert lines[:3] == TEXTS[:3] and len(lines) == 4 and lines[3].endswith("no text")
-    assert len(list(translated(str(folder), lines))) == 4
+    assert len(list(translate(str(folder), lines))) == 4
 
 
 def test_lines_are_written_as_blocks_are_read(folder: Path) -> None:
@@ -55,7 +55,7 @@ def test_lines_are_written_as_blocks_are_read(folder: Path) -> None:
             read += 1
             yield text
 
-    said = translated(str(folder), lines(), beam=1, batch=4)  # type: ignore[arg-type]
+    said = translate(str(folder), lines(), beam=1, batch=4)  # type: ignore[arg-type]
     next(said)
     assert read == 4
 
@@ -66,22 +66,22 @@ def test_the_command_reads_standard_input(folder: Path) -> None:
     asked = "".join(f"{text}\n" for text in TEXTS)
     ended = subprocess.run(words, input=asked.encode(), capture_output=True, env=environment)
     assert ended.returncode == 0, ended.stderr.decode()
-    assert ended.stdout.decode().splitlines() == list(translated(str(folder), TEXTS, beam=2))
+    assert ended.stdout.decode().splitlines() == list(translate(str(folder), TEXTS, beam=2))
 
 
 @pytest.mark.skipif("Seq2SeqLM" not in HEADS, reason="students that translate cannot be loaded yet")
 def test_a_student_s_folder_writes_as_its_export(folder: Path, tmp_path: Path) -> None:
     save_student(trained_marian(), tmp_path / "student")
-    assert list(translated(str(tmp_path / "student"), TEXTS, 3)) == list(translated(str(folder), TEXTS, 3))
+    assert list(translate(str(tmp_path / "student"), TEXTS, 3)) == list(translate(str(folder), TEXTS, 3))
 
 
 def test_what_is_wrong_is_told(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="at least 1"):
-        list(translated(str(folder), TEXTS, beam=0))
+        list(translate(str(folder), TEXTS, beam=0))
     with pytest.raises(InputError, match="check the path"):
         list(lines_of([str(tmp_path / "none.txt")]))
     with pytest.raises(InputError, match="no folder"):
-        list(translated(str(tmp_path / "none"), TEXTS))
+        list(translate(str(tmp_path / "none"), TEXTS))
 
 
 def test_an_exported_translator_is_measured_beside_its_student(
@@ -109,7 +109,7 @@ def test_an_exported_translator_is_measured_beside_its_student(
     assert potstill("measure", tmp_path / "exact", tmp_path / "student", *data) == 0
     convert(small_writer("gpt2"), tmp_path / "language model", "float32")
     assert potstill("measure", tmp_path / "language model", *data) == 2
-    assert "give the student's own folder" in capsys.readouterr().err
+    assert "give the folder of the student instead" in capsys.readouterr().err
 
 
 def test_the_language_to_be_written_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,10 +119,10 @@ def test_the_language_to_be_written_is_asked_for(tmp_path: Path, capsys: pytest.
     save_student(Student(model.eval(), tokenizer), tmp_path / "student")
     for language in ("de", "fr"):
         asked = [f">>{language}<< {text}" for text in TEXTS]
-        expected = list(translated(str(tmp_path / "student"), asked, 1, longest=20))
-        assert list(translated(str(tmp_path / "student"), TEXTS, 1, longest=20, language=language)) == expected
+        expected = list(translate(str(tmp_path / "student"), asked, 1, longest=20))
+        assert list(translate(str(tmp_path / "student"), TEXTS, 1, longest=20, language=language)) == expected
         some = ["", TEXTS[0], "  "]
-        said = list(translated(str(tmp_path / "student"), some, 1, longest=20, language=language))
+        said = list(translate(str(tmp_path / "student"), some, 1, longest=20, language=language))
         assert said == ["", expected[0], ""], "to ask for a language is no text"
     (tmp_path / "test.tsv").write_text("en\tde\n" + "".join(f"{text}\t{text}\n" for text in TEXTS))
     data = ["--data", tmp_path / "test.tsv", "--text", "en", "--pair", "de", "--length", "20", "--json"]

@@ -15,22 +15,24 @@ from torch import Tensor
 
 from potstill.data.examples import store
 from potstill.data.rows import open_table
-from potstill.inference import answers as measure
+from potstill.measuring import quality
 from potstill.measuring import speed as timing
 from potstill.measuring.significance import wilson
 from potstill.models.anatomy import all_parameters
 from potstill.models.generation.ctranslate2 import convert
 from potstill.runs import measure as findings
+from potstill.tasks.classify import TextClassification
 from potstill.tasks.metrics.labels import calibration_error
 from potstill.tasks.metrics.texts import signatures
-from potstill.tasks.task import Task
+from potstill.tasks.multilabel import MultiLabelClassification
+from potstill.tasks.regress import Regression
 from tests.support.commands import potstill
 from tests.support.generative_models import small_writer
 from tests.support.small_models import sentences, write_csv
 from tests.support.training_world import make_world
 
-THREE = Task("class", ("a", "b", "c"), {"a": 0, "b": 1, "c": 2})
-MANY = Task("classes", ("a", "b", "c"), {"a": 0, "b": 1, "c": 2})
+THREE = TextClassification(("a", "b", "c"), {"a": 0, "b": 1, "c": 2})
+MANY = MultiLabelClassification(("a", "b", "c"), {"a": 0, "b": 1, "c": 2})
 
 
 def test_an_exported_translator_has_its_student_s_parameters_and_a_signature(
@@ -74,7 +76,7 @@ def test_details_are_scikit_learns(tmp_path: Path) -> None:
     examples = store(open_table(tmp_path / "rows.csv"), THREE)
     logits = random.normal(size=(200, 3)).astype(np.float32) + 1.5 * np.eye(3)[gold]
     said = logits.argmax(1)
-    found = measure.details(THREE, "accuracy", examples, logits)
+    found = quality.details(THREE, "accuracy", examples, logits)
     assert found["confusion"] == confusion_matrix(gold, said).tolist()
     for kind, expected in zip(
         ("precision", "recall", "f1", "rows"), precision_recall_fscore_support(gold, said), strict=True
@@ -84,13 +86,13 @@ def test_details_are_scikit_learns(tmp_path: Path) -> None:
     exact = np.exp(logits - logits.max(1, keepdims=True))
     exact /= exact.sum(1, keepdims=True)
     assert np.allclose(found["mean_probabilities"][1], exact[gold == 1].mean(0), atol=1e-5)
-    low, high = measure.details(THREE, "f1_macro", examples, logits)["intervals"]["f1_macro"]
+    low, high = quality.details(THREE, "f1_macro", examples, logits)["intervals"]["f1_macro"]
     assert low < THREE.score(gold, logits)["f1_macro"] < high
 
 
 def test_thousands_of_classes_are_measured_in_little_room() -> None:
     random = np.random.default_rng(0)
-    task = Task("class", tuple(f"class {number}" for number in range(5000)))
+    task = TextClassification(tuple(f"class {number}" for number in range(5000)))
     gold = np.minimum(random.zipf(1.3, 2000) - 1, 4999)
     logits = random.normal(size=(2000, 5000)).astype(np.float32)
     logits[np.arange(2000), gold] += 5
@@ -116,12 +118,12 @@ def test_label_sets_are_counted_label_by_label(tmp_path: Path) -> None:
 
     examples = store(open_table(tmp_path / "rows.csv", Columns(label=("a", "b", "c"))), MANY)
     logits = (random.normal(size=(120, 3)) + 2 * gold - 1).astype(np.float32)
-    found = measure.details(MANY, "f1_micro", examples, logits)
+    found = quality.details(MANY, "f1_micro", examples, logits)
     expected = precision_recall_fscore_support(gold, logits > 0)
     for kind, values in zip(("precision", "recall", "f1", "rows"), expected, strict=True):
         assert [one[kind] for one in found["per_class"].values()] == pytest.approx(list(values))
     assert "confusion" not in found
-    assert 0 < measure.quality(MANY, examples, logits)["calibration_error"] < 0.5
+    assert 0 < quality.quality(MANY, examples, logits)["calibration_error"] < 0.5
 
 
 @settings(max_examples=20)
@@ -148,7 +150,7 @@ def test_speeds_are_those_of_the_clock(tmp_path: Path, monkeypatch: pytest.Monke
 
         return run
 
-    found = timing.speeds({"quick": (takes(0.001), world.source()), "slow": (takes(0.004), world.source())})
+    found = timing.forward_speeds({"quick": (takes(0.001), world.source()), "slow": (takes(0.004), world.source())})
     assert found["quick"]["latency_ms"] == pytest.approx(1)
     assert found["slow"]["latency_ms"] == pytest.approx(4)
     assert found["slow"]["latency_p95_ms"] == pytest.approx(4) and found["slow"]["spread"] == pytest.approx(1)
@@ -161,15 +163,15 @@ def test_the_tail_of_latency_is_that_of_all_calls() -> None:
     """One call in ten takes ten times as long: the best time of every text hides it, the tail does not."""
     turns = np.full((5, 48), 0.001)
     turns[np.arange(48) % 5, np.arange(48)] = np.where(np.arange(48) % 2 == 0, 0.010, 0.001)
-    found = timing.alone_and_tail(turns.tolist())
+    found = timing.latency(turns.tolist())
     assert found["latency_ms"] == pytest.approx(1) and found["latency_p95_ms"] == pytest.approx(10)
 
 
 def test_timed_rows_are_drawn_and_the_same_for_every_model() -> None:
     """A file sorted by length would be timed on its shortest texts."""
-    places = timing.timed_places(10_000)
-    assert len(places) == 128 and places.mean() > 3000 and (places == timing.timed_places(10_000)).all()
-    assert sorted(timing.timed_places(5)) == list(range(5))
+    places = timing.timed_rows(10_000)
+    assert len(places) == 128 and places.mean() > 3000 and (places == timing.timed_rows(10_000)).all()
+    assert sorted(timing.timed_rows(5)) == list(range(5))
 
 
 def test_a_busy_machine_is_noticed_by_equal_networks_and_by_unequal_turns() -> None:
@@ -179,8 +181,8 @@ def test_a_busy_machine_is_noticed_by_equal_networks_and_by_unequal_turns() -> N
     pair = [("distilled", "fine-tuned")]
     assert timing.too_busy({"distilled": speed(100), "fine-tuned": speed(108)}, pair) is None
     told = timing.too_busy({"distilled": speed(100), "fine-tuned": speed(138)}, pair)
-    assert told == "two networks of one shape differ by 38 % in speed: the machine was too busy to tell"
-    assert "too busy to tell" in (timing.too_busy({"teacher": speed(10, spread=1.6)}, []) or "")
+    assert told == "two networks of the same architecture differ by 38 % in speed: the machine was too busy"
+    assert "too busy" in (timing.too_busy({"teacher": speed(10, spread=1.6)}, []) or "")
     assert timing.too_busy({}, []) is None
 
 
@@ -199,9 +201,9 @@ def test_faster_is_told_in_the_same_engine_and_by_the_same_search() -> None:
 
 def test_a_constant_answer_has_an_undefined_correlation_and_is_written_as_null(tmp_path: Path) -> None:
     rows = [("a", "1.0"), ("b", "2.0"), ("c", "4.0")]
-    values = Task("value", ("value",))
+    values = Regression()
     write_csv(tmp_path / "rows.csv", rows)
     examples = store(open_table(tmp_path / "rows.csv"), values)
-    found = measure.quality(values, examples, np.full((3, 1), 2.5))
+    found = quality.quality(values, examples, np.full((3, 1), 2.5))
     assert found["pearson"] is None and found["spearman"] is None and found["rows"] == 3
-    assert measure.details(values, "pearson", examples, np.full((3, 1), 2.5))["intervals"] == {}
+    assert quality.details(values, "pearson", examples, np.full((3, 1), 2.5))["intervals"] == {}

@@ -13,7 +13,8 @@ import torch
 
 from potstill.app import cli
 from potstill.errors import InputError, TrainingError
-from potstill.inference.predict import measure_models, predict
+from potstill.inference.predict import predict
+from potstill.measuring.measure_models import measure_models
 from potstill.models.generation.ctranslate2 import convert
 from potstill.models.generation.decoding import decoder, decoder_of
 from potstill.models.inference import load_network, torch_run

@@ -31,7 +31,7 @@ WRITES_DOWN = '''"""Soft targets, and the rows of every micro-batch are written 
 import os
 from dataclasses import dataclass
 
-from potstill.methods.soft_targets import SoftTargets
+from potstill.plugins.methods.soft_targets import SoftTargets
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pytest
 
 from potstill.data.records import clean_text
 from potstill.inference.predict import predict
-from potstill.inference.translate import translated
+from potstill.inference.translate import translate
 from potstill.models.student import save_student
 from tests.data.test_rows import ODD_TEXTS
 from tests.support.commands import FAST, potstill
@@ -85,7 +85,7 @@ def test_22_awkward_texts_never_stop_training_or_predicting(
     texts = asked(task)
     if task in GENERATED:
         texts = [clean_text(text) for text in TEXTS]
-        assert len(list(translated(str(student), texts, beam=2, longest=16))) == len(texts)
+        assert len(list(translate(str(student), texts, beam=2, longest=16))) == len(texts)
         figure(22, f"{len(TEXTS)} of {len(TEXTS)} texts")
         return
     assert len(list(predict(student, texts))) == len(texts)

@@ -21,8 +21,10 @@ from potstill.measuring.significance import NOT_TESTED, told_together
 from potstill.reporting import figures as plots
 from potstill.reporting.card import base_model, model_card
 from potstill.reporting.console import print_differences, print_table, table
+from potstill.reporting.numbers import in_its_unit, score
 from potstill.reporting.page import write_report
-from potstill.reporting.wording import BEAM, headline, in_its_unit, score
+from potstill.reporting.sentences import headline
+from potstill.tasks.metrics.texts import BEAM
 from tests.support import run_folders as made_runs
 from tests.support.run_folders import RECIPE, difference, measurements, write_run
 

@@ -30,8 +30,8 @@ def remember(home: Path, folder: Path, die_at: int) -> None:
     teacher.BLOCK = 8
     table, answering = open_table(home / "train.csv"), load_student(home / "teacher/student")
     task, _ = make_task(None, answering.model.config, ["0", "1"], None, "train.csv")
-    examples = ranks.the_first_before_others(lambda: store(table, task))
-    tokens = ranks.the_first_before_others(lambda: tokenise(task, examples, answering.tokenizer, 32))
+    examples = ranks.first_before_others(store)(table, task)
+    tokens = ranks.first_before_others(tokenise)(task, examples, answering.tokenizer, 32)
     really, asked = teacher.Teacher._ask_all, 0
 
     def ask_all(*arguments: Any) -> Any:

@@ -1,0 +1,1 @@
+"""From files to batches: formats, columns, rows, examples on disk, tokens, batches."""

@@ -9,6 +9,7 @@ from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
+from typing import Literal, NamedTuple
 
 from potstill.data import formats
 from potstill.data.formats import arrow, parallel, race
@@ -41,24 +42,46 @@ def files_of(path: Path) -> list[Path]:
     return [path, *(file for each in file_formats() if name.endswith(each.endings) for file in each.companions(path))]
 
 
-def open_source(source: str, knows: KnowsColumns) -> Opened:
-    """Open a source as the user wrote it."""
-    path = Path(os.path.expanduser(source))  # leaves an unknown ~user as it is
-    folder, _, split = source.rpartition(":")
+class Location(NamedTuple):
+    """Where rows are. Nothing is opened yet."""
+
+    kind: Literal["folder", "file", "two files", "hub"]
+    paths: tuple[Path, ...] = ()
+    split: str | None = None  # of a folder that has several
+    hub: tuple[str, str | None, str] = ("", None, "")  # name, configuration, split
+
+
+def locate(source: str) -> Location:
+    """Find FILE, FIRST,SECOND, FOLDER, FOLDER:SPLIT or NAME[:CONFIG]:SPLIT of the Hub; refuse a source that is missing."""
+    path = Path(os.path.expanduser(source))  # an unknown ~user stays as it is
     if path.is_dir():
-        return open_folder(path, None, source)
+        return Location("folder", (path,))
     if path.is_file():
-        return open_file(path, source, knows)
+        return Location("file", (path,))
     if path.exists():
         raise InputError(f"{source}: this is not a regular file; write the rows into a file first")
-    if folder and Path(os.path.expanduser(folder)).is_dir():
-        return open_folder(Path(os.path.expanduser(folder)), split, source)
+    name, _, split = source.rpartition(":")
+    if name and (folder := Path(os.path.expanduser(name))).is_dir():
+        return Location("folder", (folder,), split)
     if both := parallel.two_files(source):
-        digest = partial(fingerprint, *both)
-        return Opened(parallel.NAMES, lambda _: parallel.line_pairs(*both), "two files", digest(), digest)
-    if name := HUB_NAME.fullmatch(source):
-        return arrow.open_hub_data_set(name[1], name[2], name[3], source)
+        return Location("two files", both)
+    if hub := HUB_NAME.fullmatch(source):
+        return Location("hub", hub=(hub[1], hub[2], hub[3]))
     raise InputError(f"{source}: there is no such file; {similar_file(path)}")
+
+
+def open_source(source: str, knows: KnowsColumns) -> Opened:
+    """Open a source as the user wrote it."""
+    kind, paths, split, hub = locate(source)
+    if kind == "folder":
+        return open_folder(paths[0], split, source)
+    if kind == "file":
+        return open_file(paths[0], source, knows)
+    if kind == "two files":
+        first, second = paths
+        digest = partial(fingerprint, first, second)
+        return Opened(parallel.NAMES, lambda _: parallel.line_pairs(first, second), "two files", digest(), digest)
+    return arrow.open_hub_data_set(*hub, source)
 
 
 def open_file(path: Path, source: str, knows: KnowsColumns) -> Opened:

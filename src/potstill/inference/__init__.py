@@ -1,0 +1,1 @@
+"""Asking a finished model: predictions over a data set, predict, translate, export."""

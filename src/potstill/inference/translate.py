@@ -11,10 +11,10 @@ from potstill.errors import InputError
 from potstill.models.generation.decoding import decoder_of
 from potstill.models.generation.languages import language_prefix
 from potstill.models.loading import load_tokenizer
-from potstill.system.paths import given
+from potstill.system.paths import given, unreadable
 
 
-def translated(
+def translate(
     model: str,
     lines: Iterable[str],
     beam: int = 5,
@@ -44,4 +44,4 @@ def lines_of(files: list[str]) -> Iterator[str]:
                 for line in opened:
                     yield line.decode("utf-8", "replace").rstrip("\r\n").replace("\x00", "\ufffd")
         except OSError as error:
-            raise InputError(f"{file}: cannot be read ({error.strerror}); check the path and its permissions") from None
+            raise unreadable(file, error) from None

@@ -1,0 +1,1 @@
+"""Quality, speed, size, significance, and `measurements.json` as a type."""

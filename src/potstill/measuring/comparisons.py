@@ -14,18 +14,14 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from potstill.errors import InputError
+from potstill.measuring.measurements import AVERAGED, BASELINE, GOLD, STUDENT, TEACHER, main_student, quoted_splits
 from potstill.measuring.run_folder import measurements_of, run_names, seed_folders
 from potstill.measuring.significance import DEV, NOT_TESTED, mcnemar, mean_interval, paired, told_together
-from potstill.reporting.wording import main_student, quoted_splits
 from potstill.system.files import write_atomically
 from potstill.system.paths import RunFolder
 from potstill.tasks.metrics.labels import Score
-from potstill.tasks.registry import named
+from potstill.tasks.registry import saved_task
 from potstill.tasks.task import Task
-
-GOLD = "targets"
-STUDENT, BASELINE, TEACHER = "distilled", "fine-tuned", "teacher"
-AVERAGED = ("quality", "per_class", "confusion", "mean_probabilities")
 
 
 @dataclass(frozen=True)
@@ -83,7 +79,7 @@ def _spoken(files: Sequence[Mapping[str, np.ndarray]], told: Mapping[str, Any]) 
         model, data, split = key.split("/")
         if model == GOLD or split not in quoted_splits(told, data):
             continue
-        task = named(told["tasks"][data], told["labels"][data])
+        task = saved_task(told["tasks"][data], told["labels"][data])
         gold = files[0][f"{GOLD}/{data}/{split}"]
         there = ~np.isnan(gold.reshape(len(gold), -1)).any(1)
         same = [file for file in files if key in file and np.array_equal(file[f"{GOLD}/{data}/{split}"], gold, True)]

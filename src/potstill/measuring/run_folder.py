@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from potstill.errors import InputError
-from potstill.reporting.wording import clean, inside, named, number
+from potstill.measuring.measurements import clean, inside, named, number
 from potstill.system.paths import RunFolder, given
 
 NO_TERMS = {"step", "epoch", "loss", "gradient_norm", "rate", "examples", "tokens", "seconds"}

@@ -1,100 +1,156 @@
-"""How fast: all models take turns in one run, and each one's best turn counts, since a busy machine only ever slows.
+"""Speed of models. All models take turns in one process, and the best turn of each counts: a busy machine only slows.
 
-Networks of one shape must be equally fast, and turns alike; where they are not, the machine was too busy to tell.
+Networks of one architecture must be equally fast, and turns must agree; otherwise the machine was too busy to measure.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
 from potstill.data.batches import TokenisedSet
+from potstill.inference.answers import Generator, open_decoder
+from potstill.models.generation.decoding import Decoder, engine_for
 from potstill.models.inference import Run
 from potstill.signals import View
+from potstill.tasks.metrics.texts import BEAM, search_name
 
-ROWS, ALONE = 128, 48  # timed in batches; timed one by one
-SIZES = (8, 32, 128)
-LEAST_TURNS, MOST_TURNS, SECONDS = 2, 5, 20.0  # further turns are taken while these seconds are not spent
-MOST_APART = 1.10  # of two networks of one shape
-MOST_SPREAD = 1.25  # of a usual turn and the best one
+ROWS, SINGLE = 128, 48  # rows timed in batches; rows timed one by one
+SIZES, QUOTED_SIZE = (8, 32, 128), 32  # of batches; the size that models are compared at
+LEAST_TURNS, MOST_TURNS, SECONDS = 2, 5, 20.0  # more turns are taken until these seconds are spent
+MOST_APART = 1.10  # ratio of two networks of one architecture
+MOST_SPREAD = 1.25  # ratio of the median turn to the best one
 
 Key = TypeVar("Key", bound=Hashable)
 Speed = dict[str, float]
-"""latency_ms: the median over texts of each one's best time alone; latency_p95_ms: within which 95 % of all single calls ended;
-examples_per_second at batch 32; best_examples_per_second, best_batch; spread: the median turn at batch 32 by the best one."""
+"""latency_ms: the median over texts of the best time of each alone; latency_p95_ms: the 95 % quantile of all single calls;
+examples_per_second at batch 32 (generative models: 128 texts at once); best_examples_per_second, best_batch; spread: the
+median turn divided by the best one."""
 
 
-def speeds(runs: Mapping[Key, tuple[Run, TokenisedSet]]) -> dict[Key, Speed]:
-    """Of each model on some rows of a source, which must not be empty. Texts of a batch are of like length."""
-    plans = {name: {size: _views(source, size) for size in (1, *SIZES)} for name, (_, source) in runs.items()}
-    spent: dict[Key, dict[int, list[list[float]]]] = {name: {size: [] for size in plan} for name, plan in plans.items()}
-    begun, turn = time.perf_counter(), 0
-    while turn <= LEAST_TURNS or (turn <= MOST_TURNS and time.perf_counter() - begun < SECONDS):
-        for name, (run, _) in runs.items():
-            for size, views in plans[name].items():
-                seconds = [_seconds(run, view) for view in (views if turn else views[:1])]  # the first turn warms up
-                if turn:
-                    spent[name][size].append(seconds)
+@dataclass(frozen=True)
+class Workload:
+    """The calls that are timed of one model: with single examples, and with batches by their size."""
+
+    call: Callable[[Any], object]
+    single: Sequence[Any]
+    batches: Mapping[int, Sequence[Any]]
+    quoted_size: int
+    rows: int
+
+
+def forward_speeds(models: Mapping[Key, tuple[Run, TokenisedSet]]) -> dict[Key, Speed]:
+    """Time networks on some rows of their sources, which must not be empty. Texts of a batch have similar lengths."""
+    return speeds({name: forward_workload(run, source) for name, (run, source) in models.items()})
+
+
+def decoding_speeds(models: Mapping[Key, tuple[Generator, TokenisedSet]]) -> dict[tuple[Key, str], Speed]:
+    """Time generative models with greedy and with beam search, by (name, search)."""
+    workloads = {}
+    with ExitStack() as stack:
+        for name, (model, source) in models.items():
+            decode = stack.enter_context(open_decoder(model, source))
+            texts = [text for text, _ in source.examples.take(timed_rows(len(source.examples))).texts()]
+            for beam in (1, BEAM):
+                workloads[name, search_name(beam)] = decoding_workload(decode, texts, beam)
+        return speeds(workloads)
+
+
+def forward_workload(run: Run, source: TokenisedSet) -> Workload:
+    rows = timed_rows(len(source.examples))
+    batches = {size: _views(source, rows, size) for size in SIZES}
+    return Workload(
+        lambda view: run(view.inputs), _views(source, rows[:SINGLE], 1), batches, QUOTED_SIZE, min(ROWS, len(rows))
+    )
+
+
+def decoding_workload(decode: Decoder, texts: list[str], beam: int) -> Workload:
+    single = [[text] for text in texts[:SINGLE]]
+    return Workload(lambda batch: decode(batch, beam, 1), single, {len(texts): [texts]}, len(texts), len(texts))
+
+
+def speeds(workloads: Mapping[Key, Workload]) -> dict[Key, Speed]:
+    """Time all workloads in turns. The first turn makes one call of each kind to warm up and is not counted."""
+    single: dict[Key, list[list[float]]] = {name: [] for name in workloads}
+    batches: dict[Key, dict[int, list[list[float]]]] = {
+        name: {size: [] for size in workload.batches} for name, workload in workloads.items()
+    }
+    start, turn = time.perf_counter(), 0
+    while turn <= LEAST_TURNS or (turn <= MOST_TURNS and time.perf_counter() - start < SECONDS):
+        for name, work in workloads.items():
+            kept = None if turn else 1
+            seconds = [_seconds(work.call, example) for example in work.single[:kept]]
+            by_size = {
+                size: [_seconds(work.call, batch) for batch in batch_list[:kept]]
+                for size, batch_list in work.batches.items()
+            }
+            if turn:
+                single[name].append(seconds)
+                for size, times in by_size.items():
+                    batches[name][size].append(times)
         turn += 1
-    return {name: _told(min(ROWS, len(source.examples)), spent[name]) for name, (_, source) in runs.items()}
+    return {name: _summary(work, single[name], batches[name]) for name, work in workloads.items()}
 
 
-def timed_places(rows: int) -> np.ndarray:
-    """Which rows are timed: drawn once for every file of that many rows, since files may be sorted by length or class."""
+def timed_rows(rows: int) -> np.ndarray:
+    """Return the positions of the timed rows, a fixed random sample: files may be sorted by length or class."""
     return np.random.default_rng(0).permutation(rows)[:ROWS]
 
 
-def alone_and_tail(turns: Sequence[Sequence[float]]) -> Speed:
-    """(turns, texts) seconds of single calls."""
-    found = np.asarray(turns)
+def latency(turns: Sequence[Sequence[float]]) -> Speed:
+    """`turns`: (turns, examples) seconds of single calls."""
     return {
-        "latency_ms": 1000 * float(np.median(found.min(0))),
-        "latency_p95_ms": 1000 * float(np.quantile(found, 0.95)),
+        "latency_ms": 1000 * float(np.median(np.min(turns, axis=0))),
+        "latency_p95_ms": 1000 * float(np.quantile(turns, 0.95)),
     }
-
-
-def spread(turns: Sequence[float]) -> float:
-    """How much longer a usual turn took than the best."""
-    return float(np.median(turns) / min(turns)) if min(turns) > 0 else 1.0
 
 
 def too_busy(speed: Mapping[Key, Speed], alike: Iterable[tuple[Key, Key]]) -> str | None:
-    """Why these speeds tell nothing, or None. `alike`: two of one shape in one engine, which must be equally fast."""
-    apart = [speed[one]["examples_per_second"] / speed[other]["examples_per_second"] for one, other in alike]
-    worst = max((max(ratio, 1 / ratio) for ratio in apart), default=1.0)
+    """Return why these speeds cannot be trusted, or None. `alike`: pairs that must be equally fast."""
+    ratios = [speed[one]["examples_per_second"] / speed[other]["examples_per_second"] for one, other in alike]
+    worst = max((max(ratio, 1 / ratio) for ratio in ratios), default=1.0)
     if worst > MOST_APART:
-        return (
-            f"two networks of one shape differ by {100 * (worst - 1):.0f} % in speed: the machine was too busy to tell"
-        )
-    usual = max((one["spread"] for one in speed.values()), default=1.0)
-    if usual > MOST_SPREAD:
-        return f"one network took {100 * (usual - 1):.0f} % longer in one turn than in another: the machine was too busy to tell"
+        percent = 100 * (worst - 1)
+        return f"two networks of the same architecture differ by {percent:.0f} % in speed: the machine was too busy"
+    spread = max((measured["spread"] for measured in speed.values()), default=1.0)
+    if spread > MOST_SPREAD:
+        percent = 100 * (spread - 1)
+        return f"a network took {percent:.0f} % longer in one turn than in another: the machine was too busy"
     return None
 
 
-def _told(rows: int, spent: Mapping[int, list[list[float]]]) -> Speed:
-    per_second = {size: rows / float(np.min(spent[size], axis=0).sum()) for size in SIZES}
-    fastest = max(SIZES, key=per_second.__getitem__)
+def engine_of(model: Generator) -> str:
+    """Return the name of the engine that decodes a model."""
+    return "ctranslate2" if isinstance(model, Path) else engine_for(model)
+
+
+def _summary(work: Workload, single: list[list[float]], batches: Mapping[int, list[list[float]]]) -> Speed:
+    """`single`: (turns, examples) seconds; `batches`: (turns, batches) seconds by batch size."""
+    per_second = {size: work.rows / float(np.min(turns, axis=0).sum()) for size, turns in batches.items()}
+    fastest = max(per_second, key=per_second.__getitem__)
+    turns = [sum(turn) for turn in batches[work.quoted_size]]
     return {
-        **alone_and_tail(spent[1]),
-        "examples_per_second": per_second[32],
+        **latency(single),
+        "examples_per_second": per_second[work.quoted_size],
         "best_examples_per_second": per_second[fastest],
         "best_batch": fastest,
-        "spread": spread([sum(turn) for turn in spent[32]]),
+        "spread": float(np.median(turns) / min(turns)) if min(turns) > 0 else 1.0,
     }
 
 
-def _seconds(run: Run, view: View) -> float:
-    begun = time.perf_counter()
-    run(view.inputs)
-    return time.perf_counter() - begun
+def _seconds(call: Callable[[Any], object], batch: Any) -> float:
+    start = time.perf_counter()
+    call(batch)
+    return time.perf_counter() - start
 
 
-def _views(source: TokenisedSet, size: int) -> list[View]:
-    rows = timed_places(len(source.examples))[: ALONE if size == 1 else ROWS]
+def _views(source: TokenisedSet, rows: np.ndarray, size: int) -> list[View]:
     rows = rows[np.argsort(source.lengths[rows], kind="stable")]
-    pieces = [rows[i : i + size] for i in range(0, len(rows), size)]
-    return [source.batch(piece, source.count(piece)).student for piece in pieces]
+    batches = [rows[start : start + size] for start in range(0, len(rows), size)]
+    return [source.batch(batch, source.count(batch)).student for batch in batches]

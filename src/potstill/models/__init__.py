@@ -1,0 +1,1 @@
+"""Networks: loading, saving, safety checks, anatomy, hooks, tokenizers, generation, ONNX."""

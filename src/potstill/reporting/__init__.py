@@ -1,0 +1,1 @@
+"""What a person reads: page, tables, figures, model card, terminal output. No torch."""

@@ -9,31 +9,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from potstill.reporting.caveats import caveats
-from potstill.reporting.wording import (
+from potstill.measuring.measurements import (
     clean,
-    count,
     data_sets,
-    headline,
-    in_its_unit,
     inside,
     interval,
-    megabytes,
     metrics_of,
     number,
-    parameters,
-    percent,
     quoted,
     quoted_splits,
-    score,
     searches,
     seeds_of,
-    short,
     signatures,
-    titled,
-    verdicts,
     within,
 )
+from potstill.reporting.numbers import count, in_its_unit, megabytes, parameters, percent, score, short, titled
+from potstill.reporting.sentences import caveats, headline, verdicts
 
 # what Hugging Face calls our metrics
 THEIR_METRIC = {
@@ -99,11 +90,10 @@ print(next(predict("path/to/this/folder", [asked]))["candidate"])""",
         "`AutoModelForMultipleChoice` loads it too: give (question, candidates, tokens).",
     ),
     "translate": (
-        """from potstill.decoding import decoder_of
+        """from potstill import translate
 
-with decoder_of("path/to/this/folder") as decode:
-    for hypotheses in decode(["A text to be translated ."], 5, 1):  # a beam of 5, and the best of it
-        print(hypotheses[0].text)""",
+for text in translate("path/to/this/folder", ["A text to be translated ."], beam=5):
+    print(text)""",
         "`potstill translate` does the same for files. `generate` of transformers works too; load the model by "
         "`AutoModelForSeq2SeqLM`, where it is one of potstill's own after `import potstill`.",
     ),

@@ -5,27 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from potstill.errors import InputError
-from potstill.reporting.caveats import caveats
-from potstill.reporting.wording import (
+from potstill.measuring.measurements import inside, interval, metrics_of, number, signatures, within
+from potstill.reporting.numbers import (
     NOTHING,
     count,
-    how_corrected,
     in_its_unit,
-    inside,
-    interval,
     megabytes,
-    metrics_of,
-    number,
     parameters,
     percent,
     points,
     score,
     short,
-    signatures,
     titled,
-    within,
 )
+from potstill.reporting.sentences import caveats, how_corrected
 from potstill.system.terminal import fitting, put
 from potstill.system.units import byte_size, duration
 
@@ -194,30 +187,3 @@ def print_rows(header: list[str], rows: list[list[str]]) -> None:
         drawn.add_row(*(Text(fitting(cell)) for cell in row))  # Text: a bracket in a name is no markup
     wide = Console()
     Console(width=max(wide.width, 112)).print(drawn)
-
-
-def print_list(kind: str | None) -> None:
-    """What can be named of one kind, or of all, with its fields."""
-    from potstill.recipe import plugins
-    from potstill.recipe.resolve import RECIPES, shipped
-
-    kinds = ("methods", "students", "data", "exports", "studies", "recipes")
-    if kind is not None and kind not in kinds:
-        raise InputError(f"there is no list of '{kind}'; write one of {', '.join(kinds)}")
-    for one in [kind] if kind else kinds:
-        if kind is None:
-            put(f"{one}:")
-        indent = "  " if kind is None else ""
-        if one == "recipes":
-            wide = max(map(len, shipped()))
-            for name in shipped():
-                first = (RECIPES / f"{name}.toml").read_text().splitlines()[0].lstrip("# ")
-                put(f"{indent}{name:<{wide}} {first}")
-        else:
-            if not plugins.names(one):  # type: ignore[arg-type]
-                put(f"{indent}(none yet)")
-            for name in plugins.names(one):  # type: ignore[arg-type]
-                words, fields = plugins.describe(one, name)  # type: ignore[arg-type]
-                put(f"{indent}{name:<18} {words}")
-                for field, kind_of, default in fields:
-                    put(f"{indent}{'':<18}   {field} = {default}  ({kind_of})")

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from potstill.reporting.wording import clean
+from potstill.measuring.measurements import clean
 
 Box = tuple[float, ...]  # left, bottom, right, top
 INK = "#010203"  # stands for the page's text colour, and is put in its place at the end

@@ -14,6 +14,22 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from potstill.errors import InputError
+from potstill.measuring.measurements import (
+    PLAIN,
+    clean,
+    data_sets,
+    differences,
+    inside,
+    interval,
+    metrics_of,
+    named,
+    number,
+    quoted,
+    searches,
+    seeds_of,
+    signatures,
+    within,
+)
 from potstill.measuring.run_folder import (
     NO_TERMS,
     FinishedRun,
@@ -24,7 +40,8 @@ from potstill.measuring.run_folder import (
 )
 from potstill.measuring.significance import SHOWN, told_together
 from potstill.reporting import figures as plots
-from potstill.reporting.caveats import caveats
+from potstill.reporting.numbers import TITLES, percent, points, short, titled
+from potstill.reporting.sentences import caveats, headline, how_corrected, no_baseline, points_and_words, verdicts
 from potstill.reporting.tables import (
     FIRST,
     Line,
@@ -37,35 +54,9 @@ from potstill.reporting.tables import (
     quality_table,
     soft_targets,
 )
-from potstill.reporting.wording import (
-    BEAM,
-    PLAIN,
-    TITLES,
-    clean,
-    data_sets,
-    differences,
-    headline,
-    how_corrected,
-    inside,
-    interval,
-    metrics_of,
-    named,
-    no_baseline,
-    number,
-    percent,
-    points,
-    points_and_words,
-    quoted,
-    searches,
-    seeds_of,
-    short,
-    signatures,
-    titled,
-    verdicts,
-    within,
-)
 from potstill.system.files import write_atomically
 from potstill.system.paths import to_write
+from potstill.tasks.metrics.texts import BEAM
 
 MOST_EXAMPLES = 30  # rows that student and teacher disagree about, per data set
 MOST_TEXT = 500  # characters of each

@@ -7,33 +7,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from potstill.measuring.run_folder import FinishedRun
-from potstill.reporting import figures as plots
-from potstill.reporting.wording import (
-    NOTHING,
+from potstill.measuring.measurements import (
     PLAIN,
-    count,
     data_sets,
-    in_its_unit,
     inside,
     interval,
     main_student,
-    megabytes,
     metrics_of,
     named,
-    nearest_classes,
     number,
-    parameters,
     per_second,
-    percent,
     quoted_splits,
-    score,
     searches,
     seeds_of,
-    short,
-    titled,
     within,
 )
+from potstill.measuring.run_folder import FinishedRun
+from potstill.reporting import figures as plots
+from potstill.reporting.numbers import NOTHING, count, in_its_unit, megabytes, parameters, percent, score, short, titled
+from potstill.reporting.sentences import nearest_classes
 
 MOST_CLASSES = 20  # of a matrix: more cannot be read
 MOST_CELLS = 200  # of a grid

@@ -1,0 +1,1 @@
+"""One run and several: prepare, build, train in stages, grid, baseline, measure, study."""

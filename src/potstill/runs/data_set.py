@@ -15,13 +15,14 @@ from potstill.data.examples import Examples
 from potstill.data.row import split_parts
 from potstill.data.tokens import tokenise, tokenizer_fingerprint
 from potstill.errors import InputError
-from potstill.inference.answers import answers, said_by
+from potstill.inference.answers import answers, model_answers
+from potstill.measuring.measurements import PLAIN
 from potstill.models.student import Student
 from potstill.recipe.schema import Recipe
-from potstill.reporting.wording import PLAIN
 from potstill.signals import Wants
+from potstill.tasks.classify import F1_OF
 from potstill.tasks.generate import BY_BEAM
-from potstill.tasks.task import F1_OF, Task
+from potstill.tasks.task import Task
 from potstill.training.teacher.teacher import Teacher
 
 
@@ -91,7 +92,7 @@ def teacher_predictions(data: DataSet, source: TokenisedSet) -> np.ndarray:
     """(n, …) predictions of the teacher, from its memory; a generative teacher decodes the texts again."""
     if data.task.generates:
         assert data.loaded_teacher is not None
-        return said_by(data.loaded_teacher, source, beam=True)
+        return model_answers(data.loaded_teacher, source, beam=True)
     wants = Wants(logits=True)
     data.teacher.remember(source, wants)
     return answers(lambda batch: data.teacher.signals(batch, wants).logits.cpu().numpy(), source)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from potstill.data.examples import Examples
-from potstill.inference.answers import labelled
+from potstill.measuring.quality import labelled
 from potstill.recipe.schema import Stage
 from potstill.tasks.chance import judge, near_chance
 from potstill.tasks.task import Task

@@ -17,6 +17,7 @@ from potstill.data.pixel_reader import describe_size
 from potstill.data.row import Form
 from potstill.data.rows import Columns, Table, open_table
 from potstill.data.splits import leaks, split_off_dev
+from potstill.data.task_words import TASK_WORDS
 from potstill.data.tokens import tokenise, tokenizer_fingerprint
 from potstill.data.unlabelled import with_unlabelled
 from potstill.errors import InputError
@@ -30,10 +31,8 @@ from potstill.runs.data_set import DataSet, texts_of
 from potstill.runs.teacher_check import check_teacher
 from potstill.system import paths, ranks
 from potstill.system.display import Display
-from potstill.tasks.generate import Generating
-from potstill.tasks.label_matching import labels_of, make_task
-from potstill.tasks.positive_class import with_positive
-from potstill.tasks.registry import FORMS, WHAT, kind_of
+from potstill.tasks.label_matching import labels_of, make_task, with_positive
+from potstill.tasks.registry import TASKS, form_of, task_class
 from potstill.tasks.task import Task
 from potstill.training.teacher.memory import Memory
 from potstill.training.teacher.teacher import Teacher
@@ -143,7 +142,7 @@ def open_tables(data: Data, teacher: Student | None, say: Say) -> Tables:
     if data.task is None and form and train.unread_label:
         say(
             f"{train.source}: the labels in {train.unread_label!r} are not read, since the teacher is made for "
-            f"{WHAT[form]}; give a classifier as the teacher to learn them"
+            f"{TASK_WORDS[form].rows}; give a classifier as the teacher to learn them"
         )
     dev = open_table(data.dev, columns, form=train.form) if data.dev else None
     tests = {name: open_table(path, columns, form=train.form) for name, path in data.test.items()}
@@ -156,9 +155,9 @@ def open_tables(data: Data, teacher: Student | None, say: Say) -> Tables:
 def row_form(data: Data, teacher: Student | None) -> Form | None:
     """The form of the rows where the task or a generative teacher decides it; None: the columns decide."""
     if data.task:
-        return FORMS[data.task]
-    if teacher is not None and issubclass(kind := kind_of(teacher.model.config), Generating):
-        return kind.form  # two columns of texts could be anything
+        return TASKS[data.task].form
+    if teacher is not None and task_class(form := form_of(teacher.model.config)).generates:
+        return form  # two columns of texts could be anything
     return None
 
 
@@ -192,11 +191,14 @@ def choose_task(data: Data, tables: Tables, teacher: Student | None, say: Say) -
     return task, matched if labels or teacher else ""
 
 
+@ranks.first_before_others
+def store_tables(tables: Tables, task: Task) -> list[Examples]:
+    return [store(tables.train, task), *(store(table, task.knowing(labels_of(table))) for table in tables.others)]
+
+
 def store_splits(tables: Tables, task: Task, say: Say) -> Splits:
     """Store the rows in the cache. Without a dev file, a tenth of train is held out."""
-    train, *others = ranks.the_first_before_others(
-        lambda: [store(tables.train, task), *(store(table, task.knowing(labels_of(table))) for table in tables.others)]
-    )
+    train, *others = store_tables(tables, task)
     if tables.dev:
         dev = others.pop(0)
     else:
@@ -227,8 +229,8 @@ def add_unlabelled(splits: Splits, data: Data, train: Table, task: Task, teacher
             f"{data.unlabelled}: texts without labels need a teacher; give its model with --teacher, or omit --unlabelled"
         )
     held = [splits.dev, *splits.tests.values()]
-    add = partial(with_unlabelled, splits.train, data.unlabelled, train, task, held, say)
-    return Splits(ranks.the_first_before_others(add), splits.dev, splits.tests)
+    add = ranks.first_before_others(with_unlabelled)
+    return Splits(add(splits.train, data.unlabelled, train, task, held, say), splits.dev, splits.tests)
 
 
 def check_labels(examples: Examples, split: str, say: Say) -> None:
@@ -313,8 +315,8 @@ def tokenise_splits(splits: Splits, task: Task, reader: Student, length: int, di
     cut = {}
     for name, examples in splits.by_name.items():
         with display.bar(f"tokenising {examples.source}", examples.meta["rows"]) as bar:
-            work = partial(tokenise, task, examples, reader.tokenizer, length, bar.advance)
-            cut[name] = ranks.the_first_before_others(work).shortened
+            tokens = ranks.first_before_others(tokenise)(task, examples, reader.tokenizer, length, bar.advance)
+            cut[name] = tokens.shortened
     if any(cut.values()):
         counts = ", ".join(f"{count} of {name}" for name, count in cut.items() if count)
         display.say(f"texts longer than {length} tokens were cut: {counts}; --set length=N reads more of them")

@@ -13,10 +13,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from potstill.measuring.comparisons import STUDENT, Said, Spoken, spoken
+from potstill.measuring.comparisons import Said, Spoken, spoken
+from potstill.measuring.measurements import STUDENT, inside, quoted
 from potstill.measuring.significance import DEV, Difference, contrast, corrected
 from potstill.recipe.schema import Recipe
-from potstill.reporting.wording import inside, points, quoted
+from potstill.reporting.numbers import points
 
 
 @dataclass(frozen=True)

@@ -1,37 +1,34 @@
-"""Several processes that make one student together, started by torchrun or `accelerate launch`. A process alone pays nothing.
+"""Several processes that train one student together, started by torchrun or `accelerate launch`.
 
-Every rank goes through the same steps in the same order. What is decided or written once is done by the first and told to
-the others; what is computed is shared out and summed. A rank that dies closes its connections: the others end in an
-error at their next exchange, and the launcher ends the job.
+Every rank takes the same steps in the same order. Rank 0 decides and writes, and sends its results to the others;
+computing is split, and gradients are summed. When a rank dies, its connections close: the others fail at their next
+exchange, and the launcher ends the job. With one process all of this costs nothing.
 """
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any, TypeVar
+from functools import partial, wraps
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-Found = TypeVar("Found")
-_alone = False  # while the first does something for all, nothing is exchanged
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+_alone = False
 
 
 def count() -> int:
-    started = dist.is_available() and dist.is_initialized() and not _alone
-    return dist.get_world_size() if started else 1
+    """The number of ranks; 1 while a rank works alone."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() and not _alone else 1
 
 
 def number() -> int:
     return dist.get_rank() if count() > 1 else 0
-
-
-def leave() -> None:
-    """At the end of a process."""
-    if dist.is_available() and dist.is_initialized():
-        dist.destroy_process_group()
 
 
 def is_first() -> bool:
@@ -39,67 +36,112 @@ def is_first() -> bool:
 
 
 def wait() -> None:
-    """Until every rank is here."""
+    """Wait until every rank is here."""
     if count() > 1:
         dist.barrier()
 
 
-def by_the_first(work: Callable[[], Found]) -> Found:
-    """What the first rank finds, told to all; also the error it ends in, so that all end in it and none waits for ever."""
-    global _alone
-    if count() == 1:
-        return work()
-    told: list[Any] = [None, None]
-    if is_first():
-        _alone = True
-        try:
-            told[0] = work()
-        except Exception as error:
-            told[1] = error
-        finally:
-            _alone = False
-    dist.broadcast_object_list(told, src=0)
-    if told[1] is not None:
-        raise told[1]
-    found: Found = told[0]
-    return found
+@atexit.register
+def leave() -> None:
+    """Leave the group of processes. Runs when the process exits; safe to call earlier, or twice."""
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()
 
 
 @contextmanager
-def first_only(manager: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
-    """A context of the first rank alone; an error on entering it is everybody's."""
-    with ExitStack() as stack:
-        by_the_first(lambda: stack.enter_context(manager()))
+def _working_alone() -> Iterator[None]:
+    """Within it, this rank exchanges nothing with the others."""
+    global _alone
+    before, _alone = _alone, True
+    try:
         yield
+    finally:
+        _alone = before
 
 
-def the_first_before_others(work: Callable[[], Found]) -> Found:
-    """What each rank finds by itself, the first before the others: they find it in the cache."""
+def on_first(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Decorate a function that rank 0 runs for all.
+
+    Every rank must call it, and every rank gets the result of rank 0, or the exception that it raised.
+    """
+
+    @wraps(function)
+    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        return _result_of_first(partial(function, *args, **kwargs))
+
+    return call
+
+
+def _result_of_first(work: Callable[[], Result]) -> Result:
     if count() == 1:
         return work()
-    mine: list[Found] = []
-    by_the_first(lambda: mine.append(work()))
-    return mine[0] if mine else work()
+    outcome: list[Any] = [None, None]  # result, exception
+    if is_first():
+        try:
+            with _working_alone():
+                outcome[0] = work()
+        except Exception as error:
+            outcome[1] = error
+    dist.broadcast_object_list(outcome, src=0)
+    if outcome[1] is not None:
+        raise outcome[1]
+    result: Result = outcome[0]
+    return result
+
+
+def from_first(value: Result) -> Result:
+    """Return the value that rank 0 has."""
+    return _result_of_first(lambda: value)
+
+
+def entered_on_first(
+    manager: Callable[Parameters, AbstractContextManager[None]],
+) -> Callable[Parameters, AbstractContextManager[None]]:
+    """Decorate a context manager that only rank 0 enters. If it cannot, every rank raises the exception."""
+
+    @contextmanager
+    def entered(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Iterator[None]:
+        with ExitStack() as stack:
+            _result_of_first(lambda: stack.enter_context(manager(*args, **kwargs)))
+            yield
+
+    return entered
+
+
+def first_before_others(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Decorate a function that every rank runs, rank 0 before the others, which then find its result in the cache."""
+
+    @wraps(function)
+    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        if count() == 1:
+            return function(*args, **kwargs)
+        results: list[Result] = []
+        _result_of_first(lambda: results.append(function(*args, **kwargs)))
+        with _working_alone():
+            return results[0] if results else function(*args, **kwargs)
+
+    return call
 
 
 def sum_gradients(parameters: Iterable[nn.Parameter], numbers: list[float]) -> list[float]:
-    """Sum each parameter's gradient over all ranks, in place, and some numbers with them; one exchange for all.
+    """Sum the gradient of each parameter over all ranks, in place, and return the sums of the numbers.
 
-    A parameter that no rank has a gradient for keeps none: zeros would let the optimizer decay it.
+    A parameter without a gradient on every rank keeps none: with a gradient of zeros the optimizer would decay it.
     """
     if count() == 1:
         return numbers
-    every = [parameter for parameter in parameters if parameter.requires_grad]
-    device = every[0].device
-    told = torch.tensor([*(float(one.grad is not None) for one in every), *numbers], dtype=torch.float64, device=device)
-    dist.all_reduce(told)
-    met = [one for one, flag in zip(every, told.tolist(), strict=False) if flag]
-    if met:
-        flat = torch.cat([_gradient(one).reshape(-1) for one in met])
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
+    has_gradient = [float(parameter.grad is not None) for parameter in trained]
+    sums = torch.tensor([*has_gradient, *numbers], dtype=torch.float64, device=trained[0].device)
+    dist.all_reduce(sums)
+    touched = [parameter for parameter, ranks in zip(trained, sums.tolist(), strict=False) if ranks]
+    if touched:
+        flat = torch.cat([_gradient(parameter).reshape(-1) for parameter in touched])  # one exchange for all
         dist.all_reduce(flat)
-        for one, part in zip(met, flat.split([one.numel() for one in met]), strict=True):
-            one.grad = part.view_as(one)
-    return [float(one) for one in told[len(every) :]]
+        parts = flat.split([parameter.numel() for parameter in touched])
+        for parameter, part in zip(touched, parts, strict=True):
+            parameter.grad = part.view_as(parameter)
+    return sums[len(trained) :].tolist()
 
 
 def _gradient(parameter: nn.Parameter) -> Tensor:

@@ -1,0 +1,1 @@
+"""What is predicted: one file for each task word that the user types, with its metrics."""

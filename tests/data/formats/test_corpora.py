@@ -575,10 +575,10 @@ def test_a_form_that_is_asked_for_is_enforced(tmp_path: Path) -> None:
     for path, form, message in asked:
         refused(path, f"{path}:1", message, Columns(), False, form)
     refused(plain, f"{plain}:1", "name it with --pair NAME", Columns("text"), False, "answers")
-    refused(plain, f"{plain}:1", "leave --pair out", Columns("text", "label"), False, "words")
+    refused(plain, f"{plain}:1", "omit --pair", Columns("text", "label"), False, "words")
     mixed = written(tmp_path, "b.csv", "text,label\na b,X\n")
     refused(mixed, f"{mixed}:2", "there are 2 words, but 1", Columns(), False, "words")
-    refused(written(tmp_path, "b.conll", "a\n"), "b.conll:1", "by --label NAME", Columns(), True)
+    refused(written(tmp_path, "b.conll", "a\n"), "b.conll:1", "with --label NAME", Columns(), True)
 
 
 def test_answers_of_a_teacher_are_for_texts_and_choices(tmp_path: Path) -> None:

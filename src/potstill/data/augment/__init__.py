@@ -1,0 +1,1 @@
+"""Copies of texts with masked and replaced words."""

@@ -1,0 +1,1 @@
+"""Networks that transformers does not have, registered with its Auto classes."""

@@ -1,0 +1,1 @@
+"""Decoding of generative models, by CTranslate2 or transformers."""

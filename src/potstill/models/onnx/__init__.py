@@ -1,0 +1,1 @@
+"""ONNX graphs: writing and quantizing them."""

@@ -1,0 +1,1 @@
+"""Vocabularies: trimming, training, word vectors, and checks of untrusted tokenizers."""

@@ -54,7 +54,7 @@ class TeacherOutputs:
         self._remember(outputs, examples, keys, context)
         chosen, target = [outputs.folder.name, self._kept, self.closest], _target(examples, context)
         work = lambda: replace_targets(examples, chosen, lambda: self._rows(examples, keys, outputs), target)  # noqa: E731
-        made = ranks.the_first_before_others(work) if context.together else work()
+        made = ranks.first_before_others(work)()
         if len(made) and not len(made.labelled_only):
             raise InputError(
                 f"data.teacher_outputs: no text that the teacher writes ends within {context.longest} tokens; give a longer "
@@ -138,8 +138,9 @@ class TeacherOutputs:
 
     def _remember(self, outputs: Outputs, examples: Examples, keys: np.ndarray, context: Context) -> None:
         """Decode what is not known yet, block by block; all hypotheses of the beam are kept, so that Seq-Inter asks nobody."""
-        share, rank = (ranks.count(), ranks.number()) if context.together else (1, 0)
+        share, rank = ranks.count(), ranks.number()
 
+        @ranks.on_first
         def lacking() -> tuple[np.ndarray, list[int]]:
             outputs.refresh()
             outputs.clean()
@@ -148,7 +149,7 @@ class TeacherOutputs:
 
         # the first holds the lock until all have written: another run that wants the same waits and finds it
         with locked(outputs.folder) if rank == 0 else nullcontext():
-            unknown, numbers = ranks.by_the_first(lacking) if share > 1 else lacking()
+            unknown, numbers = lacking()
             if len(unknown):
                 with self.decoder(context) as decode, context.bar("the teacher writes", len(unknown)) as advance:
                     for place in range(rank, len(numbers), share):
@@ -158,8 +159,7 @@ class TeacherOutputs:
                         advance(len(rows))
                         if asked := interrupts.asked():
                             raise interrupts.Interrupted(asked)  # what is written is kept
-            if share > 1:
-                ranks.wait()
+            ranks.wait()
         outputs.refresh()
 
     def _rows(self, examples: Examples, keys: np.ndarray, outputs: Outputs) -> Iterator[tuple[str, str, int]]:

@@ -1,0 +1,1 @@
+"""Objectives: the return statement is the paper's equation."""

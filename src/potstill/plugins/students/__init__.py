@@ -1,0 +1,1 @@
+"""Ways to make or reshape a network."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from potstill.errors import InputError
-from potstill.measuring.comparisons import TEACHER
+from potstill.measuring.measurements import TEACHER
 from potstill.recipe.bounds import Count
 from potstill.recipe.schema import Recipe
 from potstill.reporting.figures import forest

@@ -10,7 +10,8 @@ import numpy as np
 from pydantic import Field
 
 from potstill.errors import InputError
-from potstill.measuring.comparisons import BASELINE, STUDENT, TEACHER, Said
+from potstill.measuring.comparisons import Said
+from potstill.measuring.measurements import BASELINE, STUDENT, TEACHER
 from potstill.plugins.studies import _soft_answers as soft_answers
 from potstill.recipe.bounds import Above
 from potstill.recipe.schema import Recipe

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from potstill.errors import InputError
-from potstill.measuring.comparisons import BASELINE, TEACHER
+from potstill.measuring.measurements import BASELINE, TEACHER
 from potstill.measuring.significance import ONE_SEED, Difference
 from potstill.recipe import plugins
 from potstill.recipe.schema import Recipe, Stage

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from potstill.errors import InputError
-from potstill.measuring.comparisons import BASELINE, TEACHER
+from potstill.measuring.measurements import BASELINE, TEACHER, inside, quoted
 from potstill.recipe import plugins
 from potstill.recipe.bounds import Above, Count, Share
 from potstill.recipe.schema import Recipe, Stage
 from potstill.reporting.figures import forest
-from potstill.reporting.wording import inside, points, quoted, score, titled
+from potstill.reporting.numbers import points, score, titled
 from potstill.runs.study_types import Answer, Found, compared, how_tested, told_together
 
 WORDS = {

@@ -9,13 +9,13 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from potstill.measuring.comparisons import BASELINE, STUDENT, TEACHER
+from potstill.measuring.measurements import BASELINE, STUDENT, TEACHER
 from potstill.measuring.significance import ONE_SEED, Difference
 from potstill.recipe.bounds import Above, Count
 from potstill.recipe.schema import Recipe
 from potstill.reporting.figures import BASELINE as BASELINE_COLOUR
 from potstill.reporting.figures import COLOURS, Point, scatter
-from potstill.reporting.wording import titled
+from potstill.reporting.numbers import titled
 from potstill.runs.study_types import Answer, Found, compared, how_tested, shown, told_together
 
 

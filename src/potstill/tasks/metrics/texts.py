@@ -14,6 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+BEAM = 5  # width of the beam search that is measured, as in papers on translation
+
+
+def search_name(beam: int) -> str:
+    """Return the name of a search in measurements.json."""
+    return "greedy" if beam == 1 else f"beam {beam}"
+
 
 def bleu_statistics(hypotheses: Sequence[str], references: Sequence[str]) -> NDArray[np.int64]:
     """(n, 10) of each sentence: its length, the reference's, n-grams of one to four words that match, and all that it has.

@@ -1,0 +1,1 @@
+"""The teacher, live or from memory, and the texts it generates."""

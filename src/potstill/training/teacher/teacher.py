@@ -87,7 +87,7 @@ class Teacher:
             return 0
         # alone, the lock is held throughout: another run that wants the same waits and finds it; ranks lock to write
         with self.memory.lock() if ranks.count() == 1 else nullcontext():
-            unknown, shards = ranks.by_the_first(lambda: self._unknown(source, wants))
+            unknown, shards = self._unknown(source, wants)
             parts = blocks(source, unknown)
             for number in range(ranks.number(), len(parts), ranks.count()):
                 asked = self._ask_all(parts[number], wants, progress)
@@ -103,6 +103,7 @@ class Teacher:
             )
         return len(unknown)
 
+    @ranks.on_first
     def _unknown(self, source: TokenisedSet, wants: Wants) -> tuple[np.ndarray, int]:
         """Positions of the examples to be asked; and the number of shards that are there."""
         assert self.memory is not None

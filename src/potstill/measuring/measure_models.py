@@ -1,0 +1,154 @@
+"""Scores, sizes and speeds of finished models on one labelled file: `potstill measure`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from potstill.data.batches import TokenisedSet
+from potstill.data.examples import store
+from potstill.data.rows import Columns, open_table
+from potstill.data.tokens import tokenise
+from potstill.errors import InputError
+from potstill.inference.answers import Generator, answers, model_answers, network, padded, with_texts
+from potstill.measuring import quality
+from potstill.measuring.speed import Speed, decoding_speeds, engine_of, forward_speeds, too_busy
+from potstill.models.anatomy import longest_input
+from potstill.models.generation.ctranslate2 import ABOUT, is_exported
+from potstill.models.generation.languages import language_prefix
+from potstill.models.inference import Run, load_network
+from potstill.models.loading import load_config, load_tokenizer
+from potstill.models.student import Student, load_student
+from potstill.system.paths import given
+from potstill.tasks.generate import Generated
+from potstill.tasks.label_matching import labels_of, make_task, with_positive
+from potstill.tasks.metrics.texts import signatures
+from potstill.tasks.registry import form_of, task_class
+from potstill.tasks.task import Task
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A model that has answered the file and can be timed."""
+
+    path: str
+    task: Task
+    source: TokenisedSet
+    predictions: np.ndarray
+    size: dict[str, Any]
+    model: Run | Generator
+    engine: str
+
+
+def measure_models(
+    models: list[str],
+    data: str,
+    columns: Columns | None = None,
+    labels: list[str] | None = None,
+    length: int = 128,
+    language: str | None = None,
+) -> dict[str, Any]:
+    """Measure models on one labelled file. Agreement and speed are relative to the first model."""
+    columns = columns or Columns()
+    kind = task_class("translation" if is_exported(models[0]) else form_of(load_config(models[0])))
+    if kind.generates:
+        candidates = list(_generators(models, data, columns, kind(()), length, language))
+    else:
+        candidates = list(_networks(models, data, columns, labels, length))
+    task, first = candidates[-1].task, candidates[0].predictions
+    measured: dict[str, dict[str, Any]] = {}
+    for candidate in candidates:
+        other = None if candidate is candidates[0] else first
+        scored = candidate.task, candidate.source.examples, candidate.predictions
+        parts = {"quality": quality.quality(*scored, other)}
+        parts |= quality.details(candidate.task, candidate.task.metrics[0], *scored[1:])
+        measured[candidate.path] = {part: {"task": {"test": value}} for part, value in parts.items()} | candidate.size
+    speed = _speeds(candidates)
+    for candidate in candidates if speed else ():
+        measured[candidate.path]["engine"] = candidate.engine
+        measured[candidate.path]["speed"] = speed[candidate.path]
+        rates = [next(iter(speed[path].values()))["examples_per_second"] for path in (candidate.path, models[0])]
+        measured[candidate.path]["times_faster"] = rates[0] / rates[1]
+    busy = too_busy({(path, way): value for path, by in speed.items() for way, value in by.items()}, [])
+    return {
+        "data": data,
+        "metrics": {"task": task.metrics},
+        **({"signatures": signatures()} if task.decodes else {}),
+        **({"too_busy": busy} if busy else {}),
+        "models": measured,
+    }
+
+
+def _networks(
+    models: list[str], data: str, columns: Columns, labels: list[str] | None, length: int
+) -> Iterator[Candidate]:
+    table = open_table(data, columns, need_label=True)
+    seen = labels_of(table)
+    for path in models:
+        model = load_network(path)
+        task, _ = make_task(None, model.config, seen, labels, table.source, table.form, table.choices, table.shape)
+        examples = store(table, task)
+        task = with_positive(task, None, examples.labelled_only)
+        tokens = tokenise(task, examples, model.tokenizer, min(length, model.longest))
+        source = TokenisedSet(task, examples, tokens, tokens)
+        size = {"parameters": model.parameters, "bytes": model.bytes}
+        yield Candidate(path, task, source, answers(network(model.run), source), size, model.run, model.engine)
+
+
+def _generators(
+    models: list[str], data: str, columns: Columns, task: Task, length: int, language: str | None
+) -> Iterator[Candidate]:
+    for path in models:
+        model: Generator = given(path) if is_exported(path) else load_student(path)
+        tokenizer = load_tokenizer(path) if isinstance(model, Path) else model.tokenizer
+        table = open_table(data, replace(columns, before=language_prefix(language, tokenizer, path)), True, task.form)
+        examples = store(table, task)
+        tokens = tokenise(task, examples, tokenizer, min(length, _longest(model, tokenizer)))
+        source = TokenisedSet(task, examples, tokens, tokens)
+        yield Candidate(path, task, source, _texts(model, source), _size(model, path), model, engine_of(model))
+
+
+def _speeds(candidates: list[Candidate]) -> dict[str, dict[str, Speed]]:
+    """Return speeds by path and by engine or search; none of language models, which were not asked to generate."""
+    task = candidates[0].task
+    if not task.generates:
+        timed = forward_speeds({one.path: (one.model, one.source) for one in candidates})  # type: ignore[misc]
+        return {one.path: {one.engine: timed[one.path]} for one in candidates}
+    if not task.decodes:
+        return {}
+    by_search = decoding_speeds({one.path: (one.model, one.source) for one in candidates})  # type: ignore[misc]
+    return {
+        one.path: {search: speed for (path, search), speed in by_search.items() if path == one.path}
+        for one in candidates
+    }
+
+
+def _texts(model: Generator, source: TokenisedSet) -> np.ndarray:
+    """Return the predictions of a generative model; an exported one gives texts only, no probabilities of the gold texts."""
+    if isinstance(model, Student):
+        return model_answers(model, source, beam=True)
+    if not source.task.decodes or not (model / "shared_vocabulary.json").exists():
+        raise InputError(
+            f"{model} is an exported language model, which cannot be scored; give the folder of the student instead"
+        )
+    unknown = np.stack([Generated(0.0, 0.0, 0.0).pack()] * len(source.examples))
+    return padded(with_texts(unknown, model, source, beam=True))
+
+
+def _longest(model: Generator, tokenizer: PreTrainedTokenizerBase) -> int:
+    if isinstance(model, Student):
+        return longest_input(model.model, tokenizer)
+    return int(tokenizer.model_max_length)  # an exported decoder limits itself to its positions
+
+
+def _size(model: Generator, path: str) -> dict[str, Any]:
+    if isinstance(model, Student):
+        return quality.size(model.model, path)
+    about = json.loads((model / ABOUT).read_text(encoding="utf-8"))
+    return {"parameters": about.get("parameters"), "bytes": (model / "model.bin").stat().st_size}
