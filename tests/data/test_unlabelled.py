@@ -249,7 +249,7 @@ def test_the_teachers_answer_is_the_label(outcome: Outcome) -> None:
 
 @pytest.mark.parametrize("kind", ["txt", "csv", "tsv"])
 def test_texts_in_one_language_are_added_and_none_that_dev_translates(tmp_path: Path, kind: str) -> None:
-    task = Translation("class", ("x",))
+    task = Translation()
     (tmp_path / "train.csv").write_text("en,de\none,eins\ntwo,zwei\n")
     (tmp_path / "dev.csv").write_text("en,de\nthree,drei\n")
     train, dev = (

@@ -5,7 +5,7 @@ The order of an epoch depends only on seed, stage and epoch, so that a resumed r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Generic, NamedTuple, TypeVar
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from potstill.data.examples import Examples
+from potstill.data.making import Change
 from potstill.data.task import DataTask
 from potstill.data.tokens import Tokens, ranges
 from potstill.signals import Batch, Over, View, Wants, nothing
@@ -23,11 +24,6 @@ from potstill.system.randomness import draw_uniform, mix, splitmix64
 WINDOW = 64  # most batches whose rows are sorted by length together: enough for little padding
 WINDOWS = 4  # fewest windows of an epoch: rows of one window often meet in the same batches
 ROWS_AT_ONCE = 4096  # examples whose batches are planned together, so that memory does not grow with the rows
-
-Draw = Callable[[int], np.ndarray]
-"""n -> (batch, n) numbers in [0, 1), the same for the same example in the same epoch."""
-Change = Callable[[Batch, Draw], Batch]
-"""Makes different examples of the same rows in every epoch."""
 
 
 def epoch_order(lengths: np.ndarray, batch: int, *seed: int | str) -> list[np.ndarray]:

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from potstill.data.examples import CHUNK, Examples, ExampleWriter, folder_of, key_of
+from potstill.data.row import HAS_TARGET
+from potstill.data.task import DataTask
 from potstill.system.column_files import ColumnFiles, column, made_once
 
 
@@ -67,13 +69,18 @@ def _write_more(
 
 
 def replace_targets(
-    examples: Examples, what: list[Any], rows: Callable[[], Iterator[tuple[str, str, int]]], target: list[float]
+    examples: Examples,
+    what: list[Any],
+    rows: Callable[[], Iterator[tuple[str, str, int]]],
+    task: DataTask | None,
 ) -> Examples:
     """Return examples with other second texts: `rows` yields text, second text and position of the original example.
 
-    Every row has the label `target`, unless its second text is empty: then there is nothing to learn. `what` describes
-    the rows and is part of the folder's hash.
+    A row is labelled unless its second text is empty: then there is nothing to learn. `what` describes the rows and is
+    part of the folder's hash.
     """
+    width = examples.meta["target_width"]
+    target = list(task.encode(HAS_TARGET, examples.source)) if task else [0.0] * width
     folder = folder_of("other targets", examples.folder.name, examples.index_hash, target, *what)
     meta = made_once(folder, lambda columns: _write_targets(examples, rows(), target, columns))
     return Examples(examples.source, folder, np.arange(meta["rows"]))
