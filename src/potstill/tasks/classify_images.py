@@ -12,7 +12,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from potstill.data.formats.opened import ImageShape
 from potstill.data.formats.text import short_repr
 from potstill.data.pixel_reader import PixelReader, describe_size
 from potstill.data.row import Form, pixels_to_text, text_to_pixels
-from potstill.data.task_words import TASK_WORDS
 from potstill.data.tokens import Encoded
 from potstill.errors import InputError
 from potstill.tasks.classify import TextClassification
@@ -38,8 +37,7 @@ class ImageTask(Task):
 
     shape: ImageShape = (1, 1, 1)  # channels, height, width
 
-    form: ClassVar[Form] = "pixels"
-    head: ClassVar[str] = TASK_WORDS["pixels"].head
+    form = "pixels"
 
     @classmethod
     def row(cls, asked: Any) -> tuple[str, str | None]:
