@@ -11,7 +11,7 @@ import numpy as np
 
 from potstill.data.formats.text import short_repr
 from potstill.data.records import fill_candidate
-from potstill.data.row import Form, join_parts, split_parts
+from potstill.data.row import join_parts, split_parts
 from potstill.data.tokens import Encoded, Tokens
 from potstill.errors import InputError
 from potstill.tasks.classify import TextClassification

@@ -19,7 +19,7 @@ import numpy as np
 from potstill.data.formats.opened import ImageShape
 from potstill.data.formats.text import short_repr
 from potstill.data.pixel_reader import PixelReader, describe_size
-from potstill.data.row import Form, pixels_to_text, text_to_pixels
+from potstill.data.row import pixels_to_text, text_to_pixels
 from potstill.data.tokens import Encoded
 from potstill.errors import InputError
 from potstill.tasks.classify import TextClassification

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from potstill.data.examples import Examples
-from potstill.data.row import Form, Label, join_parts, split_parts
+from potstill.data.row import Label, join_parts, split_parts
 from potstill.data.tokens import Encoded, Tokens, ranges
 from potstill.models.tokenizers.long_texts import beginnings
 from potstill.tasks.metrics import labels as metrics

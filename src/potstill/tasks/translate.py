@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from potstill.data.row import Form
 from potstill.data.tokens import Encoded, Tokens
 from potstill.tasks.generate import TARGET, Generation
 
