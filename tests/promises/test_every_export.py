@@ -96,7 +96,7 @@ def test_the_command_writes_what_predict_and_measure_read(
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 0
-    assert "same answer" in capsys.readouterr().out
+    assert "same prediction" in capsys.readouterr().out
     folder = tmp_path / f"student-{export}"
     texts = [text for text, _ in rows]
     plain, exported = (list(predict(place, texts)) for place in (tmp_path / "student", folder / "model.onnx"))

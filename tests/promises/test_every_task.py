@@ -140,7 +140,7 @@ def test_an_exported_student_answers_as_the_student(
 ) -> None:
     rows = str(next(home.glob("test.*")))
     assert potstill("export", home / "teacher/student", "--to", export, "--data", rows, "--out", tmp_path / "out") == 0
-    assert "same answer" in capsys.readouterr().out
+    assert "same prediction" in capsys.readouterr().out
     assert (
         potstill("measure", home / "teacher/student", tmp_path / "out", "--data", rows, "--json", "--length", "32") == 0
     )

@@ -21,7 +21,7 @@ from potstill.data.batches import TokenisedSet
 from potstill.data.examples import Examples
 from potstill.data.rows import BETWEEN
 from potstill.inference.answers import answers, model_answers, network
-from potstill.inference.export import onnx_files
+from potstill.inference.onnx_forms import onnx_files
 from potstill.measuring import quality
 from potstill.measuring.comparisons import write_answers
 from potstill.measuring.measurements import BASELINE, GOLD, STUDENT, TEACHER
@@ -83,7 +83,7 @@ def measure_run(
         exportable[TEACHER] = first.loaded_teacher
     speeds: Speeds = {}
     to_onnx = timed and recipe.timing == "all" and not first.task.generates
-    with onnx_files(exportable if to_onnx else {}, kept=TEACHER, show=display) as files:
+    with onnx_files(exportable if to_onnx else {}, cached=TEACHER, show=display) as files:
         add_onnx_models(models, files, first)
         predictions |= predictions_of_models(data_sets, models)
         if timed and recipe.timing != "none":
