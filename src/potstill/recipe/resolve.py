@@ -23,7 +23,7 @@ from potstill.recipe import plugins, short_forms
 from potstill.recipe.explain import as_toml, did_you_mean, explain_error, unknown_field, unknown_fields
 from potstill.recipe.pace import paced
 from potstill.recipe.schema import Data, Optimizer, Recipe, Stage
-from potstill.recipe.user_functions import note_written
+from potstill.recipe.user_functions import trust_command_line
 from potstill.system.paths import given, unreadable
 
 RECIPES = Path(__file__).parent / "shipped"
@@ -46,14 +46,14 @@ def resolve(path: str | Path | None, flags: Flags | None = None, sets: Sequence[
     sources = {leaf: source for leaf, _ in leaves(tree)}
     for key, (flag, value) in (flags or {}).items():
         if value is not None:
-            note_written(value)
+            trust_command_line(value)
             tree = _assign(tree, key, value, flag, sources)
     for text in sets:
         key, equals, value = text.partition("=")
         if not equals:
             raise InputError(f"--set {text}: has no value; write --set {text}=VALUE")
         parsed = short_forms.parse_value(value.strip())
-        note_written(parsed)
+        trust_command_line(parsed)
         tree = _assign(tree, key.strip(), parsed, "--set", sources)
     written = _with_task(_validated(tree), sources)
     recipe = paced(written)

@@ -2,7 +2,7 @@
 
 A command is started once for every block of texts, without a shell. It reads one text per line on standard input, writes
 one per line on standard output, and ends with 0. A recipe may come from a stranger: commands are started only where
-POTSTILL_COMMANDS=allowed, and functions that a recipe names need the user's consent too (`own_functions`).
+POTSTILL_COMMANDS=allowed, and functions that a recipe names need the user's consent too (`recipe.user_functions`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import xxhash
 
 from potstill.errors import InputError
 from potstill.models.generation.decoding import Decoder, Hypothesis
-from potstill.recipe.user_functions import code_is_allowed, own_function
+from potstill.recipe.user_functions import code_is_allowed, user_function
 
 Function = Callable[[list[str]], Sequence[str]]
 
@@ -92,7 +92,7 @@ def _words(command: str) -> list[str]:
 
 
 def _function(name: str) -> Function:
-    found: Function = own_function("function", name, '"module:name" of a module of your own')
+    found: Function = user_function("function", name, '"module:name" of a module of your own')
     return found
 
 
