@@ -20,7 +20,7 @@ from potstill.runs.make_examples import repeated, stage_examples
 from potstill.runs.prepare import prepare
 from potstill.runs.stages import Run, Trained
 from potstill.system.display import Display
-from potstill.training.loop import steps_of
+from potstill.training.setup import steps_of
 from tests.support.small_models import sentences, small_model, write_csv
 
 QUIET = Display(quiet=True)

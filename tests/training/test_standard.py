@@ -26,7 +26,8 @@ from potstill.runs.stages import Run, StageInputs, make_training, train_student
 from potstill.system.display import Display
 from potstill.tasks.regress import Regression
 from potstill.training import checkpoints
-from potstill.training.loop import Training, train
+from potstill.training.loop import train
+from potstill.training.setup import Training
 from potstill.training.target_scale import output_layer, scale_outputs, unscale_outputs, unscaled_outputs
 from tests.support.small_models import ARCHITECTURES, sentences, small_model, write_csv
 

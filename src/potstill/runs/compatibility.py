@@ -13,8 +13,8 @@ from potstill.errors import InputError
 from potstill.models.anatomy import has_layers, kind, layer_count, width
 from potstill.runs.data_set import DataSet
 from potstill.signals import Wants
-from potstill.training.loop import teacher_layers
 from potstill.training.method import Method
+from potstill.training.setup import teacher_layers
 
 ONLY_LOGITS = "use 'soft_targets' or 'logit_regression'"
 
@@ -46,7 +46,7 @@ class Rule:
 RULES = (
     Rule(
         lambda used: True,
-        lambda used: used.data.task.outcome in getattr(used.method, "outcomes", (used.data.task.outcome,)),
+        lambda used: used.data.task.outcome in used.method.outcomes,
         "cannot train this task",
         lambda used: "use 'soft_targets'" if used.data.task.generates else "use 'patient' or 'soft_targets'",
     ),

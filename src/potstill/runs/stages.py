@@ -28,7 +28,8 @@ from potstill.system.display import Display
 from potstill.training import checkpoints
 from potstill.training.checkpoints import Checkpoint
 from potstill.training.logs import dev_scores, follow
-from potstill.training.loop import Step, Training, teacher_layers, train
+from potstill.training.loop import Step, train
+from potstill.training.setup import Training, teacher_layers
 from potstill.training.target_scale import target_scale_of
 
 log = logging.getLogger(__name__)

@@ -6,11 +6,12 @@ number is its index there. The student's last layer is left to the logits.
 
 from __future__ import annotations
 
-from typing import Literal
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
 from potstill.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LayerMap = Literal["skip", "last", "average"] | list[int]
 """`"skip"`, `"last"`, `"average"`, or the teacher's layer for each of the student's layers 1, 2, 3 …"""

@@ -34,7 +34,7 @@ from potstill.system import paths
 from potstill.system.display import Display
 from potstill.system.scratch import scratch_folder
 from potstill.system.units import byte_size
-from potstill.training.loop import steps_of
+from potstill.training.setup import steps_of
 
 SLACK = 0.25  # of all tensors: runs on a CPU were seen to hold so much more than what they use
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

@@ -26,7 +26,7 @@ from potstill.runs.stages import Run, StageInputs, make_training, teacher_wants
 from potstill.signals import Wants
 from potstill.tasks.metrics.texts import BEAM
 from potstill.tasks.task import Task
-from potstill.training.loop import Training
+from potstill.training.setup import Training
 from potstill.training.teacher.memory import Memory
 from potstill.training.teacher.teacher import Teacher
 
