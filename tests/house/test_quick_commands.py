@@ -29,7 +29,7 @@ REFUSALS = {
     "distill --teacher ./nosuch --train rows.csv": "there is no folder ./nosuch",
     "distill --teacher folder --train rows.csv --dev nosuch.csv": "nosuch.csv: there is no such file",
     "distill --teacher folder --train rows.csv --start ./nosuch": "there is no folder ./nosuch",
-    "distill --set method.bta=3 --teacher folder --train rows.csv": "did you mean 'method.beta'",
+    "distill --method patient --set method.bta=3 --teacher folder --train rows.csv": "did you mean 'method.beta'",
     "distill --teacher folder --train rows.csv --method patiant": "did you mean 'patient'",
     "distill --teacher folder --train rows.csv --student keep_layer:3": "did you mean 'keep_layers'",
     "distill misspelt.toml": "did you mean 'epochs'",

@@ -14,7 +14,7 @@ import torch
 
 from potstill.errors import InputError
 from potstill.measuring.measurements import BASELINE, STUDENT
-from potstill.recipe.pace import paced
+from potstill.recipe.pace import with_pace
 from potstill.recipe.resolve import grid_recipes
 from potstill.recipe.schema import Recipe
 from potstill.runs.baseline import baseline_recipe, is_distillation
@@ -100,7 +100,7 @@ def plan(
     show = show or Display(quiet=True)
     refuse_impossible(peak, devices, memory)
     out = paths.to_write(out)
-    recipe = paced(recipe)
+    recipe = with_pace(recipe)
     refuse_shared_fields(recipe)
     accelerator = make_accelerator(recipe)
     device = accelerator.device
