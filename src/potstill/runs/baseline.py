@@ -5,27 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+
+import torch
+import xxhash
+
 from potstill.data.making import TeacherDataMaker
 from potstill.data.tokens import tokenizer_fingerprint
 from potstill.models.fingerprints import fingerprint as network_fingerprint
 from potstill.recipe import short_forms
 from potstill.recipe.pace import has_random_weights
-from potstill.recipe.schema import Recipe
-from potstill.recipe.schema import fingerprint
+from potstill.recipe.schema import Recipe, fingerprint
 from potstill.runs.build import build
 from potstill.runs.data_set import DataSet
-from potstill.runs.grid import BestCell
-from potstill.runs.grid import best_of_grid
-from potstill.runs.make_examples import data_makers
-from potstill.runs.make_examples import stage_examples
-from potstill.runs.stages import Run
-from potstill.runs.stages import Trained
-from potstill.runs.stages import save_models
-from potstill.system import paths
-from potstill.system import ranks
+from potstill.runs.grid import BestCell, best_of_grid
+from potstill.runs.make_examples import data_makers, stage_examples
+from potstill.runs.stages import Run, Trained, save_models
+from potstill.system import paths, ranks
 from potstill.system.files import locked
-import torch
-import xxhash
 
 
 def is_distillation(recipe: Recipe, data_sets: list[DataSet]) -> bool:
@@ -60,11 +56,9 @@ def baseline_recipe(recipe: Recipe, chosen: Recipe, data_sets: list[DataSet], ro
     last = chosen.stage[-1]
     epochs = sum(stage.passes for stage in chosen.stage)
     smoothing = last.method.get("smoothing")  # of the labels, which both students learn
-<<<<<<< ours
-    makers = [fields for fields in last.data if not uses_teacher(short_forms.make_plugin("data", fields))]
-=======
-    makers = [fields for fields in last.data if not isinstance(short_forms.make_plugin("data", fields), TeacherDataMaker)]
->>>>>>> theirs
+    makers = [
+        fields for fields in last.data if not isinstance(short_forms.make_plugin("data", fields), TeacherDataMaker)
+    ]
     stage = last.model_copy(
         update={
             "method": {"name": "hard_labels", **({"smoothing": smoothing} if smoothing else {})},

@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from dataclasses import dataclass
-from dataclasses import replace
+import json
+import math
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
+
+import torch
+
 from potstill.errors import InputError
-from potstill.measuring.measurements import BASELINE
-from potstill.measuring.measurements import STUDENT
+from potstill.measuring.measurements import BASELINE, STUDENT
 from potstill.recipe.pace import with_pace
 from potstill.recipe.resolve import grid_recipes
 from potstill.recipe.schema import Recipe
-from potstill.runs.baseline import baseline_recipe
-from potstill.runs.baseline import is_distillation
+from potstill.runs.baseline import baseline_recipe, is_distillation
 from potstill.runs.data_set import DataSet
 from potstill.runs.devices import make_accelerator
 from potstill.runs.grid import refuse_shared_fields
-from potstill.runs.planning.machine import Disk
-from potstill.runs.planning.machine import Machine
-from potstill.runs.planning.machine import device_memory
-from potstill.runs.planning.machine import private_bytes
-from potstill.runs.planning.machine import seconds_of_saving
-from potstill.runs.planning.machine import what_does_not_fit
-from potstill.runs.planning.stage_cost import FLOAT
-from potstill.runs.planning.stage_cost import StageCost
-from potstill.runs.planning.stage_cost import Work
-from potstill.runs.planning.stage_cost import stage_costs
-from potstill.runs.planning.stage_cost import teacher_testing_work
-from potstill.runs.planning.teacher_cost import BlockedWork
-from potstill.runs.planning.teacher_cost import TeacherCosts
+from potstill.runs.planning.machine import (
+    Disk,
+    Machine,
+    device_memory,
+    private_bytes,
+    seconds_of_saving,
+    what_does_not_fit,
+)
+from potstill.runs.planning.stage_cost import FLOAT, StageCost, Work, stage_costs, teacher_testing_work
+from potstill.runs.planning.teacher_cost import BlockedWork, TeacherCosts
 from potstill.runs.planning.timing import matmul_peak
 from potstill.runs.prepare import prepare
 from potstill.runs.stages import Run
@@ -38,11 +37,6 @@ from potstill.system import paths
 from potstill.system.display import Display
 from potstill.system.scratch import scratch_folder
 from potstill.training.setup import steps_of
-from typing import Any
-import json
-import math
-import torch
-
 
 SLACK = 0.25  # of all tensors: runs on a CPU were seen to hold that much more than they use
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -95,12 +89,7 @@ def plan(
     operations / (peak · share) / devices. `memory` is what a device has there, in GB.
     """
     refuse_impossible(peak, devices, memory)
-<<<<<<< ours
-    out = paths.to_write(out)
-    recipe = with_pace(recipe)
-=======
     recipe, out, display = with_pace(recipe), paths.to_write(out), show or Display(quiet=True)
->>>>>>> theirs
     refuse_shared_fields(recipe)
     accelerator = make_accelerator(recipe)
     device = accelerator.device
