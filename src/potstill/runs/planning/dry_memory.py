@@ -21,8 +21,15 @@ from potstill.runs.planning.stage_cost import Work, tokens_of
 from potstill.runs.planning.timing import chosen, time_asking
 from potstill.signals import Wants, nothing
 from potstill.training.teacher.memory import Memory
-from potstill.training.teacher.teacher import ASKED_AT_ONCE, blocks, columns, head_column, lacking
-from potstill.training.teacher.top_classes import kept_size
+from potstill.training.teacher.teacher import (
+    TOKENS_AT_ONCE,
+    blocks,
+    columns,
+    head_column,
+    missing_examples,
+    shard_layout,
+)
+from potstill.training.teacher.top_classes import packed_width
 
 AT_ONCE = 4096  # rows whose places are counted together
 
@@ -47,17 +54,13 @@ class Imagined:
 
     def remember(self, source: TokenisedSet, wants: Wants, shapes: ColumnShapes) -> list[TokenisedSet]:
         """What the teacher would be asked, shard by shard; from here on it counts as known."""
-        parts = blocks(source, lacking(self.missing, source, wants))
+        parts = blocks(source, missing_examples(self.missing, source, wants))
         for part in parts:
             per_sequence = places(part)
-            head = {head_column(wants): shapes[head_column(wants)]} if wants.logits else {}
-            states = {name: shapes[name] for name in columns(wants) if name not in head}
-            if wants.logits and (per_sequence == 1).all():  # as the teacher writes it: one shard holds both
-                written = [(len(per_sequence), {**head, **states})]
-            else:
-                by_place = [(int(per_sequence.sum()), head)] if head else []
-                written = [*by_place, (len(per_sequence), states)]
-            self.shards += [(rows, held) for rows, held in written if rows and held]
+            counts = {"place": int(per_sequence.sum()), "sequence": len(per_sequence)}
+            for row, names in shard_layout(wants, one_place_each=bool((per_sequence == 1).all())):
+                if counts[row]:
+                    self.shards.append((counts[row], {name: shapes[name] for name in names}))
             keys = np.asarray(part.examples.keys[part.examples.index])
             for name in columns(wants):
                 self.known[name] = np.union1d(self.known.get(name, np.empty(0, np.int64)), keys)
@@ -89,7 +92,7 @@ def column_shapes(model: PreTrainedModel, source: TokenisedSet, wants: Wants) ->
     with torch.inference_mode():
         view = replace(batch.teacher.to(model.device), layout=nothing())
         classes = listen(model, view, Wants(logits=True)).logits.shape[1]
-    head = kept_size(wants.top, classes) if wants.top else classes
+    head = packed_width(wants.top, classes) if wants.top else classes
     return {name: (head if name == head_column(wants) else width(model),) for name in columns(wants)}
 
 
@@ -122,7 +125,7 @@ class Asking:
         """Seconds of this machine, from a few batches that are asked; and those of the largest block, which is not shared out."""
         if not self.parts:
             return Work(), 0.0
-        pieces = read_pieces(self.parts, ASKED_AT_ONCE)
+        pieces = read_pieces(self.parts, TOKENS_AT_ONCE)
         shapes = shapes_of(pieces, self.parts)
         which = chosen(shapes, (0.0, 0.33, 0.67, 1.0), (0.5,))
         few = [pieces[one] for one in which]
