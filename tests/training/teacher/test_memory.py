@@ -125,7 +125,7 @@ def test_a_new_column_misses_alone(filled: Path) -> None:
         (np.zeros((2, 1)), "float32"),
         (np.zeros((3, 1), np.float32), r"\(2, ...\)"),
         (np.zeros((2, 4), np.float32), "another name"),
-        (np.zeros((2, 0), np.float32), "leave it out"),
+        (np.zeros((2, 0), np.float32), "omit it"),
     ],
 )
 def test_what_cannot_be_right_is_refused_and_changes_nothing(filled: Path, values: np.ndarray, reason: str) -> None:

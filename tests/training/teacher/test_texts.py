@@ -247,7 +247,7 @@ def test_functions_are_of_modules_of_ones_own() -> None:
         by_function("tests.support.black_box:too_few")(["a", "b"], 1, 1)
     for name, message in (
         ("nothing", "TypeError"),
-        ("unknown", "gave None for a text"),
+        ("unknown", "returned None for a text"),
         ("broken", r"OSError \(no line\)"),
     ):
         with pytest.raises(InputError, match=message):

@@ -131,7 +131,7 @@ def test_it_is_refused_where_a_place_has_no_distribution(task: str, tmp_path: Pa
         lambda: world.live().signals(batch, asked),
         lambda: world.live().signals(replace(batch, outcome="value"), asked),
     ):
-        with pytest.raises(InputError, match="leave it out"):
+        with pytest.raises(InputError, match="omit it"):
             ask()
 
 

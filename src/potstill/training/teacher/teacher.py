@@ -144,12 +144,12 @@ class Teacher:
                 progress(len(positions))
             if signal := interrupts.asked():
                 raise interrupts.Interrupted(signal)  # blocks written before are kept
-        place_key, logits = (np.concatenate(parts) for parts in zip(*heads, strict=True))
-        sequence_key, cls = (np.concatenate(parts) for parts in zip(*states, strict=True))
-        values = {head_column(wants): logits} if wants.logits else {}
+        keys_of_places, outputs = (np.concatenate(parts) for parts in zip(*heads, strict=True))
+        keys_of_sequences, cls = (np.concatenate(parts) for parts in zip(*states, strict=True))
+        values = {head_column(wants): outputs} if wants.logits else {}
         values |= {f"cls.{layer}": cls[:, number] for number, layer in enumerate(wants.cls)}
-        keys_of = {"place": place_key, "sequence": sequence_key}
-        layout = shard_layout(wants, np.array_equal(place_key, sequence_key))
+        keys_of = {"place": keys_of_places, "sequence": keys_of_sequences}
+        layout = shard_layout(wants, np.array_equal(keys_of_places, keys_of_sequences))
         return [(keys_of[rows], {name: values[name] for name in names}) for rows, names in layout]
 
 
