@@ -25,14 +25,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
 from potstill.data.augment.tagging import TaggedTexts, tag_examples
 from potstill.data.examples import Examples, store
-from potstill.data.making import Context
+from potstill.data.making import MakeContext
 from potstill.data.rows import open_table
 from potstill.plugins.data.augmented import Augmented
 from potstill.tasks.label_matching import make_task
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 ROWS = Path(__file__).parents[2] / "shared" / "data" / "sst2_sentence" / "train.tsv"
 COPIES, ROUNDS = 20, 5
@@ -87,7 +88,7 @@ def nlpaug_speeds(texts: TaggedTexts, sentences: list[str]) -> dict[str, Speed]:
 
 def our_speed(examples: Examples, draw: int) -> float:
     begun = time.perf_counter()
-    made = Augmented(copies=COPIES, draw=draw).make(examples, Context(0))
+    made = Augmented(copies=COPIES, draw=draw).make(examples, MakeContext(0))
     return (len(made) - len(examples)) / (time.perf_counter() - begun)
 
 

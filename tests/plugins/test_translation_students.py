@@ -13,8 +13,9 @@ from torch import Tensor
 from potstill.data.tokens import tokenizer_fingerprint
 from potstill.errors import InputError
 from potstill.models.anatomy import word_embeddings
+from potstill.models.builder import BuildContext
 from potstill.models.safety import LARGEST_VOCABULARY
-from potstill.models.student import Context, Student, save_student
+from potstill.models.student import Student, save_student
 from potstill.plugins.students.lstm_translator import LstmTranslator
 from potstill.plugins.students.marian import Marian
 from potstill.recipe import short_forms
@@ -80,7 +81,7 @@ def test_other_short_forms_are_refused_with_an_example(text: str) -> None:
 @every_shape
 def test_its_vocabulary_is_that_of_the_model_before_or_of_a_folder_or_new(shape: str, tmp_path) -> None:
     teacher, other = small_translator(), SHAPES["marian"].begin(TASK, 0, texts)
-    context = Context(teacher, 0, texts)
+    context = BuildContext(teacher, 0, texts)
     taken = SHAPES[shape].build(teacher, context)
     assert tokenizer_fingerprint(taken.tokenizer) == tokenizer_fingerprint(teacher.tokenizer)
     assert word_embeddings(taken.model).num_embeddings == word_embeddings(teacher.model).num_embeddings

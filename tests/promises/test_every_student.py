@@ -18,7 +18,8 @@ from potstill.data.tokens import tokenizer_fingerprint
 from potstill.errors import InputError
 from potstill.models import student as students
 from potstill.models.anatomy import encoder_layers, layer_count, layers_path, parameters, word_embeddings
-from potstill.models.student import Context, Student, load_student, save_student
+from potstill.models.builder import BuildContext
+from potstill.models.student import Student, load_student, save_student
 from potstill.plugins.students.fresh import Fresh
 from potstill.plugins.students.keep_layers import KeepLayers, chosen_layers
 from potstill.plugins.students.trim_vocabulary import TrimVocabulary
@@ -70,11 +71,11 @@ def logits(student: Student, texts: list[str] = TEXTS) -> torch.Tensor:
     return logits_of(student, texts)
 
 
-def context(start: Student, texts: list[str] = TEXTS, seed: int = 0) -> Context:
+def context(start: Student, texts: list[str] = TEXTS, seed: int = 0) -> BuildContext:
     def read() -> Iterator[str]:
         yield from texts
 
-    return Context(start=start, seed=seed, texts=read)
+    return BuildContext(start=start, seed=seed, texts=read)
 
 
 @pytest.fixture(scope="module")
@@ -463,7 +464,7 @@ def test_trimming_rows_follow_their_pieces(architecture):
 @pytest.mark.parametrize("architecture", WRITERS)
 def test_what_writes_is_not_trimmed(architecture):
     start = small_writer(architecture)
-    with pytest.raises(InputError, match=r"leave trim_vocabulary out and take layers instead"):
+    with pytest.raises(InputError, match=r"omit trim_vocabulary and keep fewer layers instead"):
         TrimVocabulary().build(start, context(start))
 
 

@@ -101,8 +101,8 @@ def test_byte_pairs_are_looked_for_once(home: Path, monkeypatch: pytest.MonkeyPa
         made.append(size)
         return joint_bpe(texts, size, found)
 
-    monkeypatch.setattr("potstill.plugins.students._translation.joint_bpe", counted)
-    monkeypatch.setattr("potstill.plugins.students._translation._MADE", {})
+    monkeypatch.setattr("potstill.models.tokenizers.joint_bpe.joint_bpe", counted)
+    monkeypatch.setattr("potstill.plugins.students._translation._LAST_BPE", {})
     rows = [
         f"data.train={home}/pairs.csv",
         f"data.dev={home}/pairs.csv",

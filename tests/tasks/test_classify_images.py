@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from potstill.data.examples import store
-from potstill.data.making import Context
+from potstill.data.making import MakeContext
 from potstill.data.rows import Row, open_table
 from potstill.errors import InputError
 from potstill.inference.predict import predict
@@ -348,13 +348,13 @@ def test_without_leaves_out_one_class_alone(tmp_path: Path) -> None:
     table = open_table(write_digits(tmp_path / "train.npz", 200))
     task, _ = make_task(None, None, labels_of(table), None, "train", table.form, shape=table.shape)
     examples = store(table, task)
-    left = Without(["3", "7"]).make(examples, Context(0, task))
+    left = Without(["3", "7"]).make(examples, MakeContext(0, task))
     labels = digits(200)[1]
     assert np.array_equal(left.index, np.flatnonzero((labels != 3) & (labels != 7)))
     with pytest.raises(InputError, match="unknown label 'ten'"):
-        Without(["ten"]).make(examples, Context(0, task))
+        Without(["ten"]).make(examples, MakeContext(0, task))
     with pytest.raises(InputError, match="moves images"):
-        Jitter().make(examples, Context(0))
+        Jitter().make(examples, MakeContext(0))
 
 
 def test_the_network_is_what_torch_would_make_of_the_same_layers(tmp_path: Path) -> None:

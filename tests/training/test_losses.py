@@ -139,7 +139,7 @@ def test_the_temperature_is_one_over_a_vocabulary_and_of_the_most_probable(top: 
     found = SoftTargets(top=top).losses(Signals(student), Signals(teacher), batch)["soft"].total
     expected = 0.5 * losses.soft_targets(student, teacher, 1.0 if top or vocabulary else 5.0).sum()
     torch.testing.assert_close(found, expected)
-    with pytest.raises(InputError, match=r"write temperature = 1\.0, or leave top out"):
+    with pytest.raises(InputError, match=r"write temperature = 1\.0, or omit top"):
         SoftTargets(temperature=2.0, top=4)
 
 

@@ -6,7 +6,7 @@ run meets the same batches, whatever happened before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Generic, NamedTuple, TypeVar
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from potstill.data.examples import Examples
+from potstill.data.making import Change
 from potstill.data.task import DataTask
 from potstill.data.tokens import Tokens, ranges
 from potstill.signals import Batch, Over, View, Wants, nothing
@@ -23,12 +24,6 @@ from potstill.system.randomness import draw_uniform, mix, splitmix64
 
 WINDOW = 64  # batches at most whose rows are sorted by length together: enough for little padding
 WINDOWS = 4  # of an epoch at least: rows that are sorted together meet in the same batches, epoch after epoch
-
-
-Draw = Callable[[int], np.ndarray]
-"""n -> (batch, n) numbers from 0 to below 1, the same for the same example in the same epoch."""
-Change = Callable[[Batch, Draw], Batch]
-"""What makes other examples of the same rows in every epoch."""
 
 
 def epoch_order(lengths: np.ndarray, batch: int, *seed: int | str) -> list[np.ndarray]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from safetensors import SafetensorError
@@ -19,9 +19,10 @@ from potstill.measuring.run_folder import measurements_of, run_names, seed_folde
 from potstill.measuring.significance import DEV, NOT_TESTED, mcnemar, mean_interval, paired, told_together
 from potstill.system.files import write_atomically
 from potstill.system.paths import RunFolder
-from potstill.tasks.metrics.labels import Score
-from potstill.tasks.registry import saved_task
-from potstill.tasks.task import Task
+
+if TYPE_CHECKING:  # torch is not needed to read measurements
+    from potstill.tasks.metrics.labels import Score
+    from potstill.tasks.task import Task
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,8 @@ def spoken(run: Path, told: Mapping[str, Any]) -> Spoken:
 
 
 def _spoken(files: Sequence[Mapping[str, np.ndarray]], told: Mapping[str, Any]) -> Spoken:
+    from potstill.tasks.registry import saved_task  # loads torch
+
     found: Spoken = {}
     for key in files[0] if files else ():
         model, data, split = key.split("/")

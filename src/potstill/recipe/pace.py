@@ -30,13 +30,13 @@ OTHER_OPTIMIZERS = {"adadelta": 1.0, "sgd": 0.01}  # their rates are of other si
 def pace_of(builders: Sequence[Mapping[str, Any]]) -> Pace:
     """Of a student that these builders make, one after the other; without any it is fine-tuned as it is."""
     made = [short_forms.made("students", dict(fields)) for fields in builders]
-    return next((one.pace for one in reversed(made) if getattr(one, "pace", None)), FINE_TUNING)
+    return next((builder.pace for builder in reversed(made) if builder.pace), FINE_TUNING)
 
 
 def draws_weights(builders: Sequence[Mapping[str, Any]]) -> bool:
     """Whether one of the builders makes a network with random weights, which has one pace whatever its fields are."""
     made = [short_forms.made("students", dict(fields)) for fields in builders]
-    return any(isinstance(getattr(type(one), "pace", None), Pace) for one in made)
+    return any(builder.random_weights for builder in made)
 
 
 def paced(recipe: Recipe) -> Recipe:

@@ -14,10 +14,11 @@ import os
 import sys
 import types
 import typing
+from abc import ABC
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from potstill.errors import InputError
 from potstill.recipe.explain import as_toml, did_you_mean, in_words, may_be_none
@@ -33,7 +34,25 @@ ONE_OF: dict[Kind, str] = {
     "exports": "export",
     "studies": "study",
 }
+BASES: dict[Kind, str] = {  # the class of potstill.api that a plug-in of this kind inherits
+    "methods": "Method",
+    "students": "Builder",
+    "data": "DataMaker",
+    "exports": "Export",
+    "studies": "Study",
+}
 BUILT_IN = Path(__file__).parent.parent / "plugins"
+
+
+class Plugin(ABC):
+    """The base of every kind's base."""
+
+    plugin_kind: ClassVar[Kind]
+
+    @classmethod
+    def short_form(cls, text: str) -> dict[str, Any] | None:
+        """Return the fields that "NAME:TEXT" in a recipe stands for. None: TEXT is the value of the first field."""
+        return None
 
 
 def names(kind: Kind) -> list[str]:
@@ -41,7 +60,7 @@ def names(kind: Kind) -> list[str]:
     return list(_files(kind))
 
 
-def load(kind: Kind) -> dict[str, type]:
+def load(kind: Kind) -> dict[str, Any]:
     """Every name of a kind with its dataclass."""
     return {name: _dataclass(kind, name, file) for name, file in _files(kind).items()}
 
@@ -88,7 +107,7 @@ def describe(kind: Kind, name: str) -> tuple[str, list[tuple[str, str, str]]]:
     return text.strip().partition("\n")[0], rows
 
 
-def find(kind: Kind, name: str) -> type:
+def find(kind: Kind, name: str) -> Any:
     """The dataclass of one name."""
     return _dataclass(kind, name, file_of(kind, name))
 
@@ -140,7 +159,7 @@ def _files_below(kind: Kind, built_in: Path, plugged: str) -> dict[str, Path]:
     return found
 
 
-def _dataclass(kind: Kind, name: str, file: Path) -> type:
+def _dataclass(kind: Kind, name: str, file: Path) -> Any:
     module = _module(kind, name, file)
     found = [
         thing
@@ -153,7 +172,18 @@ def _dataclass(kind: Kind, name: str, file: Path) -> type:
     if len(found) != 1:
         many = ", ".join(thing.__name__ for thing in found) or "none"
         raise InputError(f"{file}: needs exactly one public dataclass, has {many}; start the names of others with _")
+    _check_base(kind, found[0], file)
     return found[0]
+
+
+def _check_base(kind: Kind, plugin: type, file: Path) -> None:
+    name, base = plugin.__name__, BASES[kind]
+    if not issubclass(plugin, Plugin) or plugin.plugin_kind != kind:
+        raise InputError(
+            f"{file}: {name} is not a {base}; write 'from potstill.api import {base}' and 'class {name}({base}):'"
+        )
+    if lacking := sorted(plugin.__abstractmethods__):
+        raise InputError(f"{file}: {name} has no {' and no '.join(lacking)}; write 'def {lacking[0]}(self, …)'")
 
 
 def _module(kind: Kind, name: str, file: Path) -> types.ModuleType:
@@ -183,7 +213,7 @@ def _annotations(thing: Any) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=256)
-def _adapter(thing: type) -> TypeAdapter[Any]:
+def _adapter(thing: Any) -> TypeAdapter[Any]:
     from pydantic import TypeAdapter
 
     return TypeAdapter(thing)

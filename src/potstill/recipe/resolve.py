@@ -133,7 +133,7 @@ def _read(path: str | Path) -> tuple[str, dict[str, Any]]:
 def _with_task(recipe: Recipe, sources: dict[str, str]) -> Recipe:
     """Set the task to translate if the student can only translate, and neither the user nor a teacher says another."""
     builders = (plugins.find("students", table["build"]) for table in recipe.student)
-    if not any(getattr(builder, "serves", ()) == ("Seq2SeqLM",) for builder in builders):
+    if not any(builder.task_heads == ("Seq2SeqLM",) for builder in builders):
         return recipe
     data_sets = list(recipe.data)
     for number, data in enumerate(data_sets):

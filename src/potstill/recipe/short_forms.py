@@ -42,8 +42,8 @@ def thing(kind: plugins.Kind, text: str) -> dict[str, Any]:
     name, colon, value = (part.strip() for part in text.partition(":"))
     if not colon:
         return {KEY[kind]: name}
-    if read := getattr(plugins.find(kind, name), "short_form", None):
-        return {KEY[kind]: name, **read(value)}
+    if (short := plugins.find(kind, name).short_form(value)) is not None:
+        return {KEY[kind]: name, **short}
     fields = list(plugins.annotations_of(kind, name))
     if not fields:
         raise InputError(f"{plugins.ONE_OF[kind]}.{name} takes no value; write '{name}'")

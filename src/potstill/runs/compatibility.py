@@ -46,7 +46,7 @@ class Rule:
 RULES = (
     Rule(
         lambda used: True,
-        lambda used: used.data.task.outcome in getattr(used.method, "outcomes", (used.data.task.outcome,)),
+        lambda used: used.data.task.outcome in used.method.outcomes,
         "cannot train this task",
         lambda used: "use 'soft_targets'" if used.data.task.generates else "use 'patient' or 'soft_targets'",
     ),

@@ -21,13 +21,14 @@ from potstill.data.batches import TokenisedSet
 from potstill.data.examples import Examples
 from potstill.data.rows import BETWEEN
 from potstill.inference.answers import answers, model_answers, network
-from potstill.inference.export import onnx_files
+from potstill.inference.onnx_forms import onnx_files
 from potstill.measuring import quality
 from potstill.measuring.comparisons import write_answers
 from potstill.measuring.measurements import BASELINE, GOLD, STUDENT, TEACHER
 from potstill.measuring.speed import decoding_speeds, engine_of, forward_speeds, too_busy
 from potstill.models.anatomy import layer_count
 from potstill.models.architectures.registration import PREFIX
+from potstill.models.builder import Builder
 from potstill.models.fingerprints import weights_hash
 from potstill.models.inference import Run as Forward
 from potstill.models.inference import onnx_run, torch_run
@@ -82,7 +83,7 @@ def measure_run(
         exportable[TEACHER] = first.loaded_teacher
     speeds: Speeds = {}
     to_onnx = timed and recipe.timing == "all" and not first.task.generates
-    with onnx_files(exportable if to_onnx else {}, kept=TEACHER, show=display) as files:
+    with onnx_files(exportable if to_onnx else {}, cached=TEACHER, show=display) as files:
         add_onnx_models(models, files, first)
         predictions |= predictions_of_models(data_sets, models)
         if timed and recipe.timing != "none":
@@ -328,5 +329,5 @@ def kept_layers(recipe: Recipe, layers: int) -> list[int] | None:
     """The layers of the teacher that the student started as; None if it started as something else."""
     if recipe.start is not None or len(recipe.student) != 1 or any(stage.reshape for stage in recipe.stage):
         return None
-    builder = short_forms.made("students", recipe.student[0])
-    return builder.kept(layers) if hasattr(builder, "kept") else None
+    builder: Builder = short_forms.made("students", recipe.student[0])
+    return builder.kept(layers)

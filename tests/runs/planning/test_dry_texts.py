@@ -50,7 +50,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
             yield told
 
-    monkeypatch.setattr("potstill.plugins.data.teacher_outputs.decoder", listening)
+    monkeypatch.setattr("potstill.models.generation.decoding.decoder", listening)
     return found
 
 

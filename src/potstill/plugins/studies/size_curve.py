@@ -16,11 +16,11 @@ from potstill.recipe.schema import Recipe
 from potstill.reporting.figures import BASELINE as BASELINE_COLOUR
 from potstill.reporting.figures import COLOURS, Point, scatter
 from potstill.reporting.numbers import titled
-from potstill.runs.study_types import Answer, Found, compared, how_tested, shown, told_together
+from potstill.runs.study_types import Answer, Found, Study, compared, how_tested, shown, told_together
 
 
 @dataclass(frozen=True)
-class SizeCurve:
+class SizeCurve(Study):
     """`layers` of the start are kept, the first ones; `rate` is divided by their number, since shallow networks need
     larger steps. `tiny` is built fresh beside them."""
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from potstill.data.batches import TokenisedSet
 from potstill.data.examples import Examples
-from potstill.data.making import Context
+from potstill.data.making import MakeContext, TeacherDataMaker
 from potstill.data.tokens import tokenise
 from potstill.inference.answers import at_once
 from potstill.runs.planning.batch_sizes import read_pieces, shapes_of
@@ -27,26 +26,21 @@ class ImaginedOutputs:
         self.known: dict[Path, np.ndarray] = {}  # folder of outputs -> keys that were imagined to be there
         self.works: list[tuple[Work, float]] = []  # and the seconds of the largest block, which is not shared out
 
-    def make(self, maker: Any, examples: Examples, context: Context) -> Examples:
+    def make(self, maker: TeacherDataMaker, examples: Examples, context: MakeContext) -> Examples:
         """What the maker makes, where all of it is known or it cannot imagine; else what stands for it."""
-        if not hasattr(maker, "imagined"):
-            made: Examples = maker.make(examples, context)
-            return made
-        folder, keys, unknown = maker.unknown(examples, context)
+        folder, keys, unknown = maker.missing(examples, context)
         if not len(unknown):
-            made = maker.make(examples, context)
-            return made
+            return maker.make(examples, context)
         known = self.known.get(folder, np.empty(0, np.int64))
         waiting = unknown[~np.isin(keys[unknown], known)]
         if len(waiting):
             self.known[folder] = np.union1d(known, keys[waiting])
             work = written(maker, examples.take(waiting), context)
             self.works.append((work, work.seconds * min(1.0, maker.block / len(waiting))))
-        imagined: Examples = maker.imagined(examples, context)
-        return imagined
+        return maker.stand_in(examples, context)
 
 
-def written(maker: Any, examples: Examples, context: Context) -> Work:
+def written(maker: TeacherDataMaker, examples: Examples, context: MakeContext) -> Work:
     """Of all these rows, from a few of them; of a teacher that is no model of ours the operations are not known."""
     few = examples.take(np.linspace(0, len(examples) - 1, min(FEW, len(examples))).astype(np.int64))
     texts = [text for text, _ in few.texts()]
