@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TypeGuard
 
 import numpy as np
 
@@ -35,11 +34,6 @@ def epoch_changes(stage: Stage) -> tuple[Change, ...]:
     return tuple(maker.change for maker in data_makers(stage) if isinstance(maker, EpochDataMaker))
 
 
-def uses_teacher(maker: DataMaker) -> TypeGuard[TeacherDataMaker]:
-    """True if the maker's examples contain what the teacher wrote."""
-    return isinstance(maker, TeacherDataMaker)
-
-
 def stage_examples(
     stage: Stage,
     data: DataSet,
@@ -53,7 +47,7 @@ def stage_examples(
     for maker in data_makers(stage):
         context = MakeContext(seed, data.task, display, data.loaded_teacher, data.length)
         # the ranks share the work of the teacher; other makers run on each rank
-        run = partial(make, maker) if uses_teacher(maker) else ranks.first_before_others(maker.make)
+        run = partial(make, maker) if isinstance(maker, TeacherDataMaker) else ranks.first_before_others(maker.make)
         examples = run(examples, context)
     if not asks_teacher:
         every, examples = len(examples), examples.labelled_only

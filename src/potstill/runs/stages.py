@@ -185,8 +185,7 @@ def make_training(inputs: StageInputs, make: MakeWithTeacher = run_maker) -> Tra
 
 def teacher_wants(training: Training) -> list[Wants]:
     """What the method asks of the teacher of each data set."""
-    pairs = zip(training.models, training.teachers, strict=True)
-    return [training.method.wants(layer_count(model), teacher_layers(teacher, model))[1] for model, teacher in pairs]
+    return [training.wants(number)[1] for number in range(len(training.models))]
 
 
 def epoch_rows(inputs: StageInputs) -> int:
