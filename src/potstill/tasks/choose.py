@@ -5,24 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from potstill.data.formats.text import short_repr
 from potstill.data.records import fill_candidate
-from potstill.data.rows import BETWEEN, Form
-from potstill.data.task_words import TASK_WORDS
+from potstill.data.rows import BETWEEN
 from potstill.data.tokens import Encoded, Tokens
 from potstill.errors import InputError
 from potstill.tasks.classify import TextClassification
-from potstill.tasks.task import Asked, Problem, clean
+from potstill.tasks.task import Asked, clean
 from potstill.tasks.truncation import shorten_pairs, tokenize
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from potstill.recipe.schema import TaskName
 
 EXAMPLE = '{"text": "It rained .", "question": "it was _", "choices": ["wet", "dry"]}'
 
@@ -31,11 +29,10 @@ EXAMPLE = '{"text": "It rained .", "question": "it was _", "choices": ["wet", "d
 class MultipleChoice(TextClassification):
     """The classes are the candidates, A, B, C …; each is a sequence of its own, for which the head gives one number."""
 
-    name: ClassVar[TaskName] = "choose"
-    form: ClassVar[Form] = "choices"
-    head: ClassVar[str] = TASK_WORDS["choices"].head
-    problem: ClassVar[Problem | None] = None
-    names_outputs: ClassVar[bool] = False
+    name = "choose"
+    form = "choices"
+    problem = None
+    names_outputs = False
 
     @classmethod
     def row(cls, asked: Asked) -> tuple[str, str | None]:

@@ -27,7 +27,7 @@ class TextClassification(Task):
 
     name: ClassVar[TaskName] = "classify"
     problem: ClassVar[Problem | None] = "single_label_classification"
-    row_metrics: ClassVar[tuple[str, ...]] = ("accuracy",)
+    row_metrics = ("accuracy",)
 
     def encode(self, label: Label, where: str) -> list[float]:
         if isinstance(label, tuple):

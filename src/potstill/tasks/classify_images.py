@@ -12,15 +12,13 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from potstill.data.formats.images import Shape
 from potstill.data.formats.text import short_repr
 from potstill.data.pixel_reader import PixelReader, describe_size
-from potstill.data.rows import Form
-from potstill.data.task_words import TASK_WORDS
 from potstill.data.tokens import Encoded
 from potstill.errors import InputError
 from potstill.tasks.classify import TextClassification
@@ -38,8 +36,7 @@ class ImageTask(Task):
 
     shape: Shape = (1, 1, 1)  # channels, height, width
 
-    form: ClassVar[Form] = "pixels"
-    head: ClassVar[str] = TASK_WORDS["pixels"].head
+    form = "pixels"
 
     @classmethod
     def row(cls, asked: Any) -> tuple[str, str | None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
@@ -71,8 +71,8 @@ class Generation(Task):
 
     labels: tuple[str, ...] = ()
 
-    names_outputs: ClassVar[bool] = False
-    generates: ClassVar[bool] = True
+    names_outputs = False
+    generates = True
 
     def encode(self, label: Label, where: str) -> list[float]:
         return [0.0]  # the text is its own label

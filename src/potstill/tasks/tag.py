@@ -6,13 +6,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from potstill.data.examples import Examples
-from potstill.data.rows import BETWEEN, Form, Label
-from potstill.data.task_words import TASK_WORDS
+from potstill.data.rows import BETWEEN, Label
 from potstill.data.tokens import Encoded, Tokens, ranges
 from potstill.models.tokenizers.long_texts import beginnings
 from potstill.tasks.metrics import labels as metrics
@@ -23,7 +22,6 @@ from potstill.tasks.truncation import tokenize, truncated_on_the_right
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from potstill.recipe.schema import TaskName
 
 WORDS = re.compile(r"\w+(?:[-'’.]\w+)*|[^\w\s]")  # of running text, about as newspaper corpora split it
 ENTITY_TAG = re.compile(r"O|[BIESLU](-.+)?")
@@ -37,9 +35,8 @@ class TokenClassification(Task):
     Words that were truncated are predicted as "O", or as the first class if there is no O.
     """
 
-    name: ClassVar[TaskName] = "tag"
-    form: ClassVar[Form] = "words"
-    head: ClassVar[str] = TASK_WORDS["words"].head
+    name = "tag"
+    form = "words"
 
     @classmethod
     def row(cls, asked: Asked) -> tuple[str, str | None]:
