@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerBase
 import potstill
 from potstill.data.batches import TokenisedSet
 from potstill.data.examples import Examples
-from potstill.data.rows import BETWEEN
+from potstill.data.row import split_parts
 from potstill.inference.answers import answers, model_answers, network
 from potstill.inference.onnx_forms import onnx_files
 from potstill.measuring import quality
@@ -300,7 +300,7 @@ def disagreements(data: DataSet, predictions: Predictions, student: str) -> list
 
 
 def shown(text: str) -> str:
-    return text.replace(BETWEEN, " ")[:SHOWN_CHARACTERS]
+    return " ".join(split_parts(text))[:SHOWN_CHARACTERS]
 
 
 def layer_maps(recipe: Recipe, data: DataSet, student_layers: int) -> list[dict[str, Any]]:
