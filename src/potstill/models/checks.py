@@ -48,7 +48,7 @@ def refuse_bad_weights(folder: str | Path, model: PreTrainedModel, info: dict[st
         saved.add(name)
         if weight.is_floating_point() and not bool(torch.isfinite(weight).all()):
             raise InputError(
-                f"{folder}: {name} holds numbers that are not finite; use weights of a successful training"
+                f"{folder}: {name} holds numbers that are not finite; use a model whose training did not diverge"
             )
     saved |= set(getattr(model, "all_tied_weights_keys", None) or {})  # stored under the name of another weight
     if lost := [name for name, weight in model.named_parameters() if weight.is_meta and name not in saved]:

@@ -88,7 +88,7 @@ def refuse_infinite(forward: Forward, name: str | Path) -> Forward:
     def checked(inputs: dict[str, Tensor]) -> np.ndarray:
         logits = forward(inputs)
         if not np.isfinite(logits).all():
-            raise InputError(f"{name} gives logits that are not finite; use weights of a successful training")
+            raise InputError(f"{name} gives logits that are not finite; use a model whose training did not diverge")
         return logits
 
     return checked

@@ -51,7 +51,7 @@ def load_exported(file: Path, threads: int | None = None) -> ExportedModel:
     def forward(inputs: Mapping[str, np.ndarray]) -> np.ndarray:
         logits = model.forward(inputs)
         if not np.isfinite(logits).all():
-            raise InputError(f"{file} gives logits that are not finite; use weights of a successful training")
+            raise InputError(f"{file} gives logits that are not finite; use a model whose training did not diverge")
         return logits
 
     return ExportedModel(forward, config, tokenizer, longest, length, parameters, bytes_on_disk(file))
