@@ -141,7 +141,7 @@ def test_a_model_that_the_converter_takes_for_another_is_refused(tmp_path: Path)
     student = small_writer("marian")
     for layer in student.model.model.encoder.layers:
         layer.self_attn_layer_norm.eps = 0.5
-    with pytest.raises(TrainingError, match="for another"):
+    with pytest.raises(TrainingError, match="misreads this marian"):
         plugins.make("exports", "ctranslate2", {}).export(student, tmp_path / "out", [])
     assert not (tmp_path / "out").exists()
 

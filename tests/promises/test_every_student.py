@@ -42,7 +42,7 @@ from tests.support.small_models import logits as logits_of
 
 SHARED = Path(__file__).parents[3] / "shared"
 TEXTS = [text for text, _ in sentences(12, seed=1)]  # few enough that they do not use every piece
-BUILDERS = plugins.load("students")
+BUILDERS = {name: plugins.find("students", name) for name in plugins.names("students")}
 FIELDS = {  # where the defaults would make a test slow
     "fresh": {"layers": 2, "width": 24},
     "bilstm": {"hidden": 8, "features": 12, "width": 16},
@@ -53,12 +53,12 @@ FIELDS = {  # where the defaults would make a test slow
 OWN = ("bilstm", "bag", "mlp", "lstm_translator")  # networks that transformers does not have
 
 every_architecture = pytest.mark.parametrize("architecture", ARCHITECTURES)
-# a builder without `serves` takes every classifier of texts; one with it says for which head its networks are
+# a builder without `task_heads` takes every text classifier; one with them says for which head its networks are
 STARTS = {"ImageClassification": "digits", "Seq2SeqLM": "translator"}
-SERVES = {name: [STARTS[head] for head in getattr(builder, "serves", ())] for name, builder in BUILDERS.items()}
+SERVES = {name: [STARTS[head] for head in builder.task_heads] for name, builder in BUILDERS.items()}
 EVERY = [(name, one) for name in BUILDERS for one in (SERVES[name] or ARCHITECTURES)]
 READS_IMAGES = {name for name, one in EVERY if one == "digits"}
-BEGINS = [name for name, builder in BUILDERS.items() if hasattr(builder, "begin")]
+BEGINS = [name for name in BUILDERS if SERVES[name]]  # they need no model to begin from
 every_builder = pytest.mark.parametrize(("name", "architecture"), EVERY)
 
 

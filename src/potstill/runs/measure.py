@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerBase
 import potstill
 from potstill.data.batches import TokenisedSet
 from potstill.data.examples import Examples
-from potstill.data.rows import BETWEEN
+from potstill.data.row import split_parts
 from potstill.inference.answers import answers, model_answers, network
 from potstill.inference.onnx_forms import onnx_files
 from potstill.measuring import quality
@@ -292,7 +292,7 @@ def disagreements(data: DataSet, predictions: Predictions, student: str) -> list
 
 
 def shown(text: str) -> str:
-    return text.replace(BETWEEN, " ")[:SHOWN_CHARACTERS]
+    return " ".join(split_parts(text))[:SHOWN_CHARACTERS]
 
 
 def layer_maps(recipe: Recipe, data: DataSet, student_layers: int) -> list[dict[str, Any]]:
@@ -302,7 +302,7 @@ def layer_maps(recipe: Recipe, data: DataSet, student_layers: int) -> list[dict[
         return []
     maps = []
     for number, stage in enumerate(recipe.stage):
-        wants = short_forms.made("methods", stage.method).wants(student_layers, teacher_layers)
+        wants = short_forms.make_plugin("methods", stage.method).wants(student_layers, teacher_layers)
         ours, theirs = (side.cls + side.hidden + side.attention for side in wants)
         maps.append(
             {
@@ -321,5 +321,5 @@ def kept_layers(recipe: Recipe, layers: int) -> list[int] | None:
     """The layers of the teacher that the student started as; None if it started as something else."""
     if recipe.start is not None or len(recipe.student) != 1 or any(stage.reshape for stage in recipe.stage):
         return None
-    builder: Builder = short_forms.made("students", recipe.student[0])
+    builder: Builder = short_forms.make_plugin("students", recipe.student[0])
     return builder.kept(layers)

@@ -39,11 +39,11 @@ def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every text that the data maker has written, by any beam."""
     found: list[str] = []
-    decoder = decoding.decoder
+    real = decoding.decoder
 
     @contextmanager
     def listening(*given: Any) -> Any:
-        with decoder(*given) as decode:
+        with real(*given) as decode:
 
             def told(texts: Sequence[str], beam: int, best: int) -> Any:
                 found.extend(texts)

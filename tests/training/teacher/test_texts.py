@@ -18,8 +18,8 @@ from potstill.data.examples import Examples, key_of, store
 from potstill.data.making import MakeContext
 from potstill.data.rows import open_table
 from potstill.errors import InputError
+from potstill.models.generation import decoding
 from potstill.models.generation.decoding import Hypothesis, decoder
-from potstill.plugins.data import teacher_outputs
 from potstill.plugins.data.teacher_outputs import TeacherOutputs
 from potstill.system import paths
 from potstill.tasks.label_matching import make_task
@@ -74,7 +74,7 @@ def test_every_source_has_the_teacher_s_best_hypothesis_and_is_decoded_once(
     def nobody(*_: object) -> None:
         raise AssertionError("the teacher was asked again")
 
-    monkeypatch.setattr(teacher_outputs, "decoder", nobody)
+    monkeypatch.setattr(decoding, "decoder", nobody)
     again = TeacherOutputs(beam=BEAM).make(examples, context)
     assert again.folder == made.folder
     TeacherOutputs(beam=BEAM, closest=True).make(examples.take(examples.index[3:9]), context)
@@ -144,7 +144,7 @@ def test_what_was_cut_off_teaches_nothing(tmp_path: Path) -> None:
 
 def test_a_teacher_that_never_ends_is_told_of(tmp_path: Path) -> None:
     examples = pairs_of(tmp_path, [(text, "a reference") for text, _ in sentences(3, 3)])
-    with pytest.raises(InputError, match="within 2 tokens; give a longer `length`"):
+    with pytest.raises(InputError, match="within 2 tokens; write a larger `length`"):
         TeacherOutputs(beam=2).make(examples, MakeContext(0, teacher=trained_marian(), longest=2))
 
 
@@ -219,7 +219,7 @@ def test_commands_are_started_without_a_shell_and_checked(monkeypatch: pytest.Mo
     echoed = by_command("echo $HOME; id | cat")
     assert echoed(["x"], 1, 1)[0][0].text == "$HOME; id | cat", "nothing expands it"
     for command, told in {
-        "head -n 1": "gave 1 texts for 5",
+        "head -n 1": "returned 1 texts for 5",
         "false": "ended with 1",
         "sh -c 'echo a reason >&2; exit 3'": "ended with 3 \\(a reason\\)",
         "no-such-program": "cannot be started",
@@ -243,11 +243,11 @@ def test_a_command_of_the_same_name_elsewhere_is_another(tmp_path: Path, monkeyp
 
 def test_functions_are_of_modules_of_ones_own() -> None:
     assert by_function("tests.support.black_box:backwards")(["ab"], 1, 1)[0][0].text == "ba"
-    with pytest.raises(InputError, match="gave 1 texts for 2"):
+    with pytest.raises(InputError, match="returned 1 texts for 2"):
         by_function("tests.support.black_box:too_few")(["a", "b"], 1, 1)
     for name, message in (
         ("nothing", "TypeError"),
-        ("unknown", "gave None for a text"),
+        ("unknown", "returned None for a text"),
         ("broken", r"OSError \(no line\)"),
     ):
         with pytest.raises(InputError, match=message):
@@ -272,7 +272,7 @@ def test_what_cannot_be_is_refused_before_anything_is_asked(tmp_path: Path) -> N
     examples = pairs_of(tmp_path, [("a", "b"), ("c", "d")])
     task, _ = make_task(None, None, ["0", "1"], None, "rows", "text")
     running, _ = make_task("write", None, [], None, "rows", "writing")
-    with pytest.raises(InputError, match="without a prompt"):
+    with pytest.raises(InputError, match="have no prompt"):
         TeacherOutputs(function="tests.support.black_box:backwards").make(
             pairs_of(tmp_path, [("", "b"), ("c", "d")]), MakeContext(0, running)
         )

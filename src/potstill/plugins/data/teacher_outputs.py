@@ -23,13 +23,13 @@ from potstill.api import (
     black_boxes,
     ctranslate2,
     decoding,
+    derived,
     files,
     fingerprints,
     interrupts,
     key_of,
     paths,
     ranks,
-    rewritten,
     teacher_texts,
     text_metrics,
     tokens,
@@ -64,9 +64,9 @@ class TeacherOutputs(TeacherDataMaker):
     def make(self, examples: Examples, context: MakeContext) -> Examples:
         outputs, keys = self._outputs(examples, context)
         self._decode_missing(outputs, examples, keys, context)
-        decides, target = [outputs.folder.name, self._kept, self.closest], _target(examples, context)
+        decides = [outputs.folder.name, self._kept, self.closest]
         rows = partial(self._rows, examples, keys, outputs)
-        work = partial(rewritten.replace_targets, examples, decides, rows, target)
+        work = partial(derived.replace_targets, examples, decides, rows, context.task)
         made = ranks.first_before_others(work)()
         if len(made) and not len(made.labelled_only):
             raise InputError(
@@ -90,7 +90,7 @@ class TeacherOutputs(TeacherDataMaker):
             for origin, (text, reference) in enumerate(examples.texts()):
                 yield from [(text, reference or text, origin)] * times
 
-        return rewritten.replace_targets(examples, ["imagined", times], rows, _target(examples, context))
+        return derived.replace_targets(examples, ["imagined", times], rows, context.task)
 
     @property
     def black_box(self) -> bool:
@@ -192,9 +192,3 @@ class TeacherOutputs(TeacherDataMaker):
 def _teacher(context: MakeContext) -> Student:
     assert isinstance(context.teacher, Student)
     return context.teacher
-
-
-def _target(examples: Examples, context: MakeContext) -> list[float]:
-    if context.task is None:
-        return [0.0] * int(examples.meta["target_width"])
-    return list(context.task.encode("", examples.source))

@@ -50,6 +50,8 @@ class Fresh(Builder):
             raise InputError(
                 f"fresh: there is no architecture {architecture!r}; write one of {', '.join(anatomy.TESTED)}"
             )
+        if any(size is not None and size < 1 for size in (self.layers, self.width, self.feed_forward, self.heads)):
+            raise InputError("fresh: every size is at least 1; write e.g. layers = 4, width = 312")
         even = architecture in ("modernbert", "llama")  # their rotary positions turn pairs
         heads = self.heads or fitting_heads(self.width, even)
         if self.width % heads or (even and self.width // heads % 2):
