@@ -25,8 +25,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedTokenizerFast
 
-from potstill.data.batches import split_by_tokens
 from potstill.data.rows import Columns, open_table
+from potstill.data.views import split_by_tokens
 from potstill.models.inference import Run, onnx_run, torch_run
 from potstill.models.onnx.quantizing import quantize
 from potstill.models.onnx.word_vectors import write_graph
