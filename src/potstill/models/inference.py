@@ -24,7 +24,7 @@ from potstill.models.hooks import ask
 from potstill.models.loading import load_config, reader_of, refuse_odd_labels
 from potstill.models.student import NAMED, head_of, is_spread, load_student
 from potstill.models.tokenizers.safety import SHORTEST, refuse_other_vocabulary
-from potstill.system.paths import given
+from potstill.system.paths import expand_user
 
 Run = Callable[[dict[str, Tensor]], np.ndarray]
 """(batch, tokens) inputs by name -> float32 (batch, outputs), or (batch, tokens, outputs) where every token is read."""
@@ -102,9 +102,11 @@ def _asking(session: Any) -> Run:
     wanted = {one.name: len(one.shape) for one in session.get_inputs()}
 
     def run(inputs: dict[str, Tensor]) -> np.ndarray:
-        given = {name: inputs[name].cpu().numpy() for name in wanted}
+        expand_user = {name: inputs[name].cpu().numpy() for name in wanted}
         # a file for multiple choice takes (questions, candidates, tokens): each candidate is asked as the only one
-        said = session.run(None, {name: one[:, None] if wanted[name] == 3 else one for name, one in given.items()})
+        said = session.run(
+            None, {name: one[:, None] if wanted[name] == 3 else one for name, one in expand_user.items()}
+        )
         return np.asarray(said[0] if len(said) == 1 else np.stack(said, -1))
 
     return run
@@ -154,7 +156,7 @@ def finite(run: Run, name: str | Path) -> Run:
 
 def bytes_of(folder: str | Path, parameters: int) -> int:
     """Of the weights' files; of a hub's model, as many as a float32 file would have."""
-    return sum(one.stat().st_size for one in given(folder).glob("*.safetensors")) or 4 * parameters
+    return sum(one.stat().st_size for one in expand_user(folder).glob("*.safetensors")) or 4 * parameters
 
 
 def load_network(path: str | Path) -> Network:

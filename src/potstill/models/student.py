@@ -39,7 +39,7 @@ from potstill.models.safety import refuse_larger, stored_numbers
 from potstill.models.tokenizers.safety import SHORTEST, refuse_other_vocabulary
 from potstill.system import paths
 from potstill.system.files import MODEL_FILE, TEMPORARY, disk_errors, fsync_path
-from potstill.system.paths import given
+from potstill.system.paths import expand_user
 from potstill.system.randomness import seeded
 
 Made = TypeVar("Made", bound=PreTrainedModel)
@@ -148,7 +148,7 @@ def head_of(config: PreTrainedConfig) -> str:
 
 def save_student(student: Student, folder: Path) -> None:
     """The stock folder of transformers, safetensors only; it appears under its name once it is whole and on disk."""
-    folder = given(folder)
+    folder = expand_user(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     new = folder.with_name(f"{TEMPORARY}{secrets.token_hex(4)}-{folder.name}")
     old = new.with_name(f"{new.name}-before")
