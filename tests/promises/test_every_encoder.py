@@ -118,7 +118,7 @@ def test_a_text_is_stood_for_by_a_token_that_has_seen_all_of_it() -> None:
 def test_memories_of_a_causal_classifier_are_not_those_of_its_first_token(monkeypatch: pytest.MonkeyPatch) -> None:
     model = built()["gpt2"]
     now = fingerprint(model, "", 64)
-    monkeypatch.setattr("potstill.training.teacher.teacher.is_causal", lambda _: False)
+    monkeypatch.setattr("potstill.models.fingerprints.is_causal", lambda _: False)
     assert fingerprint(model, "", 64) != now
 
 

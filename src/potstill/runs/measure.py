@@ -310,7 +310,7 @@ def layer_maps(recipe: Recipe, data: DataSet, student_layers: int) -> list[dict[
         return []
     maps = []
     for number, stage in enumerate(recipe.stage):
-        wants = short_forms.made("methods", stage.method).wants(student_layers, teacher_layers)
+        wants = short_forms.make_plugin("methods", stage.method).wants(student_layers, teacher_layers)
         ours, theirs = (side.cls + side.hidden + side.attention for side in wants)
         maps.append(
             {
@@ -329,5 +329,5 @@ def kept_layers(recipe: Recipe, layers: int) -> list[int] | None:
     """The layers of the teacher that the student started as; None if it started as something else."""
     if recipe.start is not None or len(recipe.student) != 1 or any(stage.reshape for stage in recipe.stage):
         return None
-    builder: Builder = short_forms.made("students", recipe.student[0])
+    builder: Builder = short_forms.make_plugin("students", recipe.student[0])
     return builder.kept(layers)

@@ -16,7 +16,7 @@ import xxhash
 
 from potstill.data.examples import Examples
 from potstill.errors import InputError
-from potstill.recipe.user_functions import own_function
+from potstill.recipe.user_functions import user_function
 from potstill.system import interrupts
 from potstill.system.column_files import ColumnFiles, column, write_once
 
@@ -89,7 +89,7 @@ def load_tagger(name: str) -> Tagger:
         return _textblob()
     if name == "spacy":
         return _spacy()
-    tagger: Tagger = own_function("tagger", name, '"textblob", "spacy" or "module:function" of your own')
+    tagger: Tagger = user_function("tagger", name, '"textblob", "spacy" or "module:function" of your own')
     return tagger
 
 
