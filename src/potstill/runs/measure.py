@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -36,7 +36,7 @@ from potstill.models.student import is_spread
 from potstill.recipe import short_forms
 from potstill.recipe.schema import Recipe
 from potstill.runs.data_set import DataSet, selection_metric, teacher_predictions
-from potstill.runs.learning_check import left_chance, what_to_try
+from potstill.runs.learning_check import has_learned
 from potstill.runs.stages import Trained
 from potstill.system.display import Display
 from potstill.system.paths import RunFolder
@@ -104,7 +104,9 @@ def measure_run(
                 **speed_of(name, speeds),
             }
         if name in students:
-            results[name]["learned"] = has_learned(recipe, data_sets, name, predictions, display)
+            last, say = recipe.stage[-1], display.say
+            learned = [has_learned(last, data, name, predictions[name, data.name, "dev"], say) for data in data_sets]
+            results[name]["learned"] = all(learned)
     decodes = any(data.task.decodes for data in data_sets)
     busy = too_busy(speeds, same_networks(models, speeds))
     return {
@@ -235,16 +237,6 @@ def qualities(recipe: Recipe, data_sets: list[DataSet], name: str, predictions: 
             for kind, value in {"quality": scores, **details}.items():
                 results.setdefault(kind, {}).setdefault(data.name, {})[split] = value
     return results
-
-
-def has_learned(
-    recipe: Recipe, data_sets: Iterable[DataSet], name: str, predictions: Predictions, display: Display
-) -> bool:
-    """True if a student is better than chance on dev of every data set; otherwise say what to try."""
-    failed = [data for data in data_sets if not left_chance(data.task, data.dev, predictions[name, data.name, "dev"])]
-    for data in failed:
-        display.say(what_to_try(name, data.name, recipe.stage[-1]))
-    return not failed
 
 
 def speed_of(name: str, speeds: Speeds) -> dict[str, Any]:
