@@ -26,13 +26,11 @@ from potstill.measuring import quality
 from potstill.measuring.comparisons import write_answers
 from potstill.measuring.measurements import BASELINE, GOLD, STUDENT, TEACHER
 from potstill.measuring.speed import decoding_speeds, engine_of, forward_speeds, too_busy
-from potstill.models.anatomy import layer_count
+from potstill.models.anatomy import is_spread, layer_count
 from potstill.models.architectures.registration import PREFIX
 from potstill.models.builder import Builder
 from potstill.models.fingerprints import weights_hash
-from potstill.models.inference import Run as Forward
-from potstill.models.inference import onnx_run, torch_run
-from potstill.models.student import is_spread
+from potstill.models.inference import Forward, onnx_forward, torch_forward
 from potstill.recipe import short_forms
 from potstill.recipe.schema import Recipe
 from potstill.runs.data_set import DataSet, selection_metric, teacher_predictions
@@ -149,14 +147,14 @@ def models_to_measure(
         models[TEACHER] = MeasuredModel({"parameters": None, "parts": {}, "bytes": None}, None, {}, {})
     if (teacher := data_sets[0].loaded_teacher) is not None:
         size = quality.size(teacher.model, str(recipe.data[0].teacher or recipe.teacher))
-        models[TEACHER] = MeasuredModel(size, teacher.tokenizer, {}, {"pytorch": torch_run(teacher.model)})
+        models[TEACHER] = MeasuredModel(size, teacher.tokenizer, {}, {"pytorch": torch_forward(teacher.model)})
     for name, trained in students.items():
         saved = folder.baseline if name == BASELINE and STUDENT in students else folder.student
         predict = {
             data.name: partial(model_answers, student, beam=True)
             for data, student in zip(data_sets, trained.students, strict=True)
         }
-        engines = {"pytorch": torch_run(trained.models[0])}
+        engines = {"pytorch": torch_forward(trained.models[0])}
         models[name] = MeasuredModel(quality.size(trained.models[0], saved), trained.tokenizer, predict, engines)
     return models
 
@@ -164,8 +162,8 @@ def models_to_measure(
 def add_onnx_models(models: dict[str, MeasuredModel], files: Mapping[str, tuple[Path, Path]], first: DataSet) -> None:
     """Add an engine for each ONNX file, and a model for each int8 file."""
     for name, (plain, int8) in files.items():
-        forward, model = onnx_run(int8), models[name]
-        model.engines["onnx"] = onnx_run(plain)
+        forward, model = onnx_forward(int8), models[name]
+        model.engines["onnx"] = onnx_forward(plain)
         size = {**model.size, "bytes": int8.stat().st_size}
         predict = {first.name: partial(answers, network(forward))}
         models[f"{name} int8"] = MeasuredModel(size, model.tokenizer, predict, {"onnx": forward})

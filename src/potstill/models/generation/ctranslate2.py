@@ -138,8 +138,8 @@ def _specification(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -
     spec.config.layer_norm_epsilon = getattr(model.config, "rms_norm_eps", None)
     if known.never:
         projection = spec.decoder.projection
-        expand_user = getattr(model, "final_logits_bias", None)
-        bias = np.zeros(len(written), np.float32) if expand_user is None else expand_user.numpy().reshape(-1).copy()
+        final_bias = getattr(model, "final_logits_bias", None)
+        bias = np.zeros(len(written), np.float32) if final_bias is None else final_bias.numpy().reshape(-1).copy()
         bias[known.never] = NEVER
         projection.bias = bias
     return spec
