@@ -69,13 +69,13 @@ def read(student: Student, some: list[str]) -> dict[str, Tensor]:
     ],
 )
 def test_short_forms(text: str, fields: list[dict[str, object]]) -> None:
-    assert short_forms.things("students", text) == fields
+    assert short_forms.plugin_tables("students", text) == fields
 
 
 @pytest.mark.parametrize("text", ["marian:4", "marian:4x256", "marian:0+4x256", "lstm_translator:500", "marian:a+bxc"])
 def test_other_short_forms_are_refused_with_an_example(text: str) -> None:
     with pytest.raises(InputError, match=r"write for example (marian:4\+4x256|lstm_translator:2x500)"):
-        short_forms.things("students", text)
+        short_forms.plugin_tables("students", text)
 
 
 @every_shape

@@ -60,7 +60,7 @@ class TokenClassification(Task):
         """Words are joined by spaces, as in running text; a word is read at the token that holds its first character."""
         rows = [split_parts(text) for text, _ in texts]
         with truncated_on_the_right(tokenizer):
-            joined = beginnings(tokenizer, [" ".join(words) for words in rows], length)  # type: ignore[arg-type]
+            joined = beginnings(tokenizer, [" ".join(words) for words in rows], length)
             encoded = tokenize(tokenizer, joined, None, length, return_offsets_mapping=True)
         places, truncated = [], 0
         for words, encoding in zip(rows, encoded.encodings, strict=True):

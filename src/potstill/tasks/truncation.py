@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from potstill.data.task import Tokenizer
-from potstill.models.tokenizers.long_texts import FAR_TOO_LONG, beginnings, both_beginnings
+from potstill.models.tokenizers.long_texts import FAR_TOO_LONG, beginnings, pair_beginnings
 
 
 def tokenize(tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None, length: int, **options: Any) -> Any:
@@ -24,8 +24,8 @@ def shorten_pairs(
     would need 22 GB.
     """
     if pairs is None:
-        return beginnings(tokenizer, texts, length), None  # type: ignore[arg-type]
-    texts, pairs = both_beginnings(tokenizer, texts, pairs, length)  # type: ignore[arg-type]
+        return beginnings(tokenizer, texts, length), None
+    texts, pairs = pair_beginnings(tokenizer, texts, pairs, length)
     limit = FAR_TOO_LONG * length
     rows = [row for row, pair in enumerate(pairs) if min(len(pair), len(texts[row])) > limit]
     if not rows:

@@ -19,7 +19,7 @@ import xxhash
 
 from potstill.errors import InputError
 from potstill.models.generation.decoding import Decoder, Hypothesis
-from potstill.recipe.user_functions import code_is_allowed, own_function
+from potstill.recipe.user_functions import code_is_allowed, user_function
 
 Function = Callable[[list[str]], Sequence[str]]
 
@@ -95,7 +95,7 @@ def _words(command: str) -> list[str]:
 
 
 def _function(name: str) -> Function:
-    function: Function = own_function("function", name, '"module:name" of a module of your own')
+    function: Function = user_function("function", name, '"module:name" of a module of your own')
     return function
 
 
