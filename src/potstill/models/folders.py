@@ -1,4 +1,4 @@
-"""Find a model: a local folder, an exported ONNX file, or a name on the Hugging Face hub. Loads neither torch nor transformers."""
+"""Find a model, without loading torch: a local folder, an exported ONNX file, or a name on the Hugging Face hub."""
 
 from __future__ import annotations
 
