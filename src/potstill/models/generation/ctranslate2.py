@@ -22,7 +22,7 @@ from potstill.models.builder import Student
 from potstill.models.folders import is_there
 from potstill.models.loading import quiet_transformers
 from potstill.signals import NEVER
-from potstill.system.paths import given
+from potstill.system.paths import expand_user
 
 Weights = Literal["int8", "float32"]
 TRANSLATORS = {"marian": "BartLoader", "bart": "BartLoader", "t5": "T5Loader", "m2m_100": "M2M100Loader"}
@@ -68,7 +68,7 @@ def special_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -
 
 def is_exported(folder: str | Path) -> bool:
     """Whether a folder was written by `potstill export --to ctranslate2`."""
-    place = given(folder)
+    place = expand_user(folder)
     return is_there(place / "model.bin", "file") and not any(place.glob("*.safetensors"))
 
 

@@ -42,7 +42,7 @@ from potstill.models.inference import device_of, without_dropout
 from potstill.models.loading import load_tokenizer, quiet_transformers
 from potstill.models.student import load_student
 from potstill.models.tokenizers.long_texts import beginnings
-from potstill.system.paths import given
+from potstill.system.paths import expand_user
 from potstill.system.scratch import scratch_folder
 
 Engine = Literal["auto", "ctranslate2", "transformers"]
@@ -90,7 +90,7 @@ def decoder(
 @contextmanager
 def decoder_of(folder: str | Path, longest: int = 256, engine: Engine = "auto") -> Iterator[Decoder]:
     """Open the decoder of a model's folder, or of one that `potstill export --to ctranslate2` wrote."""
-    place = given(folder)
+    place = expand_user(folder)
     if not is_exported(place):
         with decoder(load_student(folder), engine, longest) as decode:
             yield decode

@@ -15,7 +15,7 @@ from potstill.models.anatomy import word_embeddings
 from potstill.models.student import Student
 from potstill.models.tokenizers.trimming import token_ids
 from potstill.models.tokenizers.words import Words, table_rows
-from potstill.system.paths import given
+from potstill.system.paths import expand_user
 
 
 def word_vectors(
@@ -29,7 +29,7 @@ def word_vectors(
         return _from_embeddings(tokenizer, words, current)
     vocabulary = tokenizer.get_vocab()
     ids = {_without_mark(token): id for token, id in vocabulary.items()}
-    known = dict(_glove(ids) if vectors == "glove" else _from_file(builder, given(vectors), ids))
+    known = dict(_glove(ids) if vectors == "glove" else _from_file(builder, expand_user(vectors), ids))
     if not known:
         raise InputError(
             f"{builder}: {vectors} has a vector for none of the {len(vocabulary)} words; write vectors = 'fresh'"
