@@ -22,7 +22,7 @@ from potstill.errors import InputError, TrainingError
 from potstill.measuring import comparisons as results
 from potstill.measuring import measurements
 from potstill.measuring.measurements import main_student
-from potstill.measuring.run_folder import measurements_of, seed_folders
+from potstill.measuring.run_folder import read_measurements, seed_folders
 from potstill.models.fingerprints import fingerprint as network_fingerprint
 from potstill.models.student import Student, save_student
 from potstill.recipe import short_forms
@@ -132,7 +132,7 @@ def one_seed(
         found |= changed_inputs(folder)
         if baseline is not None:
             found["models"][measurements.BASELINE]["begun_from"] = begun_from(chosen)
-        found["differences"] = results.own_differences(results.spoken(folder.root, found))
+        found["differences"] = results.own_differences(results.read_predictions(folder.root, found))
         write_atomically(folder.measurements, json.dumps(found, indent=1).encode())
         shutil.rmtree(folder.root / "finished", ignore_errors=True)  # the same weights lie in the student's folder now
         return found
@@ -148,7 +148,7 @@ def are_measured(folders: Sequence[RunFolder]) -> bool:
 def complete(folder: RunFolder, show: Display) -> dict[str, Any]:
     """What an earlier call measured."""
     show.say(f"{folder.root} is complete already; --overwrite makes it anew")
-    return measurements_of(folder.root)
+    return read_measurements(folder.root)
 
 
 def several_seeds(

@@ -22,7 +22,7 @@ from potstill.data.rows import BETWEEN
 from potstill.inference import answers as measure
 from potstill.inference.export import onnx_files
 from potstill.measuring import quality
-from potstill.measuring.comparisons import write_answers
+from potstill.measuring.comparisons import write_predictions
 from potstill.measuring.measurements import BASELINE, GOLD, STUDENT, TEACHER
 from potstill.measuring.speed import decoding_speeds, engine_of, forward_speeds, too_busy
 from potstill.models.anatomy import layer_count
@@ -101,7 +101,7 @@ def measured(
                 }
             )
     gold = {(GOLD, one.name, split): one.task.golds(rows) for one in data for split, rows in splits(one).items()}
-    write_answers(folder.answers, {**said, **gold})
+    write_predictions(folder.answers, {**said, **gold})
     order = [TEACHER, f"{TEACHER} int8", *made, f"{ours} int8"]
     writes = any(one.task.decodes for one in data)
     return {

@@ -13,9 +13,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from potstill.measuring.comparisons import Said, Spoken, spoken
+from potstill.measuring.comparisons import Predictions, RunPredictions, read_predictions
 from potstill.measuring.measurements import STUDENT, inside, quoted
-from potstill.measuring.significance import DEV, Difference, contrast, corrected
+from potstill.measuring.significance import DEV, Difference, contrast, correct_differences
 from potstill.recipe.schema import Recipe
 from potstill.reporting.numbers import points
 
@@ -27,7 +27,7 @@ class Found:
     folder: Path
     told: Mapping[str, Any]  # its measurements
 
-    def said(self, model: str = STUDENT) -> Said | None:
+    def said(self, model: str = STUDENT) -> Predictions | None:
         """A model's answers on the first split that is quoted of the first data set."""
         data, split, _ = quoted(self.told)[0]
         return self._spoken.get((model, data, split))
@@ -39,8 +39,8 @@ class Found:
         return None if quality is None else (100 * quality, 100 * (deviation or 0.0))
 
     @cached_property
-    def _spoken(self) -> Spoken:
-        return spoken(self.folder, self.told)
+    def _spoken(self) -> RunPredictions:
+        return read_predictions(self.folder, self.told)
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Study(Protocol):
     def answer(self, found: Mapping[str, Found]) -> Answer: ...
 
 
-def compared(ours: Sequence[Said | None], theirs: Sequence[Said | None]) -> Difference | None:
+def compared(ours: Sequence[Predictions | None], theirs: Sequence[Predictions | None]) -> Difference | None:
     """The mean of some runs against the mean of others, on the same rows; None where one side said nothing.
 
     Runs of different conditions are no seeds of each other: what seeds change is seen within each.
@@ -80,7 +80,7 @@ def compared(ours: Sequence[Said | None], theirs: Sequence[Said | None]) -> Diff
     return weighed([*((1 / len(left), one) for one in left), *((-1 / len(right), one) for one in right)])
 
 
-def weighed(sides: Sequence[tuple[float, Said]]) -> Difference | None:
+def weighed(sides: Sequence[tuple[float, Predictions]]) -> Difference | None:
     """The sum of weight × a run's mean over seeds, on the same rows; None on dev, which was chosen by."""
     if any(said.split == DEV for _, said in sides):
         return None
@@ -90,7 +90,7 @@ def weighed(sides: Sequence[tuple[float, Said]]) -> Difference | None:
 def told_together(found: Mapping[str, Difference | None]) -> dict[str, Difference]:
     """What was tested, with p corrected for the number of comparisons in one answer."""
     tested = {words: one for words, one in found.items() if one is not None}
-    return dict(zip(tested, corrected(list(tested.values())), strict=True))
+    return dict(zip(tested, correct_differences(list(tested.values())), strict=True))
 
 
 def how_tested(found: Mapping[str, Difference]) -> list[str]:

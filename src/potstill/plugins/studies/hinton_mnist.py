@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from potstill.errors import InputError
-from potstill.measuring.comparisons import Said
+from potstill.measuring.comparisons import Predictions
 from potstill.measuring.measurements import BASELINE, STUDENT, TEACHER
 from potstill.plugins.studies import _soft_answers as soft_answers
 from potstill.recipe.bounds import Above
@@ -164,7 +164,7 @@ class HintonMnist:
         return told, [entropy, Part("Which class is near which", ["", *labels], rows, shown)]
 
 
-def _said(run: Found, model: str) -> Said:
+def _said(run: Found, model: str) -> Predictions:
     found = run.said(model)
     if found is None:
         raise InputError(
@@ -173,7 +173,7 @@ def _said(run: Found, model: str) -> Said:
     return found
 
 
-def _errors_of_one_answer(said: Said) -> int:
+def _errors_of_one_answer(said: Predictions) -> int:
     """Of a network that says the same to everything, be it the best: what a rate far too high leaves, if anything."""
     return len(said.targets) - int(np.bincount(said.targets.astype(int)).max())
 
