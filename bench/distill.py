@@ -46,7 +46,8 @@ from potstill.recipe.schema import Optimizer, Stage
 from potstill.signals import Wants
 from potstill.tasks.label_matching import make_task
 from potstill.training import loop
-from potstill.training.loop import Step, Training, train
+from potstill.training.loop import Step, train
+from potstill.training.setup import Training
 from potstill.training.teacher.memory import Memory
 from potstill.training.teacher.teacher import Teacher
 

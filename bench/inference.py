@@ -27,12 +27,12 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrai
 
 from potstill.data.batches import split_by_tokens
 from potstill.data.rows import Columns, open_table
-from potstill.inference.predict import WORDS
 from potstill.models.inference import Run, onnx_run, torch_run
 from potstill.models.onnx.quantizing import quantize
 from potstill.models.onnx.word_vectors import write_graph
 from potstill.models.onnx.writing import write_onnx
 from potstill.models.student import Student, load_student
+from potstill.tasks.tag import WORDS
 
 VOCABULARY, ROWS, FEW, ALONE = 30522, 512, 32, 24
 GOALS = {"BERT, 24 layers of 1024": 800, "teacher, int8": 30}

@@ -27,7 +27,8 @@ from potstill.recipe import plugins
 from potstill.recipe.schema import Stage
 from potstill.signals import Wants
 from potstill.tasks.label_matching import make_task
-from potstill.training.loop import Training, train
+from potstill.training.loop import train
+from potstill.training.setup import Training
 from potstill.training.teacher.memory import Memory
 from potstill.training.teacher.teacher import Teacher
 

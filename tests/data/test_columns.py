@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from potstill.data.columns import GENERATED
 from potstill.data.rows import Columns, Form, Row, open_table
+from potstill.data.task_words import TASK_WORDS
 from potstill.errors import InputError
-from potstill.tasks.registry import WHAT
 from tests.data.test_rows import SHARED, most_memory, parquet_bytes, real_data, written
 
 DE = Columns("en", "de")
@@ -349,7 +349,7 @@ def test_what_two_files_hold_is_read(pairs: list[tuple[str, str]], end: str, tmp
 
 
 def test_every_form_has_its_words() -> None:
-    assert WHAT["translation"] == "texts with their translation" and WHAT["writing"] == "texts to be written"
+    assert TASK_WORDS["translation"].rows == "texts with their translation"
 
 
 @real_data

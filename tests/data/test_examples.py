@@ -19,7 +19,7 @@ from potstill.errors import InputError
 from potstill.signals import Wants
 from potstill.system import column_files, ranks
 from potstill.tasks.label_matching import make_task
-from potstill.tasks.task import Task
+from potstill.tasks.regress import Regression
 from tests.support.small_models import small_tokenizer
 from tests.support.training_world import make_world
 
@@ -102,7 +102,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused_and_not_kept(tmp_path: 
 
 
 def test_the_same_bytes_are_other_rows_in_a_file_of_another_kind(tmp_path: Path) -> None:
-    task = Task("value", ("value",))
+    task = Regression()
     found = []
     for name in ("a.csv", "a.txt"):
         (tmp_path / name).write_text('text\n"a ""fine"" film"\nb\n')

@@ -19,10 +19,10 @@ from potstill.models.student import save_student
 from potstill.plugins.methods.teacher_labels import TeacherLabels
 from potstill.recipe.resolve import resolve
 from potstill.recipe.schema import Recipe
-from potstill.runs import stages
 from potstill.runs.data_set import DataSet
+from potstill.runs.make_examples import stage_examples
 from potstill.runs.prepare import prepare
-from potstill.signals import Outcome, Signals, Wants
+from potstill.signals import Outcome, Signals
 from potstill.system.display import Display
 from potstill.tasks.label_matching import make_task
 from potstill.tasks.task import Task
@@ -85,8 +85,8 @@ def test_texts_are_added_without_labels_and_none_of_dev_or_test(home: Path, tmp_
     assert any(f"{path}: 2 of 32 rows stand in dev or test too and are left out" in line for line in told)
     assert any("30 of 70 rows have no label; only the teacher teaches them" in line for line in told)
     stage = recipe_of(home, "method=hard_labels").stage[0]
-    assert len(stages.made(stage, data, Wants(), 0)) == 40
-    assert len(stages.made(stage, data, Wants(logits=True), 0)) == 70
+    assert len(stage_examples(stage, data, False, 0)) == 40
+    assert len(stage_examples(stage, data, True, 0)) == 70
 
 
 def test_a_held_out_tenth_is_taken_of_train_alone(home: Path, tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_file_of_answers_has_none_for_copies(home: Path, tmp_path: Path) -> No
     )
     sets = [f"data.train={tmp_path}/train.csv", "teacher=none", f"start={home}/teacher", "stage.data=augmented:2"]
     data, _ = prepared(home, *sets)
-    made = stages.made(recipe_of(home, *sets).stage[0], data, Wants(logits=True), 0)
+    made = stage_examples(recipe_of(home, *sets).stage[0], data, True, 0)
     source = data.tokenised(made, small_model("bert").tokenizer, "train")
     assert source.answered is not None and len(made) > 30
     assert source.answered[made.index].tolist() == [True] * 10 + [False] * (len(made) - 10)
@@ -204,7 +204,7 @@ def test_labels_are_mapped_to_the_teachers(
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"positve": "positive"}, "'positve' is no label of rows.csv; write one of negative, positive"),
+        ({"positve": "positive"}, "'positve' is not a label of rows.csv; write one of negative, positive"),
         ({"positive": "good"}, "no class 'good'; write one of bad, fine, or its number"),
         ({"positive": "2"}, "no class '2'"),
     ],

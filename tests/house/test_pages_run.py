@@ -44,8 +44,8 @@ WRITTEN = re.compile(r'^.*(?:distill|finetune)\(.*"(runs/\w+)"', re.MULTILINE)  
 def quick() -> Iterator[None]:
     """Speeds are not looked at here."""
     patch = pytest.MonkeyPatch()
-    measured = run.measured
-    patch.setattr(run, "measured", lambda *given: measured(*given[:4], False, given[5]))
+    measure_run = run.measure_run
+    patch.setattr(run, "measure_run", lambda *given: measure_run(*given[:4], False, given[5]))
     for name, value in {"ROWS": 8, "ALONE": 4, "SIZES": (8, 32), "LEAST_TURNS": 1, "MOST_TURNS": 1}.items():
         patch.setattr(timing, name, value)
     yield

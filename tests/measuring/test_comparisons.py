@@ -12,27 +12,25 @@ import pytest
 import tomli_w
 from safetensors.numpy import load_file
 
+from potstill.data.examples import Examples
 from potstill.errors import InputError
 from potstill.inference import export as exported
 from potstill.measuring import comparisons as results
 from potstill.measuring import speed as timing
-from potstill.measuring.comparisons import differences
-from potstill.measuring.comparisons import write_predictions
-from potstill.measuring.comparisons import Predictions
+from potstill.measuring.comparisons import Predictions, differences, write_predictions
 from potstill.measuring.significance import NOT_TESTED, Difference
 from potstill.models.student import save_student
 from potstill.plugins.studies._soft_answers import gap_closed
 from potstill.recipe import plugins
 from potstill.recipe.resolve import resolve
-from potstill.runs import stages
 from potstill.runs.study_types import compared, how_tested, told_together
 from potstill.system import paths
-from potstill.tasks.task import Task
+from potstill.tasks.classify import TextClassification
 from tests.support.commands import FAST, files, make_home, measurements, potstill
 from tests.support.generative_models import trained_marian
 from tests.support.small_models import translations, write_digits
 
-TWO = Task("class", ("no", "yes"))
+TWO = TextClassification(("no", "yes"))
 
 
 @pytest.fixture(scope="module")
@@ -90,8 +88,14 @@ def test_the_curve_of_train_is_of_rows_that_were_learned_from(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watched = []
-    sampled = stages.sampled
-    monkeypatch.setattr(stages, "sampled", lambda rows: watched.append(len(rows)) or sampled(rows))
+    sample = Examples.sample
+
+    def watched_sample(examples: Examples, rows: int, seed: int) -> Examples:
+        if rows == 200:  # the least that is scored of train
+            watched.append(len(examples))
+        return sample(examples, rows, seed)
+
+    monkeypatch.setattr(Examples, "sample", watched_sample)
     assert distilled(home, tmp_path / "run", "--no-baseline", "--set", 'stage.0.data=["sample:40"]') == 0
     assert watched == [40]  # of 120
 

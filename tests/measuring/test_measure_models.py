@@ -21,16 +21,18 @@ from potstill.measuring.significance import wilson
 from potstill.models.anatomy import all_parameters
 from potstill.models.generation.ctranslate2 import convert
 from potstill.runs import measure as findings
+from potstill.tasks.classify import TextClassification
 from potstill.tasks.metrics.labels import calibration_error
 from potstill.tasks.metrics.texts import signatures
-from potstill.tasks.task import Task
+from potstill.tasks.multilabel import MultiLabelClassification
+from potstill.tasks.regress import Regression
 from tests.support.commands import potstill
 from tests.support.generative_models import small_writer
 from tests.support.small_models import sentences, write_csv
 from tests.support.training_world import make_world
 
-THREE = Task("class", ("a", "b", "c"), {"a": 0, "b": 1, "c": 2})
-MANY = Task("classes", ("a", "b", "c"), {"a": 0, "b": 1, "c": 2})
+THREE = TextClassification(("a", "b", "c"), {"a": 0, "b": 1, "c": 2})
+MANY = MultiLabelClassification(("a", "b", "c"), {"a": 0, "b": 1, "c": 2})
 
 
 def test_an_exported_translator_has_its_student_s_parameters_and_a_signature(
@@ -90,7 +92,7 @@ def test_details_are_scikit_learns(tmp_path: Path) -> None:
 
 def test_thousands_of_classes_are_measured_in_little_room() -> None:
     random = np.random.default_rng(0)
-    task = Task("class", tuple(f"class {number}" for number in range(5000)))
+    task = TextClassification(tuple(f"class {number}" for number in range(5000)))
     gold = np.minimum(random.zipf(1.3, 2000) - 1, 4999)
     logits = random.normal(size=(2000, 5000)).astype(np.float32)
     logits[np.arange(2000), gold] += 5
@@ -199,7 +201,7 @@ def test_faster_is_told_in_the_same_engine_and_by_the_same_search() -> None:
 
 def test_a_constant_answer_has_an_undefined_correlation_and_is_written_as_null(tmp_path: Path) -> None:
     rows = [("a", "1.0"), ("b", "2.0"), ("c", "4.0")]
-    values = Task("value", ("value",))
+    values = Regression()
     write_csv(tmp_path / "rows.csv", rows)
     examples = store(open_table(tmp_path / "rows.csv"), values)
     found = quality.quality(values, examples, np.full((3, 1), 2.5))

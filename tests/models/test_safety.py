@@ -25,7 +25,7 @@ from potstill.models.student import Student, load_student, save_student
 from potstill.models.tokenizers import long_texts
 from potstill.models.tokenizers.safety import MOST_GROWTH, growth
 from potstill.system import randomness
-from potstill.tasks.task import Task
+from potstill.tasks.classify import TextClassification
 from tests.support.commands import potstill
 from tests.support.faults import peak_memory
 from tests.support.small_models import (
@@ -291,7 +291,7 @@ def test_a_long_text_is_cut_before_it_is_split_and_read_alike(
 ) -> None:
     tokenizer = small_tokenizer(architecture)
     tokenizer.truncation_side = side
-    task = Task("class", ("a", "b"))
+    task = TextClassification(("a", "b"))
     words = " ".join(text for text, _ in sentences(400, seed=1))
     texts = [
         words,

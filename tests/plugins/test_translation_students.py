@@ -19,12 +19,13 @@ from potstill.plugins.students.lstm_translator import LstmTranslator
 from potstill.plugins.students.marian import Marian
 from potstill.recipe import short_forms
 from potstill.runs.build import begin_anew
+from potstill.tasks.translate import Translation
 from potstill.training.losses import smoothed, soft_targets
 from potstill.training.teacher.top_classes import kept, spread
-from tests.support.small_models import Translates, sentences, small_translator
+from tests.support.small_models import sentences, small_translator
 
 TEXTS = [text for text, _ in sentences(12, seed=1)]
-TASK = Translates("class", ())
+TASK = Translation()
 SHAPES = {
     "marian": Marian(encoder_layers=2, decoder_layers=1, width=32, vocabulary=300),
     "input feeding": LstmTranslator(layers=2, width=24, vocabulary=300),

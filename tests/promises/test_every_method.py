@@ -16,8 +16,8 @@ from transformers import PreTrainedModel
 from potstill.errors import InputError
 from potstill.models.anatomy import set_dropout
 from potstill.plugins.methods.hard_labels import HardLabels
+from potstill.runs.compatibility import check_method, check_tokens
 from potstill.runs.data_set import DataSet
-from potstill.runs.stages import refuse_unfit, refuse_without_layers
 from potstill.training.loop import train
 from tests.support.small_models import GENERATED
 from tests.support.training_world import (
@@ -102,9 +102,8 @@ def test_what_does_not_fit_is_refused(method: str, task: str, tmp_path: Path) ->
     made, teacher, source = method_of(method), world.remembering(), world.source()
     examples, taught_by = world.examples, world.teacher
     data = DataSet(task, world.task, examples, examples, {}, teacher, taught_by, None, 64)
-    with pytest.raises(InputError, match=r"; (use|leave)"):
-        refuse_without_layers(method, made, [world.student.model], [data])
-        refuse_unfit(method, made, data, source, made.wants(2, 4)[1])
+    with pytest.raises(InputError, match=r"; (use|leave|omit)"):
+        check_tokens(method, data, source, check_method(method, made, world.student.model, data))
         world.training(made, teacher)
 
 

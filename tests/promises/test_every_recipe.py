@@ -11,8 +11,8 @@ import pytest
 from potstill.data.rows import Columns, open_table
 from potstill.recipe.resolve import RECIPES, grid_recipes, resolve, shipped
 from potstill.recipe.schema import Recipe, to_toml
-from potstill.runs.distill import asks_teacher
-from potstill.tasks.registry import FORMS
+from potstill.runs.make_examples import data_makers, uses_teacher
+from potstill.tasks.registry import TASKS
 
 GRIDS = {"kd-sst2": 27, **{f"pkd-{task}": 108 for task in ("sst2", "mrpc", "qqp", "mnli", "qnli", "rte", "race")}}
 SHARED = Path(__file__).parents[3] / "shared"
@@ -32,7 +32,7 @@ def test_the_seven_columns_of_the_patient_paper_are_there():
 def test_every_recipe_resolves_under_its_name_and_survives_being_written(name: str, tmp_path: Path):
     recipe = resolved(name)
     first = recipe.stage[0]
-    teaches_nobody = first.method["name"] == "hard_labels" and not any(map(asks_teacher, first.data))
+    teaches_nobody = first.method["name"] == "hard_labels" and not any(map(uses_teacher, data_makers(first)))
     assert recipe.name == name and recipe.student
     assert all((recipe.teacher or data.teacher) is None for data in recipe.data) == teaches_nobody
     (tmp_path / "again.toml").write_text(to_toml(recipe), encoding="utf-8")
@@ -78,7 +78,9 @@ def test_local_recipes_name_files_and_columns_that_exist(name: str):
     for split in [data.train, *([data.dev] if data.dev else []), *data.test.values()]:
         label = tuple(data.label) if isinstance(data.label, list) else data.label
         columns = Columns(data.text, data.pair, label)
-        table = open_table(Path(__file__).parents[2] / split, columns, True, FORMS[data.task] if data.task else None)
+        table = open_table(
+            Path(__file__).parents[2] / split, columns, True, TASKS[data.task].form if data.task else None
+        )
         assert next(table.rows()).label is not None
 
 

@@ -24,12 +24,12 @@ from potstill.plugins.students.keep_layers import KeepLayers, chosen_layers
 from potstill.plugins.students.trim_vocabulary import TrimVocabulary
 from potstill.recipe import plugins
 from potstill.system.files import MODEL_FILE
-from potstill.tasks.classify_images import Pixels
-from potstill.tasks.task import Task
+from potstill.tasks.classify import TextClassification
+from potstill.tasks.classify_images import ImageClassification
+from potstill.tasks.translate import Translation
 from tests.support.small_models import (
     ARCHITECTURES,
     WRITERS,
-    Translates,
     same_weights,
     sentences,
     small_images,
@@ -228,7 +228,7 @@ def test_building_changes_neither_what_it_is_given_nor_the_random_state(name, ar
 
 
 def begun(name: str, seed: int = 0) -> Student:
-    task = Translates("class", ()) if "translator" in SERVES[name] else Pixels("class", ("a", "b"), shape=(1, 8, 8))
+    task = Translation() if "translator" in SERVES[name] else ImageClassification(("a", "b"), shape=(1, 8, 8))
     return BUILDERS[name](**FIELDS.get(name, {})).begin(task, seed, lambda: iter(TEXTS))
 
 
@@ -262,7 +262,7 @@ def test_networks_for_another_task_are_refused(name):
     with pytest.raises(InputError, match=f"{name}: .*; write "):
         BUILDERS[name]().build(small_model("bert"), context(small_model("bert")))
     with pytest.raises(InputError, match=f"{name}: .*; write "):
-        BUILDERS[name]().begin(Task("class", ("a", "b")), 0, lambda: iter(TEXTS))
+        BUILDERS[name]().begin(TextClassification(("a", "b")), 0, lambda: iter(TEXTS))
 
 
 # keep_layers

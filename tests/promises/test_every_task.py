@@ -23,14 +23,14 @@ from potstill.data.examples import store
 from potstill.data.rows import BETWEEN, open_table
 from potstill.data.tokens import tokenise, tokenise_texts
 from potstill.errors import InputError
-from potstill.inference.predict import asked_in, predict
+from potstill.inference.predict import Predictor, predict
 from potstill.models.inference import torch_run
 from potstill.models.student import HEADS, Context, load_student, save_student
 from potstill.recipe import plugins
 from potstill.reporting.numbers import titled
-from potstill.tasks.answer import LONGEST_ANSWER, Answering
+from potstill.tasks.answer import LONGEST_ANSWER, QuestionAnswering
 from potstill.tasks.label_matching import labels_of, make_task
-from potstill.tasks.tag import Tagging
+from potstill.tasks.tag import TokenClassification
 from potstill.training import checkpoints
 from tests.support.commands import FAST, measurements, potstill
 from tests.support.small_models import (
@@ -199,9 +199,7 @@ def test_a_model_of_another_task_is_refused(home: Path, tmp_path: Path, capsys: 
     rows = write_task(tmp_path / "train", "tag" if writes else "classify", 40, 1)
     words = ["distill", "--teacher", home / "teacher/student", "--train", rows, *FAST]
     assert potstill(*words, "--out", tmp_path / "run") == 2
-    told = (
-        "no column has a usual name for texts" if writes else "the rows are texts with a label, but the model is made"
-    )
+    told = "no column has a usual name for texts" if writes else "the rows are texts with a label, but the model needs"
     assert told in capsys.readouterr().err
 
 
@@ -277,7 +275,7 @@ def test_words_are_read_where_the_pipeline_of_transformers_reads_them(architectu
 
 
 def test_a_sentence_that_is_too_long_keeps_its_first_words_and_the_rest_is_outside() -> None:
-    task = Tagging("class", LABELS["tag"])
+    task = TokenClassification(LABELS["tag"])
     words = NEUTRAL[:40]
     tokens = tokenise_texts(task, [(BETWEEN.join(words), None)], small_tokenizer("bert"), 16)
     kept = int(task.predictions(tokens, np.array([0]))[0])
@@ -289,7 +287,7 @@ def test_a_sentence_that_is_too_long_keeps_its_first_words_and_the_rest_is_outsi
 
 
 def test_two_tokenizers_that_cut_differently_teach_the_words_that_both_keep() -> None:
-    task = Tagging("class", LABELS["tag"])
+    task = TokenClassification(LABELS["tag"])
     rows = [(BETWEEN.join(row["tokens"]), None) for row in tagged(20, 3)]
     ours, theirs = (tokenise_texts(task, rows, small_tokenizer(name), 12) for name in ("bert", "roberta"))
     every = np.arange(20)
@@ -314,7 +312,7 @@ def test_tags_that_name_no_entities_are_scored_by_words(tmp_path: Path) -> None:
 
 
 def test_bilou_counts_as_iobes() -> None:
-    task = Tagging("class", ("O", "B-PER", "I-PER", "L-PER", "U-LOC"))
+    task = TokenClassification(("O", "B-PER", "I-PER", "L-PER", "U-LOC"))
     golds = np.array([[1, 2, 3, 0, 4]], np.float32)
     answers = np.stack([golds, np.ones_like(golds)], -1)
     assert task.score(golds, answers)["f1"] == 1.0
@@ -342,7 +340,7 @@ def test_windows_cover_the_context_and_targets_point_at_the_answer(seed: int, le
     """Every answer stands whole in a window, where its two tokens give back its text; all other windows say "not here"."""
     row = questions(1, seed)[0]
     context, span = row["context"], row["answers"][0]
-    task = Answering("span", ("start", "end"))
+    task = QuestionAnswering()
     tokens = tokenise_texts(task, [(row["question"], context)], small_tokenizer(architecture), length)
     assert tokens.firsts is not None and tokens.characters is not None
     gold = np.array([span["answer_start"], span["answer_start"] + len(span["text"])], np.float32)
@@ -379,7 +377,7 @@ def test_windows_cover_the_context_and_targets_point_at_the_answer(seed: int, le
     ],
 )
 def test_answers_are_found_whatever_the_tokenizer_drops(architecture: str, context: str, answer: str) -> None:
-    task = Answering("span", ("start", "end"))
+    task = QuestionAnswering()
     tokens = tokenise_texts(task, [("what ?", context)], small_tokenizer(architecture), 64)
     start = context.index(answer)
     gold = np.array([start, start + len(answer)], np.float32)
@@ -395,19 +393,19 @@ def test_answers_are_found_whatever_the_tokenizer_drops(architecture: str, conte
 @pytest.mark.parametrize("question", ["😀" * 40, "한국어" * 20, "", "what was good ? " * 30])
 @pytest.mark.parametrize("length", [24, 64])
 def test_any_question_leaves_room_for_the_context(architecture: str, question: str, length: int) -> None:
-    task = Answering("span", ("start", "end"))
+    task = QuestionAnswering()
     tokens = tokenise_texts(task, [(question, "the film " * 40)], small_tokenizer(architecture), length)
     assert tokens.counts(np.array([0]))[0] > 1 and tokens.sizes(np.arange(2)).max() <= length
 
 
 def test_windows_too_short_for_a_question_are_refused() -> None:
     with pytest.raises(InputError, match="write at least"):
-        tokenise_texts(Answering("span", ("start", "end")), [("a", "b")], small_tokenizer("bert"), 12)
+        tokenise_texts(QuestionAnswering(), [("a", "b")], small_tokenizer("bert"), 12)
 
 
 def test_a_longer_window_than_the_context_needs_changes_no_logit(tmp_path: Path) -> None:
     model = small_model("bert", labels=LABELS["answer"], seed=2, head="QuestionAnswering")
-    task = Answering("span", ("start", "end"))
+    task = QuestionAnswering()
     rows = [(row["question"], row["context"]) for row in questions(6, 5, longest=20)]
     told = []
     for length in (40, 64):
@@ -420,7 +418,7 @@ def test_a_longer_window_than_the_context_needs_changes_no_logit(tmp_path: Path)
 def test_start_and_end_are_those_of_transformers_and_the_question_is_no_answer() -> None:
     model = small_model("bert", labels=LABELS["answer"], seed=2, head="QuestionAnswering")
     row = questions(1, 9, longest=20)[0]
-    task = Answering("span", ("start", "end"))
+    task = QuestionAnswering()
     tokens = tokenise_texts(task, [(row["question"], row["context"])], model.tokenizer, 64)
     reading = view(task, tokens, np.array([0]))
     ours = reading.predictions(torch.from_numpy(torch_run(model.model)(reading.inputs)))
@@ -437,7 +435,7 @@ def test_the_best_answer_is_the_best_of_all_pairs() -> None:
     """Against looking at every pair of tokens, over two windows."""
     random = np.random.default_rng(0)
     row = questions(1, 3, longest=70)[0]
-    task = Answering("span", ("start", "end"))
+    task = QuestionAnswering()
     tokens = tokenise_texts(task, [(row["question"], row["context"])], small_tokenizer("bert"), 40)
     windows = int(tokens.counts(np.array([0]))[0])
     assert windows > 1
@@ -469,7 +467,8 @@ def test_candidates_are_weighed_as_transformers_weighs_them(tmp_path: Path) -> N
     save_student(model, tmp_path / "chooser")
     rows = choices(5, 2)
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    ours = list(predict(tmp_path / "chooser", asked_in(tmp_path / "chooser", str(tmp_path / "rows.jsonl"))))
+    chooser = Predictor(tmp_path / "chooser")
+    ours = list(chooser(chooser.rows_of(str(tmp_path / "rows.jsonl"))))
     plain = AutoModelForMultipleChoice.from_pretrained(tmp_path / "chooser")
     for row, said in zip(rows, ours, strict=True):
         seconds = [row["question"].replace("_", one) for one in row["options"]]
@@ -530,13 +529,13 @@ def test_rows_of_another_form_are_refused(home: Path, tmp_path: Path, capsys: py
         ["export", home / "teacher/student", "--to", "onnx", "--data", rows],
     ):
         assert potstill(*words, *(["--out", tmp_path / "out"] if words[0] == "export" else [])) == 2
-        assert "the model is made for" in capsys.readouterr().err
+        assert "the model needs" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("task", ["answer", "choose"])
 def test_a_bare_text_is_no_question(task: str, tmp_path: Path) -> None:
     save_student(small_model("bert", labels=LABELS[task], head=TASKS[task].head), tmp_path / "model")
-    with pytest.raises(InputError, match="written as JSON"):
+    with pytest.raises(InputError, match="write a question as JSON"):
         next(predict(tmp_path / "model", ["a charming film"]))
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from potstill.app import options
 from potstill.errors import InputError
+from potstill.recipe.flags import parse_test_files
 from potstill.recipe.pace import paced
 from potstill.recipe.resolve import grid_recipes, resolve, show
 from potstill.recipe.schema import Data, Optimizer, Recipe, Stage, fingerprint, to_toml
@@ -173,7 +173,7 @@ def test_wrong_sets_are_answered_with_what_to_write(soup: Path, sets: list[str],
         ("teacher='t'", "recipe: data.0.train is missing; write data.train = … (a text)"),
         ("[data]\ntrain='x'\ntest={\"../a\"='b'}", "names files"),
         ("[data]\ntrain='x'\n[[data]]\ntrain='y'", ":3: "),
-        ("[[data]]\ntrain='x'\n[[data]]\ntrain='y'", "give each [[data]] a name of its own"),
+        ("[[data]]\ntrain='x'\n[[data]]\ntrain='y'", "give each [[data]] its own name"),
         ("seed = 1\nteacher = t\n", "soup.toml:2: Invalid value"),
         ("teacher = 'x\n", "soup.toml:1: "),
         ("data = 3", "recipe: data = 3: expected a table"),
@@ -300,9 +300,9 @@ def test_what_is_written_is_read_as_the_same_recipe(tree: dict, tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["dev", "train"])
 def test_a_test_set_is_not_called_as_what_the_run_learns_from_or_chooses_by(name: str) -> None:
-    given = options.tests_of([f"{name}=x.csv"])
+    given = parse_test_files([f"{name}=x.csv"])
     with pytest.raises(InputError, match=f"other_{name}=FILE"):
         resolve(None, flags={"data.0.train": ("--train", "t.csv"), "data.0.test": ("--test", given)})
-    named = options.tests_of([f"one/x/{name}.csv", "one/x/test.csv"])
+    named = parse_test_files([f"one/x/{name}.csv", "one/x/test.csv"])
     assert named == {f"x-{name}": f"one/x/{name}.csv", "test": "one/x/test.csv"}
-    assert options.tests_of([f"x/{name}.csv"]) == {"test": f"x/{name}.csv"}
+    assert parse_test_files([f"x/{name}.csv"]) == {"test": f"x/{name}.csv"}

@@ -19,7 +19,8 @@ from potstill.plugins.methods.hard_labels import HardLabels
 from potstill.recipe.schema import Stage
 from potstill.tasks.label_matching import labels_of, make_task
 from potstill.training import checkpoints
-from potstill.training.loop import Training, train
+from potstill.training.loop import train
+from potstill.training.setup import Training
 from potstill.training.teacher.teacher import Teacher
 from tests.support.small_models import NEGATIVE, NEUTRAL, POSITIVE, small_tokenizer, write_csv
 from tests.support.training_world import CPU

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from potstill.runs.distill import holds_work
+from potstill.runs.folder import holds_work
 from potstill.system.paths import RunFolder
 from potstill.training import checkpoints
 from tests.reliability.processes import same_student

@@ -14,7 +14,8 @@ import torch
 from potstill.errors import InputError
 from potstill.models.student import load_student, save_student
 from potstill.training import checkpoints
-from potstill.training.loop import Training, train
+from potstill.training.loop import train
+from potstill.training.setup import Training
 from potstill.training.teacher.memory import Memory
 from tests.support.faults import flip
 from tests.support.small_models import ARCHITECTURES, small_model

@@ -27,7 +27,7 @@ FOUND = {
     8: "**fails**: test_08_bits",
     11: "not run",
     19: "rows with 32 MB",
-    23: "waits for the page",
+    23: "waits for the server",
 }
 
 

@@ -1,4 +1,4 @@
-"""The table of docs/reliability.md, from the notes that the tests of the promises left: `make reliability`."""
+"""Write the table of docs/reliability.md from the figures that the tests recorded: `make reliability`."""
 
 from __future__ import annotations
 
@@ -22,60 +22,61 @@ class Promise(NamedTuple):
 PROMISES = [
     Promise(
         1,
-        "A killed run goes on",
-        "20 SIGKILLs at random moments of `potstill distill` while it saves every step; the cost of saving: steps with and "
-        "after a checkpoint beside all others of one training of 3 layers of 384",
+        "A killed run resumes",
+        "20 SIGKILLs at random moments of `potstill distill` while it saves every step; cost of saving: steps"
+        " with and after a checkpoint compared with all other steps of one training of 3 layers of width 384",
         "Lightning 20, HF Trainer 8",
     ),
     Promise(
         2,
         "A run resumed in mid-epoch ends with the same weights",
-        "stopped at 4 points, dropout and several micro-batches a step on; all weights and losses compared",
+        "stopped at 4 points, with dropout and gradient accumulation; all weights and losses compared",
         "Composer exact, HF Trainer 4 of 4, Lightning off by 1.9e-3",
     ),
     Promise(
         3,
-        "So does one with random rows and masks",
-        "the same with rows drawn at random, masks drawn in every micro-batch, and augmented copies, which are made again",
+        "The same holds with random rows and masks",
+        "the same with randomly drawn rows, masks drawn in every micro-batch, and augmented copies, which are"
+        " made again",
         "HF Trainer 0 of 4",
     ),
     Promise(
         4,
-        "No example is missed or repeated after a resume, on any number of processes",
-        "rows of every micro-batch written down; stopped on one process and resumed on two, and the other way",
+        "No example is skipped or repeated after a resume, on any number of processes",
+        "rows of every micro-batch recorded; stopped on one process and resumed on two, and the reverse",
         "HF Trainer: 10 examples",
     ),
     Promise(
         5,
-        "SIGTERM and Ctrl-C leave a checkpoint of the current step, with exit 143 and 130 within 10 s",
-        "signals sent while it trains, and while it waits for another run; a second Ctrl-C",
+        "SIGTERM and Ctrl-C leave a checkpoint of the current step, with exit codes 143 and 130 within 10 s",
+        "signals sent during training, and while waiting for another run; a second Ctrl-C",
         "Lightning 143",
     ),
     Promise(
         6,
-        "A loss or a weight that is no number ends the run within a step and reaches no file",
-        "rates that overflow; every file of the run searched",
+        "A non-finite loss or weight ends the run within a step and reaches no file",
+        "learning rates that overflow; every file of the run searched",
         "HF Trainer finishes with 73 of 73 tensors NaN",
     ),
     Promise(
         7,
-        "A full disk or a read-only folder is told, and the run goes on later",
-        "a tmpfs of 40 MB with less and less room, under the run and under the cache; remounted read-only",
+        "A full disk or a read-only folder gives a clear message, and the run resumes later",
+        "a tmpfs of 40 MB with less and less room, for the run and for the cache; remounted read-only",
         "none",
     ),
     Promise(
         8,
-        "A flipped bit is noticed",
+        "A flipped bit is detected",
         "100 bits, one at a time, over weights, optimizer, state, manifest and memory",
         "0 anywhere by default",
     ),
     Promise(
         9,
-        "What was cut off is noticed, and the checkpoint before is taken",
+        "A truncated checkpoint is detected, and the previous one is used",
         "50 truncations over all files of a checkpoint",
         "partly torchtitan",
     ),
-    Promise(10, "The newest checkpoints and the best are kept", "rotation with keep = 1 to 4", "Composer"),
+    Promise(10, "The newest checkpoints and the best one are kept", "rotation with keep = 1 to 4", "Composer"),
     Promise(
         11,
         "Loading and saving onto the same path changes no bit",
@@ -84,49 +85,50 @@ PROMISES = [
     ),
     Promise(
         12,
-        "Two processes train as one, and a dead one ends all within 30 s",
-        "torchrun and accelerate launch with 2 processes against 1, dropout on, 12 steps; one killed, one asked to stop",
+        "Two processes train the same student as one, and a dead process ends all within 30 s",
+        "torchrun and accelerate launch with 2 processes against 1, with dropout, 12 steps; one process "
+        "killed, one asked to stop",
         "Composer",
     ),
     Promise(
         13,
-        "Memory never answers for another teacher, tokenizer, text or layer; processes may share it",
-        "each changed by a bit or a letter; processes that write and ask at once",
+        "The memory never answers for another teacher, tokenizer, text or layer; processes can share it",
+        "each changed by one bit or character; processes that write and read at the same time",
         "datasets",
     ),
     Promise(
         14,
-        "A killed run goes on asking where it was",
+        "A killed run continues asking the teacher where it stopped",
         "10 SIGKILLs while it asks the teacher; all bytes compared",
-        "datasets begins anew",
+        "datasets restarts",
     ),
     Promise(
         15,
-        "What is learned from memory is what the live teacher teaches",
+        "Training from memory equals training with the live teacher",
         "loss and gradient norm of every method and task in float32, relative",
         "none",
     ),
     Promise(
         16,
-        "Pickles never run",
+        "Pickles are never executed",
         "in model folders, checkpoints and optimizers, also under names and indexes of safetensors",
         "Composer 4 of 5",
     ),
     Promise(
         17,
-        "Models with code of their own are refused without a question",
-        "auto_map in either config, kernels from elsewhere; someone answers yes to everything",
-        "HF asks on standard input",
+        "Models with custom code are refused without a prompt",
+        "auto_map in either config, kernels from a hub; someone answers yes to everything",
+        "HF prompts on standard input",
     ),
     Promise(
         18,
-        "Names that lead elsewhere are refused",
+        "Paths that leave the folder are refused",
         "`../`, absolute and odd names and links in checkpoints, memory and model folders",
     ),
     Promise(
         19,
-        "Bombs are refused with less than 50 MB of memory",
-        "240 MB out of 0.3 MB, headers and tensors that lie, networks larger than their weights; peak of the process",
+        "Decompression bombs and lying headers are refused with less than 50 MB of memory",
+        "240 MB out of 0.3 MB, false headers and tensors, networks larger than their weights; peak of the process",
     ),
     Promise(
         20,
@@ -136,27 +138,28 @@ PROMISES = [
     ),
     Promise(
         21,
-        "Malformed rows are read rightly or refused with file:line and what to do",
+        "Malformed rows are read correctly or refused with file:line and what to do",
         "CSV, TSV, JSON lines and Parquet, by the command",
         "datasets: of 15, 2 right, 7 errors, 6 silently wrong",
     ),
     Promise(
         22,
-        "No text stops training or predicting",
-        "empty, NUL, half a surrogate, emoji, right to left, 100,000 characters, wherever a task has a text",
+        "No text stops training or prediction",
+        "empty, NUL, lone surrogates, emoji, right to left, 100,000 characters, wherever a task has a text",
         "HF pipeline dies at 2,000 words",
     ),
     Promise(
         23,
-        "100 requests at once are answered rightly; too large, malformed and too many are told",
+        "100 concurrent requests are answered correctly; too large, malformed and too many requests are refused",
         "a server under load",
         "LitServe 100 in under 8 s",
-        "waits for the page",
+        "waits for the server",
     ),
     Promise(
         24,
-        "What is exported answers as the student does",
-        "ONNX of every architecture and task, int8 of a student of real rows, folders in transformers 5 and 4.57",
+        "An export predicts what the student predicts",
+        "ONNX of every architecture and task, int8 of a student trained on real rows, folders in transformers"
+        " 5 and 4.57",
         "onnxruntime 1e-2",
     ),
     Promise(
@@ -166,37 +169,39 @@ PROMISES = [
     ),
     Promise(
         26,
-        "Nothing that the user made is ever deleted",
-        "every command that writes, with OUT at, above, around or inside what the user has, with and without `--overwrite`; notes in a "
-        "run's folder; all bytes compared",
+        "The user's own files are never deleted",
+        "every command that writes, with OUT at, above, around or inside the user's files, with and without "
+        "`--overwrite`; notes in a run's folder; all bytes compared",
     ),
     Promise(
         27,
-        "No command runs a stranger's code, or asks whether it may",
-        "hostile model folders and recipes, each by every command that takes one, while someone answers yes to everything",
+        "No command runs untrusted code or prompts for permission",
+        "hostile model folders and recipes, each with every command that takes one, while someone answers yes"
+        " to everything",
     ),
     Promise(
         28,
-        "Changed inputs are noticed when a run goes on or is asked for again",
-        "rows of each split, labels, weights, settings and vocabularies of teacher and start, seeds and settings: each changed by a bit "
-        "or a letter, and named by the message",
+        "Changed inputs are detected when a run resumes or is requested again",
+        "rows of each split, labels, weights, configs and vocabularies of teacher and initial model, seeds "
+        "and settings: each changed by one bit or character, and named by the message",
     ),
     Promise(
         29,
-        "Nothing is misread in silence",
-        "fuzzed files of all formats, about half of them changed by a few bytes, beside Python's csv and json, pyarrow, numpy and small "
-        "readers of our own; labels as texts up to their class",
+        "No file is silently misread",
+        "fuzzed files of all formats, about half of them changed by a few bytes, compared with Python's csv "
+        "and json, pyarrow, numpy and small independent readers; labels as texts up to their class",
     ),
     Promise(
         30,
         "No traceback, with bounded memory and time",
-        "absurd command lines, and damaged caches, models, exports, checkpoints and measurements: done, mended, or refused with what to do",
+        "absurd command lines, and damaged caches, models, exports, checkpoints and measurements: accepted, "
+        "repaired, or refused with what to do",
     ),
 ]
 
 
 def reached(promise: Promise, notes: list[dict[str, Any]]) -> str:
-    """What the tests of a promise said, or why they said nothing."""
+    """The figures that the tests of a promise recorded, or why there are none."""
     mine = [note for note in notes if note["number"] == promise.number]
     if failed := [note["failed"] for note in mine if "failed" in note]:
         return f"**fails**: {', '.join(dict.fromkeys(failed))}"
@@ -211,14 +216,14 @@ def reached(promise: Promise, notes: list[dict[str, Any]]) -> str:
 
 def table(notes: list[dict[str, Any]]) -> str:
     lines = ["| | promise | how it is tested | reached | others |", "|---|---|---|---|---|"]
-    for one in PROMISES:
-        cells = [str(one.number), one.words, one.test, reached(one, notes), one.others or "–"]
+    for promise in PROMISES:
+        cells = [str(promise.number), promise.words, promise.test, reached(promise, notes), promise.others or "–"]
         lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
     return "\n".join(lines)
 
 
 def written_into(page: str, notes: list[dict[str, Any]], only: range | None = None) -> str:
-    """The page with its table written anew; with `only`, the rows of other promises stay as they are there."""
+    """Return the page with a new table; with `only`, rows of other promises stay as they are."""
     before, begin, rest = page.partition(BEGIN)
     standing, end, after = rest.partition(END)
     if not begin or not end:
@@ -231,7 +236,7 @@ def written_into(page: str, notes: list[dict[str, Any]], only: range | None = No
 
 
 def _number(line: str) -> int:
-    """The promise of a row; 0 of what is none."""
+    """The number of a row's promise; 0 for other lines."""
     found = re.match(r"\| (\d+) \|", line)
     return int(found[1]) if found else 0
 

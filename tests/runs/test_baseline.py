@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -14,16 +13,18 @@ from potstill.models.student import save_student
 from potstill.recipe.resolve import resolve
 from potstill.recipe.schema import Recipe
 from potstill.reporting.console import beginnings
-from potstill.runs import distill as run
-from potstill.runs import stages
+from potstill.runs import baseline
 from potstill.runs.data_set import DataSet
+from potstill.runs.grid import BestCell
+from potstill.runs.make_examples import repeated, stage_examples
 from potstill.runs.prepare import prepare
+from potstill.runs.stages import Run, Trained
 from potstill.system.display import Display
-from potstill.system.paths import RunFolder
-from potstill.training.loop import steps_of
+from potstill.training.setup import steps_of
 from tests.support.small_models import sentences, small_model, write_csv
 
 QUIET = Display(quiet=True)
+TRAINED = Trained([], small_model("bert").tokenizer, dev=0.5, rows=(60,))
 
 
 def prepared(folder: Path, *sets: str) -> tuple[Recipe, list[DataSet]]:
@@ -42,12 +43,12 @@ def test_it_has_as_many_steps_as_the_student_of_many_copies(tmp_path: Path) -> N
     (tmp_path / "more.txt").write_text("".join(f"{text}\n" for text, _ in sentences(333, 5)))
     recipe, data = prepared(tmp_path, f"data.unlabelled={tmp_path}/more.txt", "epochs=3")
     (stage,) = recipe.stage
-    rows = stages.rows_of(stage, data, 0)
+    rows = len(stage_examples(stage, data[0], True, 0))
     assert rows > 300
-    (alone,) = run.baseline_recipe(recipe, recipe, data, [rows]).stage
-    read = stages.rows_of(alone, data, 0)
+    (alone,) = baseline.baseline_recipe(recipe, recipe, data, [rows]).stage
+    read = len(stage_examples(alone, data[0], False, 0))
     assert read == rows and steps_of(alone, read) == steps_of(stage, rows)
-    examples = stages.repeated(data[0].train.labelled_only, 5.4)
+    examples = repeated(data[0].train.labelled_only, 5.4)
     counts = {row: list(examples.index).count(row) for row in data[0].train.labelled_only.index}
     assert len(examples) == 324 and set(counts.values()) == {5, 6}
 
@@ -57,13 +58,15 @@ def test_two_stages_are_read_as_one_of_all_their_steps(tmp_path: Path) -> None:
     recipe, data = prepared(tmp_path)
     both = [{**stage, "data": "sample:30", "epochs": 2.0}, {**stage, "epochs": 1.0}]
     recipe = Recipe.model_validate({**recipe.model_dump(exclude={"stage"}), "stage": both})
-    (alone,) = run.baseline_recipe(recipe, recipe, data, [30, 60]).stage
-    assert alone.epochs == 3.0 and stages.rows_of(alone, data, 0) == 40  # 2 · 30 + 1 · 60 in three epochs
+    (alone,) = baseline.baseline_recipe(recipe, recipe, data, [30, 60]).stage
+    assert (
+        alone.epochs == 3.0 and len(stage_examples(alone, data[0], False, 0)) == 40
+    )  # 2 · 30 + 1 · 60 in three epochs
 
 
 def test_without_further_rows_nothing_is_repeated(tmp_path: Path) -> None:
     recipe, data = prepared(tmp_path)
-    (alone,) = run.baseline_recipe(recipe, recipe, data, [60]).stage
+    (alone,) = baseline.baseline_recipe(recipe, recipe, data, [60]).stage
     assert alone.reads == 1.0 and alone.epochs == recipe.stage[0].epochs
 
 
@@ -71,12 +74,12 @@ def test_without_further_rows_nothing_is_repeated(tmp_path: Path) -> None:
 def places(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     found: list[Path] = []
 
-    def remember(recipe: Recipe, data: Any, folder: RunFolder, *_: Any) -> tuple[None, Recipe, list[Any]]:
-        found.append(folder.root)
-        return None, recipe, []
+    def remember(run: Run) -> BestCell:
+        found.append(run.folder)
+        return BestCell(TRAINED, run.recipe)
 
-    monkeypatch.setattr(run, "best_of_grid", remember)
-    monkeypatch.setattr(run, "save_models", lambda *_: None)
+    monkeypatch.setattr(baseline, "best_of_grid", remember)
+    monkeypatch.setattr(baseline, "save_models", lambda *_: None)
     return found
 
 
@@ -87,7 +90,8 @@ def test_the_cached_one_is_that_of_the_same_network_not_of_the_same_weights(tmp_
         config = tmp_path / "teacher/config.json"
         config.write_text(json.dumps({**json.loads(config.read_text()), **changed}))
         recipe, data = prepared(tmp_path)
-        run.make_baseline(recipe, recipe, data, RunFolder(tmp_path / "run"), Accelerator(cpu=True), QUIET)
+        run = Run(recipe, data, tmp_path / "run", Accelerator(cpu=True), QUIET)
+        baseline.make_baseline(run, BestCell(TRAINED, recipe))
     assert places[0] == places[1] and len(set(places)) == 3
 
 
@@ -102,6 +106,6 @@ def test_the_cached_one_is_that_of_the_same_network_not_of_the_same_weights(tmp_
 )
 def test_it_says_what_it_began_from(sets: tuple[str, ...], told: str) -> None:
     recipe = resolve(None, None, ["teacher=t", "data.train=a.csv", *sets]).recipe
-    assert run.begun_from(recipe) == told
+    assert baseline.initial_weights(recipe) == told
     found = {"models": {"teacher": {}, "fine-tuned": {"begun_from": told}}}
     assert beginnings(found) == [f"fine-tuned: on labels alone, begun from {told}"]

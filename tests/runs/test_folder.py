@@ -8,7 +8,7 @@ import pytest
 
 from potstill.errors import InputError
 from potstill.recipe.schema import Recipe
-from potstill.runs.folder import alone_in, choose_folder, holds_work, mark_of, open_folder, remove_run
+from potstill.runs.folder import Opening, choose_folder, holds_work, lock_folder, mark_of, open_folder, remove_run
 from potstill.system.paths import RunFolder
 from tests.support.commands import potstill
 from tests.support.small_models import write_csv
@@ -42,7 +42,7 @@ def test_out_at_or_above_the_inputs_is_refused_and_nothing_is_touched(
 ) -> None:
     before = snapshot(users.parent)
     assert potstill("distill", "recipe.toml", "--out", out, "--quiet", *more) == 2
-    assert "which the run reads; give a folder of its own" in capsys.readouterr().err
+    assert "which the run reads; give a separate folder" in capsys.readouterr().err
     assert snapshot(users.parent) == before
 
 
@@ -63,7 +63,7 @@ def test_a_folder_with_a_recipe_of_the_users_is_no_run(
 def test_out_inside_the_teachers_folder_is_refused(users: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (users / "teacher").mkdir()
     assert potstill("distill", "recipe.toml", "--out", "teacher/student") == 2
-    assert "lies inside teacher" in capsys.readouterr().err
+    assert "is inside teacher" in capsys.readouterr().err
     assert not (users / "teacher/student").exists()
 
 
@@ -83,7 +83,7 @@ USERS = [
 def test_only_what_a_run_writes_is_removed(tmp_path: Path) -> None:
     recipe = RECIPE.model_copy(update={"data": [RECIPE.data[0], RECIPE.data[0].model_copy(update={"name": "second"})]})
     folder = RunFolder(tmp_path / "run")
-    open_folder(recipe, folder, overwrite=False)
+    open_folder(recipe, folder, Opening({}))
     for name in (*FILES, *USERS):
         (folder.root / name).parent.mkdir(parents=True, exist_ok=True)
         (folder.root / name).write_text(name)
@@ -95,7 +95,7 @@ def test_only_what_a_run_writes_is_removed(tmp_path: Path) -> None:
 
 def test_the_mark_is_potstills_alone(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    open_folder(RECIPE, folder, overwrite=False)
+    open_folder(RECIPE, folder, Opening({}))
     assert mark_of(folder) is not None
     written = folder.mark.read_bytes()
     for other in (b"", b"{}", b"[]", written[:-3], written.replace(b"potstill", b"somebody")):
@@ -107,7 +107,7 @@ def test_the_mark_is_potstills_alone(tmp_path: Path) -> None:
 
 def test_fewer_seeds_than_a_folder_holds_are_refused(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    open_folder(RECIPE.model_copy(update={"seeds": 3}), folder, overwrite=False)
+    open_folder(RECIPE.model_copy(update={"seeds": 3}), folder, Opening({}))
     (folder.root / "answers.safetensors").write_text("work")
     choose_folder(RECIPE.model_copy(update={"seeds": 4}), folder.root, "auto", False, ())
     with pytest.raises(InputError, match="holds 3 seeds of this run; write --seeds 3"):
@@ -116,19 +116,19 @@ def test_fewer_seeds_than_a_folder_holds_are_refused(tmp_path: Path) -> None:
 
 def test_a_second_process_in_one_folder_is_told(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    with alone_in(folder), pytest.raises(InputError, match="another process is working in"), alone_in(folder):
+    with lock_folder(folder), pytest.raises(InputError, match="another process is working in"), lock_folder(folder):
         pass
     assert not folder.root.exists()  # nothing was made, so nothing is left
     folder.root.mkdir()
-    with alone_in(folder):
-        open_folder(RECIPE, folder, overwrite=False)
-    with alone_in(folder):
+    with lock_folder(folder):
+        open_folder(RECIPE, folder, Opening({}))
+    with lock_folder(folder):
         assert mark_of(folder) is not None
 
 
 def test_what_differs_from_the_run_that_lies_there_is_named(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    open_folder(RECIPE, folder, overwrite=False)
+    open_folder(RECIPE, folder, Opening({}))
     (folder.root / "answers.safetensors").write_text("work")
     other = RECIPE.model_copy(update={"length": 64, "save_every": 7, "dropout": 0.1})
     with pytest.raises(

@@ -18,8 +18,9 @@ from potstill.recipe.resolve import resolve
 from potstill.runs.build import build
 from potstill.runs.data_set import DataSet
 from potstill.runs.prepare import prepare
+from potstill.tasks.translate import Translation
 from tests.data.test_unlabelled import CPU, Heard
-from tests.support.small_models import Translates, same_weights, sentences, small_teacher, translations, write_csv
+from tests.support.small_models import same_weights, sentences, small_teacher, translations, write_csv
 
 FOREIGN = [(row["source"], row["target"]) for row in translations(30, 1)]
 
@@ -39,7 +40,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, before in (("de", ">>de<< "), ("plain", "")):
         texts = [f"{before}{source}" for source, _ in FOREIGN]
         shape = Marian(encoder_layers=1, decoder_layers=1, width=16, vocabulary=300)
-        save_student(shape.begin(Translates("class", ()), 0, lambda texts=texts: iter(texts)), home / name)
+        save_student(shape.begin(Translation(), 0, lambda texts=texts: iter(texts)), home / name)
     return home
 
 

@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,8 +24,10 @@ from transformers import (
 )
 
 from potstill.models.student import HEADS, Student
-from potstill.tasks.registry import KINDS as NEW_TASKS
+from potstill.tasks.classify_images import ImageClassification
+from potstill.tasks.registry import TASKS
 from potstill.tasks.task import Task
+from potstill.tasks.translate import Translation
 
 torch.set_num_threads(1)  # for models as small as these, threads cost more than they bring
 
@@ -67,7 +69,7 @@ def write_csv(path: Path, rows: Iterable[Sequence[Any]], header: Sequence[str] =
 
 
 TAGS = ("B-BAD", "B-GOOD", "I-BAD", "I-GOOD", "O")
-KINDS: dict[str, type[Task]] = {"classify": Task, **NEW_TASKS}
+KINDS: dict[str, type[Task]] = {name: task for name, task in TASKS.items() if name not in ("multilabel", "regress")}
 LABELS = {"classify": ("negative", "positive"), "tag": TAGS, "answer": ("start", "end"), "choose": ("A", "B", "C")}
 
 
@@ -207,13 +209,8 @@ def write_digits(path: Path, rows: int, begin: int = 0) -> Path:
 def small_images(hidden: Sequence[int] = (24, 16), seed: int = 0) -> Student:
     """A random network for digits as rows have them here, with two classes."""
     from potstill.plugins.students.mlp import Mlp
-    from potstill.tasks.classify_images import Pixels
 
-    return Mlp(hidden=list(hidden)).begin(Pixels("class", ("negative", "positive"), shape=(1, 8, 8)), seed)
-
-
-class Translates(Task):
-    head: ClassVar[str] = "Seq2SeqLM"
+    return Mlp(hidden=list(hidden)).begin(ImageClassification(("negative", "positive"), shape=(1, 8, 8)), seed)
 
 
 def small_translator(layers: int = 2, width: int = 32, seed: int = 0) -> Student:
@@ -221,7 +218,7 @@ def small_translator(layers: int = 2, width: int = 32, seed: int = 0) -> Student
     from potstill.plugins.students.marian import Marian
 
     shape = Marian(encoder_layers=layers, decoder_layers=layers, width=width, vocabulary=400)
-    return shape.begin(Translates("class", ()), seed, lambda: iter(_corpus()))
+    return shape.begin(Translation(), seed, lambda: iter(_corpus()))
 
 
 WRITERS = ("llama", "gpt2", "marian", "t5")  # the last two read with one stack and write with another

@@ -16,15 +16,16 @@ from potstill.data.examples import Examples, store
 from potstill.data.rows import open_table
 from potstill.data.tokens import tokenise
 from potstill.models.anatomy import layer_count
-from potstill.models.hooks import Bridges
 from potstill.models.student import Context, Student
 from potstill.recipe import plugins, short_forms
 from potstill.recipe.schema import Stage
 from potstill.tasks.label_matching import labels_of, make_task
 from potstill.tasks.task import Task
 from potstill.training import checkpoints
-from potstill.training.loop import Training, gradients, make_bridges, teacher_layers, train
+from potstill.training.gradients import gradients
+from potstill.training.loop import train
 from potstill.training.method import Method
+from potstill.training.setup import Projections, Training, make_projections, teacher_layers
 from potstill.training.teacher.memory import Memory
 from potstill.training.teacher.teacher import Teacher
 from tests.support.small_models import GENERATED, KINDS, small_teacher, write_task
@@ -116,7 +117,7 @@ def make_world(
     task: str = "classify",
     over_words: dict[str, Any] | None = None,
 ) -> World:
-    """`width` other than the teacher's 32 makes bridges necessary. `over_words`: a student without layers, {"build": NAME, …}."""
+    """`width` other than the teacher's 32 makes projections necessary. `over_words`: a student without layers, {"build": NAME, …}."""
     table = open_table(write_task(folder / "train", task, rows, seed=1))
     teacher = small_teacher(task, architecture, seed=3)
     made, _ = make_task(None, teacher.model.config, labels_of(table), None, "train", table.form, table.choices)
@@ -148,18 +149,18 @@ def loss_and_norm(
     lengths = training.sources[0].lengths
     if step is None:
         step = epoch_order(lengths, training.stage.batch, 0, "test")[0]
-    bridges = make_bridges(training).to(torch.float64 if precise else torch.float32)
+    projections = make_projections(training).to(torch.float64 if precise else torch.float32)
     terms = gradients(
         training,
-        bridges,
+        projections,
         step_batches(training.sources, step, lengths, torch.zeros(1, dtype=torch.long).numpy(), training.stage.tokens),
         seed_step,
     )
-    return sum(terms.values()), norm_of(training.models[0], bridges)
+    return sum(terms.values()), norm_of(training.models[0], projections)
 
 
-def norm_of(model: PreTrainedModel, bridges: Bridges) -> float:
-    every = [p.grad for p in [*model.parameters(), *bridges.parameters()] if p.grad is not None]
+def norm_of(model: PreTrainedModel, projections: Projections) -> float:
+    every = [p.grad for p in [*model.parameters(), *projections.parameters()] if p.grad is not None]
     return float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g.double()) for g in every])))
 
 

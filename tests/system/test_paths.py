@@ -8,16 +8,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from potstill.app import cli, options
+from potstill.app import cli
 from potstill.errors import InputError, TrainingError
 from potstill.inference import export as exported
 from potstill.inference import predict as predicting
 from potstill.models.generation.decoding import decoder_of
 from potstill.models.loading import load_config
 from potstill.models.student import load_student, save_student
+from potstill.recipe.flags import parse_test_files
 from potstill.recipe.resolve import resolve
 from potstill.reporting.page import write_report
 from potstill.runs import distill as run
+from potstill.runs import folder as run_folder
 from potstill.runs import study
 from potstill.system import paths
 from tests.support import run_folders as made_runs
@@ -106,7 +108,7 @@ def test_a_path_that_cannot_be_is_wrong_input(
     line: list[str], here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Exit code 2 and one message; nothing is trained, written or replaced."""
-    for name in ("train_student", "measured"):
+    for name in ("best_of_grid", "measure_run"):
         monkeypatch.setattr(run, name, lambda *given, **more: pytest.fail("it was trained"))
     before = sorted(here.rglob("*"))
     assert potstill(*line) == 2, capsys.readouterr().err
@@ -131,11 +133,14 @@ def test_a_folder_without_the_right_to_write_is_refused(tmp_path: Path) -> None:
 def test_what_was_saved_is_spoken_of_only_where_something_was(tmp_path: Path) -> None:
     folder = paths.RunFolder(tmp_path / "run")
     full = OSError(28, "No space left on device", "somewhere")
-    with pytest.raises(OSError, match="No space left"), run.disk_told(folder):
+    with pytest.raises(OSError, match="No space left"), run_folder.disk_errors_in(folder):
         raise full
     (tmp_path / "run/student").mkdir(parents=True)
     (tmp_path / "run/student/model.safetensors").touch()
-    with pytest.raises(TrainingError, match="somewhere; what was saved before stays usable"), run.disk_told(folder):
+    with (
+        pytest.raises(TrainingError, match="somewhere; what was saved before stays usable"),
+        run_folder.disk_errors_in(folder),
+    ):
         raise full
 
 
@@ -159,7 +164,7 @@ def test_the_home_is_meant_by_its_sign_wherever_a_path_is_taken(here: Path, monk
     assert paths.cache() == here / "own-cache"
     assert paths.memory("~/kept") == here / "kept"
     assert paths.RunFolder("~/x").student == here / "x/student"
-    assert run.choose_folder(SimpleNamespace(grid={}), "~/new", "auto", False, ())[0].root == here / "new"  # type: ignore[arg-type]
+    assert run_folder.choose_folder(SimpleNamespace(grid={}), "~/new", "auto", False, ())[0].root == here / "new"  # type: ignore[arg-type]
     assert load_student("~/model").model.config.num_labels == 2
     assert len(list(predicting.predict("~/model", ["a good film"]))) == 1
     assert load_config("~/model").num_labels == 2
@@ -167,7 +172,7 @@ def test_the_home_is_meant_by_its_sign_wherever_a_path_is_taken(here: Path, monk
     assert (here / "saved/model.safetensors").exists()
     (here / "mine.toml").write_text('[data]\ntrain = "train.csv"\n')
     assert resolve("~/mine.toml").recipe.data[0].train == "train.csv"
-    assert options.tests_of(["~/train.csv"]) == {"test": "~/train.csv"}
+    assert parse_test_files(["~/train.csv"]) == {"test": "~/train.csv"}
     assert write_report([Path("~/run")], Path("~/page.html")) == here / "page.html"
     assert potstill("augment", "~/train.csv", "--out", "~/more.csv", "--quiet") == 0 and (here / "more.csv").exists()
     with pytest.raises(InputError, match="is a file"):

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from potstill.tasks.chance import Judgement, judge, near_chance
-from potstill.tasks.task import Task
+from potstill.tasks.classify import TextClassification
+from potstill.tasks.multilabel import MultiLabelClassification
+from potstill.tasks.regress import Regression
 
-TWO, MANY = Task("class", ("a", "b")), Task("class", tuple(map(str, range(77))))
-SETS, VALUE = Task("classes", tuple(map(str, range(40)))), Task("value", ("value",))
+TWO, MANY = TextClassification(("a", "b")), TextClassification(tuple(map(str, range(77))))
+SETS, VALUE = MultiLabelClassification(tuple(map(str, range(40)))), Regression()
 RUNS = 60
 
 

@@ -24,7 +24,7 @@ from potstill.plugins.data.jitter import Jitter, moved
 from potstill.plugins.data.without import Without
 from potstill.recipe import plugins
 from potstill.system.randomness import draw_uniform
-from potstill.tasks.classify_images import Pixels
+from potstill.tasks.classify_images import ImageClassification
 from potstill.tasks.label_matching import labels_of, make_task
 from tests.support.commands import FAST, measurements, potstill
 from tests.support.small_models import digits, small_images, small_model, write_csv, write_digits
@@ -294,7 +294,7 @@ def test_what_does_not_fit_is_refused(home: Path, tmp_path: Path, capsys: pytest
     cases = {
         "the images have 9 x 9 pixels, the model reads 8 x 8": [*teacher, "--train", tmp_path / "large.npz"],
         "give images of one size": [*teacher, "--train", home / "train.npz", "--test", tmp_path / "large.npz"],
-        "the model is made for images": [*teacher, "--train", tmp_path / "texts.csv"],
+        "the model needs images": [*teacher, "--train", tmp_path / "texts.csv"],
         "mlp: reads images": ["finetune", "--student", "mlp", "--train", tmp_path / "texts.csv"],
         "--student mlp": ["finetune", "--train", home / "train.npz"],
         "moves images": [
@@ -305,7 +305,7 @@ def test_what_does_not_fit_is_refused(home: Path, tmp_path: Path, capsys: pytest
             "--set",
             "stage.0.data=jitter",
         ],
-        "leave --student away": ["finetune", "DIR", "--student", "mlp", "--train", home / "train.npz"],
+        "either MODEL or --student": ["finetune", "DIR", "--student", "mlp", "--train", home / "train.npz"],
     }
     for words, call in cases.items():
         assert potstill(*call, "--out", tmp_path / "run", *FAST) == 2
@@ -368,7 +368,7 @@ def test_the_network_is_what_torch_would_make_of_the_same_layers(tmp_path: Path)
     seen = torch.from_numpy(digits(20)[0]).float() / 255
     torch.testing.assert_close(student.model(seen[:, None]).logits, plain(seen.flatten(1)))
     dropped = plugins.make("students", "mlp", {"hidden": [4000], "dropout": 0.5, "input_dropout": 0.2})
-    model = dropped.begin(Pixels("class", ("a", "b"), shape=(1, 8, 8)), 0).model.train()
+    model = dropped.begin(ImageClassification(("a", "b"), shape=(1, 8, 8)), 0).model.train()
     hidden = model.mlp(torch.ones(1, 1, 8, 8)).last_hidden_state
     model.mlp.dropout.eval()
     assert float((model.mlp.input_dropout(torch.ones(10_000)) == 0).float().mean()) == pytest.approx(0.2, abs=0.02)

@@ -29,10 +29,10 @@ from potstill.models.tokenizers.joint_bpe import joint_bpe
 from potstill.plugins.students.marian import Marian
 from potstill.reporting.numbers import short
 from potstill.system import paths
-from potstill.tasks.generate import Answer, as_letters, as_text, unpacked
+from potstill.tasks.generate import Generated, array_to_text, text_to_array, unpack
 from potstill.tasks.metrics.texts import signatures
-from potstill.tasks.translate import Translating
-from potstill.tasks.write import Writing
+from potstill.tasks.translate import Translation
+from potstill.tasks.write import LanguageModelling
 from potstill.training.loop import surpassed, train
 from tests.support.commands import FAST, measurements, potstill
 from tests.support.small_models import small_teacher, translations, write_csv
@@ -48,16 +48,14 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 @given(st.floats(0, 1e3, width=32), texts, texts | st.none())
 def test_an_answer_survives_being_numbers(loss: float, greedy: str, beam: str | None) -> None:
-    answer = Answer(loss, 7.0, 3.0, -1.5, greedy, beam)
-    longer = np.concatenate([answer.packed(), np.full((5, 2), -1, np.float32)])  # beside a longer one
-    assert unpacked(longer) == answer
-    assert as_text(np.concatenate([as_letters(greedy), [-1.0, -1.0]])) == greedy
+    answer = Generated(loss, 7.0, 3.0, -1.5, greedy, beam)
+    longer = np.concatenate([answer.pack(), np.full((5, 2), -1, np.float32)])  # beside a longer one
+    assert unpack(longer) == answer
+    assert array_to_text(np.concatenate([text_to_array(greedy), [-1.0, -1.0]])) == greedy
 
 
 def translator(seed: int = 0) -> Student:
-    student = Marian(1, 1, 16, heads=2, vocabulary=300).begin(
-        Translating("class", ()), seed, lambda: iter([*ENGLISH, *GERMAN])
-    )
+    student = Marian(1, 1, 16, heads=2, vocabulary=300).begin(Translation(), seed, lambda: iter([*ENGLISH, *GERMAN]))
     with torch.no_grad():  # so that no two tokens are alike
         for parameter in student.model.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(seed)) * 0.1)
@@ -68,11 +66,11 @@ def test_the_loss_of_a_translation_is_that_of_transformers(tmp_path: Path) -> No
     student = translator()
     write_csv(tmp_path / "rows.csv", list(zip(ENGLISH, GERMAN, strict=True)), ("source", "target"))
     table = open_table(tmp_path / "rows.csv", form="translation")
-    task = Translating("class", ())
+    task = Translation()
     examples = store(table, task)
     tokens = tokenise(task, examples, student.tokenizer, 64)
     source = TokenisedSet(task, examples, tokens, tokens)
-    said = [unpacked(one) for one in answers(network(torch_run(student.model)), source)]
+    said = [unpack(one) for one in answers(network(torch_run(student.model)), source)]
     for english, german, one in zip(ENGLISH, GERMAN, said, strict=True):
         inputs = student.tokenizer(english, return_tensors="pt")
         labels = student.tokenizer(text_target=german, return_tensors="pt")["input_ids"]
@@ -90,7 +88,7 @@ def test_the_loss_of_a_translation_is_that_of_transformers(tmp_path: Path) -> No
 def test_the_decoder_reads_what_stands_before_and_no_padding(tmp_path: Path) -> None:
     student = translator()
     write_csv(tmp_path / "rows.csv", list(zip(ENGLISH, GERMAN, strict=True)), ("source", "target"))
-    task = Translating("class", ())
+    task = Translation()
     examples = store(open_table(tmp_path / "rows.csv", form="translation"), task)
     tokens = tokenise(task, examples, student.tokenizer, 64)
     rows = np.arange(5)
@@ -123,12 +121,12 @@ def language_model() -> Student:
 def test_the_loss_of_a_text_is_that_of_transformers_and_windows_hold_every_token_once(tmp_path: Path) -> None:
     student = language_model()
     (tmp_path / "rows.txt").write_text("\n".join(ENGLISH) + "\n")
-    task = Writing("class", ())
+    task = LanguageModelling()
     examples = store(open_table(tmp_path / "rows.txt", form="writing"), task)
     for length in (64, 8):
         tokens = tokenise(task, examples, student.tokenizer, length)
         said = [
-            unpacked(one)
+            unpack(one)
             for one in answers(network(torch_run(student.model)), TokenisedSet(task, examples, tokens, tokens))
         ]
         for text, one in zip(ENGLISH, said, strict=True):
@@ -146,7 +144,7 @@ def test_the_loss_of_a_text_is_that_of_transformers_and_windows_hold_every_token
 def test_of_a_prompt_and_its_answer_the_answer_is_learned(tmp_path: Path) -> None:
     student = language_model()
     write_csv(tmp_path / "rows.csv", [("a dog", " runs ."), ("two", " men eat")], ("prompt", "completion"))
-    task = Writing("class", ())
+    task = LanguageModelling()
     examples = store(open_table(tmp_path / "rows.csv", Columns(), form="writing"), task)
     tokens = tokenise(task, examples, student.tokenizer, 64)
     plain = student.tokenizer(" runs .", add_special_tokens=False)["input_ids"]
@@ -293,7 +291,7 @@ def test_a_language_model_is_distilled_on_running_text(tmp_path: Path, capsys: p
 
 def test_the_texts_of_a_language_model_need_no_room_where_nothing_is_written(tmp_path: Path) -> None:
     """One long text among many must not make all others as long; what is asked about can still be told apart."""
-    task, found = Writing("class", ()), []
+    task, found = LanguageModelling(), []
     for last in ("b", "c"):
         (tmp_path / f"{last}.txt").write_text("a\n\n" * 200 + "z" * 10_000 + last)
         found.append(task.golds(store(open_table(tmp_path / f"{last}.txt", form="writing"), task)))
@@ -309,7 +307,7 @@ def test_students_of_other_vocabularies_have_baselines_of_their_own(
     rows = ["--train", tmp_path / "rows.csv", "--dev", tmp_path / "rows.csv", "--student", "marian:1+1x16", *FAST]
     made = []
     for name, words in (("one", ENGLISH), ("other", [text.upper() for text in ENGLISH])):
-        teacher = Marian(1, 1, 16, vocabulary=280).begin(Translating("class", ()), 0, lambda words=words: iter(words))
+        teacher = Marian(1, 1, 16, vocabulary=280).begin(Translation(), 0, lambda words=words: iter(words))
         assert len(teacher.tokenizer) == 280
         save_student(teacher, tmp_path / name)
         more = ["--method", "soft_targets", "--force", "--epochs", "1", "--quiet", "--out", tmp_path / f"run-{name}"]

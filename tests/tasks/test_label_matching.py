@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from potstill.errors import InputError
+from potstill.tasks.classify import TextClassification
 from potstill.tasks.label_matching import make_task
-from potstill.tasks.task import Task
+from potstill.tasks.regress import Regression
 from tests.support.faults import peak_memory
 from tests.support.small_models import ARCHITECTURES, NEGATIVE, NEUTRAL, POSITIVE, small_tokenizer
 
@@ -69,7 +70,7 @@ def test_one_label_is_no_task() -> None:
 @pytest.mark.parametrize("label", ["x", "nan", "inf", "1,5", ""])
 def test_values_are_finite_numbers(label: str) -> None:
     with pytest.raises(InputError, match="not a number"):
-        Task("value", ("value",)).encode(label, "f:3")
+        Regression().encode(label, "f:3")
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
@@ -79,7 +80,7 @@ def test_texts_far_too_long_are_read_as_if_they_had_not_been_cut_before(
 ) -> None:
     tokenizer = small_tokenizer(architecture)
     tokenizer.truncation_side = side
-    task = Task("class", ("no", "yes"))
+    task = TextClassification(("no", "yes"))
     words = [*POSITIVE, *NEGATIVE, *NEUTRAL]
     texts = [
         (" ".join(words[n % len(words)] for n in range(size)), " ".join(words[: size // 2])) for size in (5, 80, 300)
@@ -91,7 +92,7 @@ def test_texts_far_too_long_are_read_as_if_they_had_not_been_cut_before(
 
 def test_two_texts_of_a_hundred_thousand_letters_need_little_memory() -> None:
     with peak_memory() as most:
-        made = Task("class", ("no", "yes")).split([("good " * 20_000,) * 2] * 3, small_tokenizer("bert"), 16)
+        made = TextClassification(("no", "yes")).split([("good " * 20_000,) * 2] * 3, small_tokenizer("bert"), 16)
     assert made.shortened == 3 and most[0] < 200
 
 
@@ -178,7 +179,7 @@ def test_enormous_texts_are_read_as_if_they_were_tokenised_whole(
     texts += [" " * 3000 + "good film " * 3, "good" * 900]
     rows: list[list[tuple[str, str | None]]] = [[(text, None) for text in texts]]
     rows.append([(a, b) for a in texts[:3] for b in texts[:3]])  # of the others the longer one has fewer tokens
-    task = Task("class", ("no", "yes"))
+    task = TextClassification(("no", "yes"))
     plain = [task.split(one, tokenizer, 16) for one in rows]
     monkeypatch.setattr("potstill.models.tokenizers.long_texts.LONG", 50)
     assert [task.split(one, tokenizer, 16) for one in rows] == plain
@@ -186,5 +187,5 @@ def test_enormous_texts_are_read_as_if_they_were_tokenised_whole(
 
 def test_a_text_of_ten_million_letters_needs_little_memory() -> None:
     with peak_memory() as most:
-        made = Task("class", ("no", "yes")).split([("good film " * 1_000_000, None)], small_tokenizer("bert"), 64)
+        made = TextClassification(("no", "yes")).split([("good film " * 1_000_000, None)], small_tokenizer("bert"), 64)
     assert made.shortened == 1 and len(made.ids[0]) == 64 and most[0] < 200

@@ -15,8 +15,8 @@ from potstill.recipe.resolve import resolve
 from potstill.runs.data_set import DataSet, selection_metric
 from potstill.runs.prepare import prepare
 from potstill.system.display import Display
-from potstill.tasks.registry import named
-from potstill.tasks.task import Task
+from potstill.tasks.classify import TextClassification
+from potstill.tasks.registry import saved_task
 from tests.support.small_models import sentences, small_model, write_csv
 
 
@@ -36,7 +36,7 @@ def prepared(folder: Path, share: float, *sets: str) -> DataSet:
 def test_the_rarer_class_or_the_named_one(tmp_path: Path, share: float, sets: tuple[str, ...], meant: str) -> None:
     data = prepared(tmp_path, share, *sets)
     assert data.task.metrics == ["accuracy", f"f1 of {meant}", "matthews"]
-    with pytest.raises(InputError, match="positive = 'bad': is no class of this task; write one of defect, ok"):
+    with pytest.raises(InputError, match="positive = 'bad' is not a class of this task; write one of defect, ok"):
         prepared(tmp_path, share, "data.positive=bad")
 
 
@@ -48,7 +48,7 @@ def test_dev_may_be_chosen_by_it_under_its_short_name(tmp_path: Path) -> None:
 def test_always_saying_the_common_class_is_worth_nothing() -> None:
     """5 % defects: accuracy 0.95, and no defect found."""
     gold = np.array([0] * 5 + [1] * 95)
-    task = Task("class", ("defect", "ok"), positive=0)
+    task = TextClassification(("defect", "ok"), positive=0)
     always = np.tile([[0.0, 1.0]], (100, 1))
     assert task.score(gold, always) == pytest.approx({"accuracy": 0.95, "f1 of defect": 0.0, "matthews": 0.0})
 
@@ -59,7 +59,7 @@ def test_a_run_that_is_read_again_scores_the_same_class() -> None:
     gold, logits = random.integers(0, 2, 60), random.normal(size=(60, 2))
     every = np.arange(60)
     for number, label in enumerate(("defect", "ok")):
-        found = named("classify", ("defect", "ok")).scorer(f"f1 of {label}", gold, logits)(every)
+        found = saved_task("classify", ("defect", "ok")).scorer(f"f1 of {label}", gold, logits)(every)
         assert found == pytest.approx(f1_score(gold, logits.argmax(1), pos_label=number))
 
 

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from potstill.errors import TrainingError
-from potstill.runs.stages import chosen_checkpoint
+from potstill.runs.stages import checkpoint_to_resume
 from potstill.training import checkpoints
-from potstill.training.loop import Training, train
+from potstill.training.loop import train
+from potstill.training.setup import Training
 from tests.support.faults import flip
 from tests.support.training_world import World, make_world
 
@@ -46,7 +47,7 @@ def test_a_stage_with_a_lost_epoch_ends_in_the_same_weights(
         weights.write_bytes(weights.read_bytes()[:100])
     else:
         shutil.rmtree(weights.parent)
-    assert chosen_checkpoint(training.folder, 0, None, training.stage) is None
+    assert checkpoint_to_resume(training.folder, 0, None, training.stage) is None
     assert "this stage is trained again from its beginning" in caplog.text
     world.student.model.load_state_dict(start)
     assert len(list(train(training))) == len(steps)
@@ -56,11 +57,11 @@ def test_a_stage_with_a_lost_epoch_ends_in_the_same_weights(
 
 def test_a_best_epoch_that_is_lost_at_the_end_is_told_with_what_to_do(tmp_path: Path) -> None:
     _, training = made(tmp_path / "run", "best")
-    with pytest.raises(TrainingError, match="write the same command once more"):
+    with pytest.raises(TrainingError, match="run the same command again"):
         for _ in train(training):
             for weights in (training.folder / "best").glob("step-*/weights.safetensors"):
                 weights.write_bytes(b"")
-    assert chosen_checkpoint(training.folder, 0, None, training.stage) is None
+    assert checkpoint_to_resume(training.folder, 0, None, training.stage) is None
 
 
 def test_a_folder_that_is_removed_is_told_at_the_next_checkpoint(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from potstill.errors import InputError
 from potstill.plugins.methods.hard_labels import HardLabels
 from potstill.plugins.methods.soft_targets import SoftTargets
 from potstill.recipe.resolve import resolve
-from potstill.runs.distill import baseline_recipe
+from potstill.runs.baseline import baseline_recipe
 from potstill.signals import NEVER, Signals
 from potstill.training import losses
 from tests.support.references import batch_of
@@ -151,8 +151,8 @@ def test_smoothing_is_refused_where_there_is_no_one_class(outcome: losses.Outcom
 
 
 def test_the_baseline_learns_the_same_smoothed_labels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("potstill.runs.distill.rows_of", lambda *_: 10)
+    monkeypatch.setattr("potstill.runs.baseline.stage_examples", lambda *_: range(10))
     for smoothing, told in ((0.1, {"smoothing": 0.1}), (0.0, {})):
         sets = ["teacher=t", "data.train=a.csv", "method=soft_targets", f"method.smoothing={smoothing}"]
         recipe = resolve(None, None, sets).recipe
-        assert baseline_recipe(recipe, recipe, [], [10]).stage[0].method == {"name": "hard_labels", **told}
+        assert baseline_recipe(recipe, recipe, [None], [10]).stage[0].method == {"name": "hard_labels", **told}

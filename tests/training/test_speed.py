@@ -19,8 +19,9 @@ from potstill.recipe.schema import Optimizer
 from potstill.signals import Signals, View, Wants
 from potstill.training import checkpoints
 from potstill.training import loop as training
-from potstill.training.loop import Step, Training, train
-from potstill.training.optimizers import UsedRows, used_rows
+from potstill.training.loop import Step, train
+from potstill.training.setup import Training
+from potstill.training.used_rows import UsedRows, used_rows
 from tests.support.small_models import ARCHITECTURES, sentences, small_model
 from tests.support.training_world import World, make_world
 

@@ -22,11 +22,12 @@ from potstill.reporting.console import constants
 from potstill.runs.build import build
 from potstill.runs.data_set import DataSet, selection_metric
 from potstill.runs.prepare import prepare
-from potstill.runs.stages import make_training, train_student
+from potstill.runs.stages import Run, StageInputs, make_training, train_student
 from potstill.system.display import Display
-from potstill.tasks.task import Task
+from potstill.tasks.regress import Regression
 from potstill.training import checkpoints
-from potstill.training.loop import Training, train
+from potstill.training.loop import train
+from potstill.training.setup import Training
 from potstill.training.target_scale import output_layer, scale_outputs, unscale_outputs, unscaled_outputs
 from tests.support.small_models import ARCHITECTURES, sentences, small_model, write_csv
 
@@ -52,7 +53,7 @@ def made(folder: Path, shift: float, scale: float, *sets: str) -> tuple[Recipe, 
 def learned(folder: Path, shift: float, scale: float, *sets: str) -> dict[str, float]:
     """What a student of these rows scores on dev, read again from its folder."""
     recipe, data = made(folder, shift, scale, *sets)
-    trained = train_student(recipe, data, folder / "run", Accelerator(cpu=True), QUIET, None)
+    trained = train_student(Run(recipe, data, folder / "run", Accelerator(cpu=True), QUIET))
     save_student(Student(trained.models[0], trained.tokenizer), folder / "student")
     again = load_student(folder / "student")
     said = measure.model_answers(again, data[0].for_scoring(data[0].dev, again.tokenizer))
@@ -78,11 +79,11 @@ def test_the_unit_of_the_numbers_changes_nothing_but_the_unit(tmp_path: Path, st
 def test_a_students_head_taken_from_its_teacher_goes_on_from_there(tmp_path: Path) -> None:
     """Also a teacher's numbers are in the unit of the rows: the student that is all of it has learned all before its first step."""
     recipe, data = made(tmp_path / "rows", 100.0, 1000.0, f"start={_saved(tmp_path)}", "method=hard_labels")
-    trained = train_student(recipe, data, tmp_path / "run", Accelerator(cpu=True), QUIET, None)
+    trained = train_student(Run(recipe, data, tmp_path / "run", Accelerator(cpu=True), QUIET))
     save_student(Student(trained.models[0], trained.tokenizer), tmp_path / "teacher")
     sets = (f"teacher={tmp_path}/teacher", "method.alpha=1.0", "optimizer.rate=1e-9", "epochs=1", "force=true")
     again, rows = made(tmp_path / "again", 100.0, 1000.0, *sets)
-    found = train_student(again, rows, tmp_path / "run2", Accelerator(cpu=True), QUIET, None)
+    found = train_student(Run(again, rows, tmp_path / "run2", Accelerator(cpu=True), QUIET))
     assert found.dev == pytest.approx(trained.dev, abs=1e-3)
     with (tmp_path / "run2/stages/0/steps.csv").open() as log:
         assert max(float(step["soft"]) for step in csv.DictReader(log)) < 1e-4
@@ -110,7 +111,7 @@ def test_the_factors_lie_in_the_last_layer(architecture: str) -> None:
 
 
 def test_the_error_is_shown_beside_what_the_mean_is_worth() -> None:
-    task = Task("value", ("value",))
+    task = Regression()
     gold = np.array([1.0, 2.0, 3.0, 6.0])
     scores = task.score(gold, (gold + 1.0)[:, None])
     assert scores["rmse"] == 1.0 and scores["rmse_constant"] == pytest.approx(gold.std())
@@ -132,10 +133,8 @@ def test_a_stopped_run_goes_on_to_the_same_bits_in_its_own_unit(tmp_path: Path) 
     recipe, data = made(tmp_path / "rows", 100.0, 7.0, f"start={tmp_path}/start", "method=hard_labels", "epochs=2")
 
     def training(name: str) -> Training:
-        models, tokenizer = build(recipe, data)
-        folder = tmp_path / name
-        made, _ = make_training(recipe, recipe.stage[0], 0, models, tokenizer, data, folder, Accelerator(cpu=True))
-        return replace(made, save_every=1)
+        run = Run(recipe, data, tmp_path / name, Accelerator(cpu=True), QUIET)
+        return replace(make_training(StageInputs(run, 0, build(recipe, data))), save_every=1)
 
     whole, first, second = (training(name) for name in ("whole", "stopped", "stopped"))
     every = list(train(whole))

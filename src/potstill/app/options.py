@@ -1,229 +1,176 @@
-"""What can be written on the command line, and which fields of a recipe it sets."""
+"""Options of commands. Those that set a field of a recipe are built from its schema, so a flag is written once."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+import inspect
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, fields, is_dataclass
+from inspect import Parameter
 from typing import Annotated, Any
 
 import typer
 
+from potstill.data.rows import Columns
 from potstill.errors import InputError
+from potstill.recipe.flags import DATA, MODELS, RUN, TRAINING, parse_columns
+from potstill.recipe.schema import FlagField, flag_fields
+from potstill.recipe.short_forms import parse_value
+from potstill.recipe.user_functions import note_written
+
+MACHINE = "Machine"  # the group of options that only `plan` has
+GROUPS = (MODELS, DATA, TRAINING, RUN, MACHINE)
+FLAG_FIELDS = {field.flag.name: field for field in flag_fields()}
+SHORTEST = 3  # tokens of a text: one between those that begin and end it
+
+
+def plugin_option(kind: str, example: str) -> Any:
+    """The option for fields of a plug-in, which `plugin_fields` reads."""
+    return typer.Option("--with", help=f"A field of the {kind}: --with {example}.", metavar="FIELD=VALUE")
+
+
+def recipe_option(name: str) -> Any:
+    """The option of a recipe's flag, for a command that takes no recipe."""
+    flag = FLAG_FIELDS[name].flag
+    return typer.Option(name, help=flag.help, metavar=flag.metavar)
+
 
 RecipeName = Annotated[
     str | None,
     typer.Argument(help="A TOML file, or the name of a recipe that `potstill list recipes` shows.", metavar="[RECIPE]"),
 ]
-Teacher = Annotated[str | None, typer.Option(help="The big model: a folder in Hugging Face's layout, or a hub name.")]
-StudentShape = Annotated[
-    str | None,
-    typer.Option(help="Its shape: keep_layers:3, fresh:4, keep_layers:3+trim_vocabulary … (`potstill list students`)."),
-]
-Encoder = Annotated[
-    str | None,
-    typer.Argument(
-        help="An encoder, or a model that writes: a folder in Hugging Face's layout, or a hub name; none with --student mlp."
-    ),
-]
-MethodName = Annotated[
-    str | None, typer.Option(help="The objective: soft_targets, patient … (`potstill list methods`).")
-]
-Start = Annotated[str | None, typer.Option(help="Weights the student begins from, where they are not the teacher's.")]
-NoBaseline = Annotated[bool, typer.Option("--no-baseline", help="Do not also train the same student on hard labels.")]
-Force = Annotated[
-    bool,
-    typer.Option("--force", help="Accept a teacher that is near chance on the data, or does not know the language."),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-Train = Annotated[
-    str | None,
-    typer.Option(
-        help="Rows to learn from: .csv .tsv .jsonl .txt (also .gz), .parquet, two files side by side as FIRST,SECOND, "
-        "a data set's folder, or NAME:CONFIG:SPLIT of the hub."
-    ),
-]
-Dev = Annotated[str | None, typer.Option(help="Rows to choose by. Without it a tenth of train is held out.")]
-Test = Annotated[list[str] | None, typer.Option(help="Rows to report on; several as --test m=FILE --test mm=FILE.")]
-Unlabelled = Annotated[
-    str | None, typer.Option(help="More texts that the teacher alone teaches: a text per line (.txt), or a table.")
-]
-Out = Annotated[str | None, typer.Option(help="The run's folder; the student lies in OUT/student. Default: runs/NAME.")]
-Text = Annotated[str | None, typer.Option(help="Column of the text, where its name is not a usual one.")]
-Pair = Annotated[str | None, typer.Option(help="Column of the second text.")]
+Text = Annotated[str | None, recipe_option("--text")]
+Pair = Annotated[str | None, recipe_option("--pair")]
+Label = Annotated[str | None, recipe_option("--label")]
+Labels = Annotated[str | None, recipe_option("--labels")]
+Choices = Annotated[str | None, recipe_option("--choices")]
+Length = Annotated[int | None, typer.Option(min=SHORTEST, help=FLAG_FIELDS["--length"].flag.help)]
 Language = Annotated[
     str | None,
-    typer.Option(help="Of a model that knows several: the one to write, as de; >>de<< is put before each text."),
+    typer.Option(help="Target language of a multilingual model, as de: >>de<< is put before each text."),
 ]
-Label = Annotated[str | None, typer.Option(help="Column of the label; several 0/1 columns as A,B,C.")]
-Labels = Annotated[str | None, typer.Option(help="Names of the classes in the order of the model's outputs, as A,B.")]
-LabelMap = Annotated[
-    str | None, typer.Option(help="Which class a label of the rows is, as LABEL=CLASS,LABEL=CLASS.", metavar="A=B,…")
-]
-Choices = Annotated[
-    str | None, typer.Option(help="Column of the candidates of multiple choice; one column for each as A,B,C.")
-]
-TaskOption = Annotated[
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Out = Annotated[
     str | None,
-    typer.Option(
-        "--task",
-        help="classify, multilabel, regress, tag, answer, choose, translate or write, where the rows do not show it.",
-    ),
+    typer.Option(help="The run's folder; the student is in OUT/student. Default: runs/NAME.", rich_help_panel=RUN),
 ]
-Epochs = Annotated[float | None, typer.Option(help="Passes over the training rows.")]
-BatchSize = Annotated[int | None, typer.Option("--batch", help="Examples per step.")]
-Rate = Annotated[float | None, typer.Option(help="Learning rate.")]
-SHORTEST = 3  # a token between those that begin and end a text
-Length = Annotated[int | None, typer.Option(min=SHORTEST, help="Tokens read of each text at most.")]
-WrittenLength = Annotated[
-    int, typer.Option("--length", min=SHORTEST, help="Tokens read of each text, and written for it, at most.")
-]
-Seed = Annotated[int | None, typer.Option(help="Decides order, dropout and new weights.")]
-Seeds = Annotated[
-    int | None, typer.Option(help="How many runs, each with a seed of its own; mean and deviation are reported.")
-]
-Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda, mps.")]
 Set = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         help="Any field of the recipe: --set method.beta=500 --set seed=1 --set dropout=0.",
         metavar="PATH=VALUE",
+        rich_help_panel=RUN,
     ),
 ]
-Resume = Annotated[
-    str,
-    typer.Option(
-        help="auto: go on where the same run stopped; a checkpoint's folder; or never.", metavar="auto|PATH|never"
-    ),
-]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run in OUT.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run in OUT.", rich_help_panel=RUN)]
 AcceptChanges = Annotated[
     bool,
-    typer.Option("--accept-changes", help="Go on though rows, a model or a version changed since the run was begun."),
+    typer.Option(
+        "--accept-changes",
+        help="Continue although rows, a model or a version changed since the run began.",
+        rich_help_panel=RUN,
+    ),
 ]
-Tracker = Annotated[str | None, typer.Option(help="none or tensorboard.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing but the result.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but the result.", rich_help_panel=RUN)]
 
 
-def data_flags(
-    train: str | None,
-    dev: str | None,
-    test: list[str] | None,
-    text: str | None = None,
-    pair: str | None = None,
-    label: str | None = None,
-    labels: str | None = None,
-    choices: str | None = None,
-    task: str | None = None,
-    unlabelled: str | None = None,
-    label_map: str | None = None,
-) -> dict[str, tuple[str, Any]]:
-    return {
-        "data.0.train": ("--train", train),
-        "data.0.dev": ("--dev", dev),
-        "data.0.test": ("--test", tests_of(test) if test else None),
-        "data.0.text": ("--text", text),
-        "data.0.pair": ("--pair", pair),
-        "data.0.label": ("--label", _listed(columns_of(label))),
-        "data.0.labels": ("--labels", [name.strip() for name in labels.split(",")] if labels else None),
-        "data.0.choices": ("--choices", _listed(columns_of(choices))),
-        "data.0.task": ("--task", task),
-        "data.0.unlabelled": ("--unlabelled", unlabelled),
-        "data.0.label_map": ("--label-map", map_of(label_map) if label_map else None),
+@dataclass(frozen=True)
+class RunOptions:
+    """The options of every command that trains one student."""
+
+    out: Out = None
+    set_: Set = None
+    resume: Annotated[
+        str,
+        typer.Option(
+            help="auto: continue where the same run stopped; the folder of a checkpoint; or never.",
+            metavar="auto|PATH|never",
+            rich_help_panel=RUN,
+        ),
+    ] = "auto"
+    overwrite: Overwrite = False
+    accept_changes: AcceptChanges = False
+    quiet: Quiet = False
+
+
+def recipe_command(
+    only: Collection[str] = (), omit: Collection[str] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorate a command so that its parameter `flags` becomes one option for each flag of the recipe's fields.
+
+    `only` and `omit` select flags by their names. A parameter whose type is a dataclass becomes one option for each
+    field. The command is called with the collected values.
+    """
+    selected = {
+        name.strip("-").replace("-", "_"): field
+        for name, field in FLAG_FIELDS.items()
+        if name not in omit and (name in only or not only)
     }
 
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        parameters: list[Parameter] = []
+        groups: dict[str, type] = {}
+        for parameter in inspect.signature(command, eval_str=True).parameters.values():
+            if parameter.name == "flags":
+                parameters += [_parameter(name, field) for name, field in selected.items()]
+            elif isinstance(parameter.annotation, type) and is_dataclass(parameter.annotation):
+                groups[parameter.name] = parameter.annotation
+                parameters += inspect.signature(parameter.annotation, eval_str=True).parameters.values()
+            else:
+                parameters.append(parameter)
 
-def begun_flags(model: str | None, student: str | None) -> dict[str, tuple[str, Any]]:
-    """What is fine-tuned: a model as it is, or a student that begins from nothing."""
-    if model is not None and student is not None:
-        raise InputError("a model is fine-tuned as it is; leave --student away, or the model")
-    return {"student": ("--student", student if model is None else [])}
+        def run(**values: Any) -> None:
+            flags = {field.path: (field.flag.name, field.value(values.pop(name))) for name, field in selected.items()}
+            grouped = {
+                name: group(**{field.name: values.pop(field.name) for field in fields(group)})
+                for name, group in groups.items()
+            }
+            command(flags=flags, **grouped, **values)
 
+        ordered = sorted(parameters, key=_group_number)
+        run.__name__, run.__doc__ = command.__name__, command.__doc__
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in ordered}
+        run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in ordered]
+        )
+        return run
 
-def training_flags(
-    epochs: float | None,
-    batch: int | None,
-    rate: float | None,
-    length: int | None,
-    seed: int | None,
-    seeds: int | None,
-    device: str | None,
-    tracker: str | None,
-) -> dict[str, tuple[str, Any]]:
-    return {
-        "stage.0.epochs": ("--epochs", epochs),
-        "stage.0.batch": ("--batch", batch),
-        "stage.0.optimizer.rate": ("--rate", rate),
-        "length": ("--length", length),
-        "seed": ("--seed", seed),
-        "seeds": ("--seeds", seeds),
-        "device": ("--device", device),
-        "tracker": ("--tracker", tracker),
-    }
-
-
-def student_flags(
-    teacher: str | None, start: str | None, student: str | None, method: str | None, no_baseline: bool, force: bool
-) -> dict[str, tuple[str, Any]]:
-    return {
-        "teacher": ("--teacher", teacher),
-        "start": ("--start", start),
-        "student": ("--student", student),
-        "stage.0.method": ("--method", method),
-        "baseline": ("--no-baseline", False if no_baseline else None),
-        "force": ("--force", True if force else None),
-    }
+    return decorate
 
 
-def columns_of(label: str | None) -> str | tuple[str, ...] | None:
-    return tuple(part.strip() for part in label.split(",")) if label and "," in label else label
+def _parameter(name: str, field: FlagField) -> Parameter:
+    flag = field.flag
+    option = typer.Option(flag.name, help=flag.help, metavar=flag.metavar, rich_help_panel=flag.group)
+    if field.value_type is bool:
+        return Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, option])
+    kind: Any = list[str] if flag.repeated else str if flag.parse else field.value_type
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
 
 
-def _listed(columns: str | tuple[str, ...] | None) -> str | list[str] | None:
-    return list(columns) if isinstance(columns, tuple) else columns
+def _group_number(parameter: Parameter) -> int:
+    """Groups of --help in the order of GROUPS, behind arguments and options without a group."""
+    panel = parameter.annotation.__metadata__[0].rich_help_panel
+    return GROUPS.index(panel) if panel in GROUPS else -1
 
 
-def tests_of(given: list[str]) -> dict[str, str]:
-    """--test FILE, or --test m=FILE --test mm=FILE; a path with = in it is a path where it exists."""
-    named: dict[str, str] = {}
-    for one in given:
-        name, equals, path = one.partition("=")
-        if not equals or os.path.exists(os.path.expanduser(one)):
-            name, path = "test" if len(given) == 1 else Path(one).stem, one
-            if name in ("train", "dev"):  # names of other splits: the folder tells whose they are
-                name = f"{Path(one).absolute().parent.name or 'test'}-{name}"
-        if name in named:
-            raise InputError(f"two test sets are named '{name}'; write --test NAME=FILE with a name for each")
-        named[name] = path
-    return named
+def columns(text: str | None, pair: str | None, label: str | None = None, choices: str | None = None) -> Columns:
+    """The columns that the flags name."""
+    label_columns, choice_columns = (parse_columns(names) if names else None for names in (label, choices))
+    return Columns(
+        text,
+        pair,
+        tuple(label_columns) if isinstance(label_columns, list) else label_columns,
+        choices=tuple(choice_columns) if isinstance(choice_columns, list) else choice_columns,
+    )
 
 
-def map_of(given: str) -> dict[str, str]:
-    """positive=1,negative=0"""
-    pairs = [one.partition("=") for one in given.split(",")]
-    for ours, equals, theirs in pairs:
-        if not equals or not ours.strip() or not theirs.strip():
-            raise InputError(f"--label-map {given}: is no list of names; write --label-map positive=1,negative=0")
-    return {ours.strip(): theirs.strip() for ours, _, theirs in pairs}
-
-
-def number(text: str, flag: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError(f"{flag} {text}: is not a number; write for example {flag} 5e-5,2e-5") from None
-
-
-def fields_of(given: list[str]) -> dict[str, Any]:
-    """--with layers=[1,2] --with rate=0.001"""
-    from potstill.recipe.short_forms import parse_value
-    from potstill.recipe.user_functions import note_written
-
-    fields = {}
-    for one in given:
-        field, equals, value = one.partition("=")
+def plugin_fields(texts: list[str] | None) -> dict[str, Any]:
+    """The fields of a plug-in from `--with layers=[1,2] --with rate=0.001`."""
+    values = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
         if not equals:
-            raise InputError(f"--with {one}: has no value; write --with {one}=VALUE")
-        fields[field.strip()] = parse_value(value.strip())
-    note_written(fields)
-    return fields
+            raise InputError(f"--with {text}: has no value; write --with {text}=VALUE")
+        values[name.strip()] = parse_value(value.strip())
+    note_written(values)
+    return values

@@ -14,7 +14,7 @@ from potstill.models.generation.decoding import Decoder, decoder, decoder_of
 from potstill.models.inference import Run, torch_run
 from potstill.models.student import Student
 from potstill.signals import Batch
-from potstill.tasks.generate import unpacked
+from potstill.tasks.generate import unpack
 from potstill.tasks.metrics.texts import BEAM
 from potstill.tasks.task import Task
 
@@ -79,10 +79,10 @@ def with_texts(predictions: np.ndarray, model: Generator, source: TokenisedSet, 
         best = [hypotheses[0] for hypotheses in decode(texts, BEAM, 1)] if beam else [None] * len(texts)
     completed = []
     for prediction, text, hypothesis in zip(predictions, greedy, best, strict=True):
-        answer = unpacked(prediction)._replace(greedy=text)
+        answer = unpack(prediction)._replace(greedy=text)
         if hypothesis is not None:
             answer = answer._replace(beam=hypothesis.text, mode=hypothesis.score)
-        completed.append(answer.packed())
+        completed.append(answer.pack())
     return completed
 
 

@@ -116,8 +116,8 @@ def export_student(
         )
     student = load_student(model)
     before = language_prefix(language, student.tokenizer, model)
-    found = rows_for(student.model.config, data, columns.text, columns.pair) if data else iter(())
-    rows = [(before + row.text, row.pair) for row in islice(found, 2000)]
+    examples = rows_for(student.model.config, data, columns.text, columns.pair) if data else iter(())
+    rows = [(before + row.text, row.pair) for row in islice(examples, 2000)]
     with draft_of(folder.resolve()) as draft:
         checked = form.export(student, draft, rows)
         names = sorted(path.name for path in draft.iterdir())

@@ -19,7 +19,7 @@ from potstill.models.onnx.writing import sample_inputs
 from potstill.models.student import Student
 from potstill.signals import View
 from potstill.tasks.label_matching import make_task
-from potstill.tasks.registry import kind_of
+from potstill.tasks.registry import form_of
 
 
 def compare(student: Student, file: Path, rows: Rows) -> Checked:
@@ -41,7 +41,7 @@ def compare(student: Student, file: Path, rows: Rows) -> Checked:
 def _views(student: Student, rows: Rows, length: int) -> Iterator[View]:
     config = student.model.config
     candidates = len(str(rows[0][1]).split(BETWEEN))
-    task, _ = make_task(None, config, [], None, "rows", kind_of(config).form, candidates)
+    task, _ = make_task(None, config, [], None, "rows", form_of(config), candidates)
     tokens = tokenise_texts(task, rows, student.tokenizer, length)
     for begin in range(0, len(rows), 32):
         yield view(task, tokens, np.arange(begin, min(begin + 32, len(rows))))

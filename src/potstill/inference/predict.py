@@ -1,11 +1,8 @@
-"""Answers of a model for texts, row by row."""
+"""Predictions of a model for single examples, in the order in which they are given."""
 
 from __future__ import annotations
 
-import json
-import math
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -15,129 +12,83 @@ import numpy as np
 import torch
 
 from potstill.data.batches import split_by_tokens, view
-from potstill.data.formats.text import clean_text, short_repr
-from potstill.data.pixel_reader import describe_size
-from potstill.data.records import fill_candidate
-from potstill.data.rows import BETWEEN, Columns, Form, Row, open_table
+from potstill.data.rows import BETWEEN, Columns, Row, open_table
+from potstill.data.task_words import TASK_WORDS
 from potstill.data.tokens import tokenise_texts
 from potstill.errors import InputError
-from potstill.models.inference import Network, load_network
-from potstill.models.loading import load_config
-from potstill.tasks.classify_images import Pixels
-from potstill.tasks.generate import Generating
+from potstill.models.inference import load_network
 from potstill.tasks.label_matching import make_task
-from potstill.tasks.registry import WHAT, kind_of
-from potstill.tasks.task import Task
+from potstill.tasks.registry import form_of, task_class
+from potstill.tasks.task import Asked, Task
 
-AT_ONCE = 256  # rows read ahead: few enough for a pipe to flow, enough to sort by length
+AT_ONCE = 256  # examples read ahead: few enough for a pipe to flow, enough to sort by length
 PADDED = 4096  # tokens of a batch
-
-Asked = str | tuple[str, str] | Sequence[str] | Mapping[str, Any]
-WORDS = re.compile(r"\w+(?:[-'’.]\w+)*|[^\w\s]")  # of running text, about as newspapers' corpora split it
-NEEDS: dict[Form, str] = {
-    "answers": '{"question": "when did it begin ?", "context": "It began in May ."}',
-    "choices": '{"text": "It rained .", "question": "it was _", "choices": ["wet", "dry"]}',
-}
 
 
 def predict(model: str | Path, texts: Iterable[Asked], length: int | None = None) -> Iterator[dict[str, Any]]:
-    """One answer per text, in their order, by a student's folder or an exported one; see `told` of the model's task.
+    """Yield one prediction per text, in order, by a student's folder or an exported one. See `Predictor`."""
+    yield from Predictor(model, length)(texts)
 
-    A text is a string, a pair a tuple of two; words to be tagged are a list, or a string that is split at spaces and
-    signs; a question is {"question", "context"}, multiple choice {"text", "question", "choices"}, as objects or as JSON;
-    an image is an array or list of its pixels, 0 to 255.
+
+class Predictor:
+    """A model that is loaded once and called many times. Its task's `describe` says what a prediction looks like.
+
+    An example is a text, or a tuple of two for pairs. Words to be tagged are a list, or a text, which is split at spaces and
+    punctuation. For question answering it is {"question", "context"}, for multiple choice {"text", "question", "choices"},
+    as objects or as JSON. An image is an array or list of its pixels, from 0 to 255.
     """
-    network = load_network(model)
-    form = kind_of(network.config).form
-    if issubclass(kind_of(network.config), Generating):
-        raise InputError(f"{model} writes texts instead of answering; write potstill translate {model}")
-    iterator = iter(texts)
-    while chunk := [as_row(form, one) for one in islice(iterator, AT_ONCE)]:
-        several = {len(str(pair).split(BETWEEN)) for _, pair in chunk} if form == "choices" else {0}
-        if len(several) > 1:
-            raise InputError(f"questions have {sorted(several)} candidates; give as many for each")
-        task, _ = make_task(None, network.config, [], None, str(model), form, choices=several.pop())
-        if isinstance(task, Pixels):
-            refuse_other_sizes(chunk, task)
-        for (text, pair), said in zip(chunk, _said(network, task, chunk, length), strict=True):
-            yield task.told(said, text, pair)
+
+    def __init__(self, model: str | Path, length: int | None = None) -> None:
+        """`length`: tokens that are read of an example; None: as many as the model was trained with."""
+        self.network = load_network(model)
+        self.model = str(model)
+        self.form = form_of(self.network.config)
+        self.length = min(length or self.network.usual, self.network.longest)
+        if task_class(self.form).generates:
+            raise InputError(f"{model} generates texts; write potstill translate {model}")
+
+    def __call__(self, examples: Iterable[Asked]) -> Iterator[dict[str, Any]]:
+        iterator = iter(examples)
+        while rows := [self._row(example) for example in islice(iterator, AT_ONCE)]:
+            candidates = {str(pair).count(BETWEEN) + 1 for _, pair in rows} if self.form == "choices" else {0}
+            if len(candidates) > 1:
+                raise InputError(f"questions have {sorted(candidates)} candidates; give all the same number")
+            task, _ = make_task(None, self.network.config, [], None, self.model, self.form, candidates.pop())
+            for (text, pair), output in zip(rows, self._outputs(task, rows), strict=True):
+                yield task.describe(output, text, pair)
+
+    def rows_of(self, file: str, text: str | None = None, pair: str | None = None) -> Iterator[Any]:
+        """Yield the examples of a file; `text` and `pair` are the names of its columns."""
+        for row in rows_for(self.network.config, file, text, pair):
+            yield row.text.split(BETWEEN) if self.form == "words" else (row.text, row.pair)
+
+    def _row(self, example: Asked) -> tuple[str, str | None]:
+        task = task_class(self.form)
+        try:
+            return task.row(example)
+        except (KeyError, TypeError, ValueError):
+            raise task.refuse(example) from None
+
+    def _outputs(self, task: Task, rows: list[tuple[str, str | None]]) -> list[np.ndarray]:
+        tokens = tokenise_texts(task, rows, self.network.tokenizer, self.length)
+        outputs: dict[int, np.ndarray] = {}
+        every = np.arange(len(rows))
+        for batch in split_by_tokens(every, tokens.lengths(every), PADDED):
+            reading = view(task, tokens, batch)
+            logits = reading.predictions(torch.from_numpy(self.network.run(reading.inputs))).numpy()
+            outputs |= zip(batch.tolist(), task.read(logits, tokens, batch, _Unlabelled(rows)), strict=True)
+        return [outputs[place] for place in range(len(rows))]
 
 
 def rows_for(config: Any, file: str, text: str | None = None, pair: str | None = None) -> Iterator[Row]:
-    """The rows of a file, which must be of the form that the model reads."""
-    kind = kind_of(config)
-    form = kind.form
-    # two texts could mean many things, and one alone as well
-    table = open_table(file, Columns(text, pair), form=form if issubclass(kind, Generating) else None)
+    """Yield the rows of a file, which must have the form that a model with this config reads."""
+    form = form_of(config)
+    # a generative model decides the form: two columns of text, or one alone, could mean many things
+    table = open_table(file, Columns(text, pair), form=form if task_class(form).generates else None)
     if table.form != form:
-        raise InputError(f"{file}: the rows are {WHAT[table.form]}, but the model is made for {WHAT[form]}; give these")
-    return table.rows()
-
-
-def asked_in(model: str | Path, file: str, text: str | None = None, pair: str | None = None) -> Iterator[Any]:
-    """The rows of a file, to be answered by this model."""
-    config = load_config(model)
-    for row in rows_for(config, file, text, pair):
-        yield row.text.split(BETWEEN) if kind_of(config).form == "words" else (row.text, row.pair)
-
-
-def as_row(form: Form, asked: Asked) -> tuple[str, str | None]:
-    """Text and pair, as rows of this form have them."""
-    if form == "pixels":
-        return as_pixels(asked), None
-    try:
-        if form == "words":
-            words = [asked] if isinstance(asked, tuple) else asked
-            words = WORDS.findall(words) if isinstance(words, str) else [str(word) for word in words]
-            return BETWEEN.join(map(_clean, words)), None
-        if form in NEEDS and isinstance(asked, str):
-            asked = json.loads(asked)
-        if form == "answers" and isinstance(asked, Mapping):
-            asked = (asked["question"], asked["context"])
-        if form == "choices" and isinstance(asked, Mapping):
-            if isinstance(asked["choices"], str):
-                raise ValueError
-            question = _clean(asked.get("question") or "")
-            seconds = [fill_candidate(question, _clean(one)) for one in asked["choices"]]
-            return _clean(asked.get("text") or ""), BETWEEN.join(seconds)
-        text, pair = (asked, None) if isinstance(asked, str) else asked
-        if not isinstance(text, str) or (form in NEEDS and not isinstance(pair, str)):
-            raise ValueError
-        # candidates of a file's row are joined already
-        return _clean(text), None if pair is None else pair if form == "choices" else _clean(pair)
-    except (KeyError, TypeError, ValueError):
-        what = f"a question, written as JSON such as {NEEDS[form]}" if form in NEEDS else "a text, or a pair of texts"
-        raise InputError(f"{short_repr(asked)} is not what the model answers; write {what}") from None
-
-
-def as_pixels(asked: Any) -> str:
-    """A file's row is a text of pixels already; an array or list of numbers from 0 to 255, or its JSON, becomes one."""
-    if isinstance(asked, tuple) and len(asked) == 2 and asked[1] is None:
-        return str(asked[0])
-    try:
-        numbers = np.asarray(json.loads(asked) if isinstance(asked, str) else asked, float).ravel()
-        if not len(numbers) or not ((numbers >= 0) & (numbers <= 255) & (numbers % 1 == 0)).all():
-            raise ValueError
-    except (TypeError, ValueError):
-        told = f"{short_repr(asked)} is no image"
-        raise InputError(f"{told}; write its pixels as a list of whole numbers from 0 to 255, or name a file") from None
-    return numbers.astype(np.uint8).tobytes().decode("latin-1")
-
-
-def refuse_other_sizes(rows: list[tuple[str, str | None]], task: Pixels) -> None:
-    wanted = math.prod(task.shape)
-    for text, _ in rows:
-        if len(text) != wanted:
-            raise InputError(
-                f"an image has {len(text)} pixels, the model reads {describe_size(task.shape)}; give such images"
-            )
-
-
-def _clean(text: Any) -> str:
-    """Without what tokenizers and rows cannot hold."""
-    if not isinstance(text, str):
-        raise ValueError
-    return clean_text(text)
+        rows, wanted = TASK_WORDS[table.form].rows, TASK_WORDS[form].rows
+        raise InputError(f"{file}: the rows are {rows}, but the model needs {wanted}; give these")
+    yield from table.rows()
 
 
 @dataclass(frozen=True)
@@ -149,14 +100,3 @@ class _Unlabelled:
 
     def gold(self, row: int) -> None:
         return None
-
-
-def _said(network: Network, task: Task, rows: list[tuple[str, str | None]], length: int | None) -> list[np.ndarray]:
-    tokens = tokenise_texts(task, rows, network.tokenizer, min(length or network.usual, network.longest))
-    found: dict[int, np.ndarray] = {}
-    every = np.arange(len(rows))
-    for piece in split_by_tokens(every, tokens.lengths(every), PADDED):
-        reading = view(task, tokens, piece)
-        logits = reading.predictions(torch.from_numpy(network.run(reading.inputs))).numpy()
-        found |= zip(piece.tolist(), task.read(logits, tokens, piece, _Unlabelled(rows)), strict=True)
-    return [found[place] for place in range(len(rows))]

@@ -11,7 +11,7 @@ from potstill.errors import InputError
 from potstill.models.generation.decoding import decoder_of
 from potstill.models.generation.languages import language_prefix
 from potstill.models.loading import load_tokenizer
-from potstill.system.paths import given
+from potstill.system.paths import given, unreadable
 
 
 def translate(
@@ -44,4 +44,4 @@ def lines_of(files: list[str]) -> Iterator[str]:
                 for line in opened:
                     yield line.decode("utf-8", "replace").rstrip("\r\n").replace("\x00", "\ufffd")
         except OSError as error:
-            raise InputError(f"{file}: cannot be read ({error.strerror}); check the path and its permissions") from None
+            raise unreadable(file, error) from None

@@ -31,7 +31,7 @@ from potstill.measuring.significance import NOT_TESTED, correct_comparisons, mcn
 from potstill.system.files import write_atomically
 from potstill.system.paths import RunFolder
 from potstill.tasks.metrics.labels import Score
-from potstill.tasks.registry import named
+from potstill.tasks.registry import saved_task
 from potstill.tasks.task import Task, TaskName
 
 
@@ -91,7 +91,7 @@ def _predictions(files: Sequence[Mapping[str, np.ndarray]], measurements: Measur
         model, data, split = key.split("/")
         if model == GOLD or split not in measurements.quoted_splits(data):
             continue
-        task = named(cast(TaskName, measurements.tasks[data]), measurements.labels[data])
+        task = saved_task(cast(TaskName, measurements.tasks[data]), measurements.labels[data])
         gold = files[0][f"{GOLD}/{data}/{split}"]
         has_label = ~np.isnan(gold.reshape(len(gold), -1)).any(1)
         same = [file for file in files if key in file and np.array_equal(file[f"{GOLD}/{data}/{split}"], gold, True)]

@@ -26,13 +26,11 @@ from potstill.models.inference import Run, load_network
 from potstill.models.loading import load_config, load_tokenizer
 from potstill.models.student import Student, load_student
 from potstill.system.paths import given
-from potstill.tasks.generate import Answer, Generating
-from potstill.tasks.label_matching import labels_of, make_task
+from potstill.tasks.generate import Generated
+from potstill.tasks.label_matching import labels_of, make_task, with_positive
 from potstill.tasks.metrics.texts import signatures
-from potstill.tasks.positive_class import with_positive
-from potstill.tasks.registry import kind_of
+from potstill.tasks.registry import form_of, task_class
 from potstill.tasks.task import Task
-from potstill.tasks.translate import Translating
 
 
 @dataclass(frozen=True)
@@ -58,9 +56,9 @@ def measure_models(
 ) -> dict[str, Any]:
     """Measure models on one labelled file. Agreement and speed are relative to the first model."""
     columns = columns or Columns()
-    kind = Translating if is_exported(models[0]) else kind_of(load_config(models[0]))
-    if issubclass(kind, Generating):
-        candidates = list(_generators(models, data, columns, kind, length, language))
+    kind = task_class("translation" if is_exported(models[0]) else form_of(load_config(models[0])))
+    if kind.generates:
+        candidates = list(_generators(models, data, columns, kind(()), length, language))
     else:
         candidates = list(_networks(models, data, columns, labels, length))
     task, first = candidates[-1].task, candidates[0].predictions
@@ -104,13 +102,12 @@ def _networks(
 
 
 def _generators(
-    models: list[str], data: str, columns: Columns, kind: type[Generating], length: int, language: str | None
+    models: list[str], data: str, columns: Columns, task: Task, length: int, language: str | None
 ) -> Iterator[Candidate]:
-    task = kind("class", ())
     for path in models:
         model: Generator = given(path) if is_exported(path) else load_student(path)
         tokenizer = load_tokenizer(path) if isinstance(model, Path) else model.tokenizer
-        table = open_table(data, replace(columns, before=language_prefix(language, tokenizer, path)), True, kind.form)
+        table = open_table(data, replace(columns, before=language_prefix(language, tokenizer, path)), True, task.form)
         examples = store(table, task)
         tokens = tokenise(task, examples, tokenizer, min(length, _longest(model, tokenizer)))
         source = TokenisedSet(task, examples, tokens, tokens)
@@ -140,7 +137,7 @@ def _texts(model: Generator, source: TokenisedSet) -> np.ndarray:
         raise InputError(
             f"{model} is an exported language model, which cannot be scored; give the folder of the student instead"
         )
-    unknown = np.stack([Answer(0.0, 0.0, 0.0).packed()] * len(source.examples))
+    unknown = np.stack([Generated(0.0, 0.0, 0.0).pack()] * len(source.examples))
     return padded(with_texts(unknown, model, source, beam=True))
 
 

@@ -7,7 +7,7 @@ single values that are malformed, so that nothing behind it has to check again.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -195,7 +195,7 @@ class LayerMap(Part):
     student_layers: int = required(as_number)
     teacher_layers: int = required(as_number)
     pairs: list[tuple[int, int]] = key(list_of(as_pair), list, always=True)
-    kept: list[int | None] | None = key(
+    kept: Sequence[int | None] | None = key(
         lambda value: [as_number(entry) for entry in value] if isinstance(value, list) else None, always=True
     )
 

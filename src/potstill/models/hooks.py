@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -30,8 +30,11 @@ READ_THE_FIRST_TOKEN = (
 )
 QUERIES = ("query", "q_lin", "q", "Wqkv")  # what the modules have that attend, by architecture
 
+Project = Callable[[str, int, Tensor], Tensor]
+"""Name of the signal, layer and states -> states in the width of the teacher."""
 
-def listen(model: PreTrainedModel, view: View, wants: Wants, bridges: Bridges | None = None) -> Signals:
+
+def listen(model: PreTrainedModel, view: View, wants: Wants, project: Project | None = None) -> Signals:
     """The signals of one forward pass. [CLS] is the first token; of causal models, whose first token sees itself alone, the
     last one that is no padding."""
     heard: dict[int, Tensor] = {}  # layer -> (batch, tokens, width), or (batch, width) where only [CLS] is wanted
@@ -45,11 +48,11 @@ def listen(model: PreTrainedModel, view: View, wants: Wants, bridges: Bridges | 
     finally:
         for hook in hooks:
             hook.remove()
-    across = bridges or (lambda name, layer, tensor: tensor)
+    project = project or (lambda name, layer, states: states)
     return Signals(
         logits=view.predictions(exact(heads)) if wants.logits else nothing(),
-        cls=torch.stack([across("cls", n, _cls(heard[n], last)) for n in wants.cls], 1) if wants.cls else nothing(),
-        hidden=torch.stack([across("hidden", n, heard[n]) for n in wants.hidden], 1) if wants.hidden else nothing(),
+        cls=torch.stack([project("cls", n, _cls(heard[n], last)) for n in wants.cls], 1) if wants.cls else nothing(),
+        hidden=torch.stack([project("hidden", n, heard[n]) for n in wants.hidden], 1) if wants.hidden else nothing(),
         attention=torch.stack([attention[n - 1].mean(1) for n in wants.attention], 1) if wants.attention else nothing(),
     )
 
@@ -155,25 +158,3 @@ def _hear(
         keep(output if isinstance(output, Tensor) else output[0])
 
     return stack[layer - 1].register_forward_hook(after)
-
-
-class Bridges(nn.Module):
-    """Learned projections from the student's width to the teacher's, one per signal and layer.
-
-    They belong to the training, lie in its checkpoints and never in a student's folder.
-    """
-
-    def __init__(self, wants: Wants, student_width: int, teacher_width: int, seed: int) -> None:
-        super().__init__()
-        self.across = nn.ModuleDict()
-        if student_width != teacher_width:
-            with torch.random.fork_rng():
-                torch.manual_seed(seed)
-                for name, layers in (("cls", wants.cls), ("hidden", wants.hidden)):
-                    for layer in layers:
-                        self.across[f"{name}_{layer}"] = nn.Linear(student_width, teacher_width, bias=False)
-
-    def forward(self, name: str, layer: int, tensor: Tensor) -> Tensor:
-        key = f"{name}_{layer}"
-        crossed: Tensor = self.across[key](tensor) if key in self.across else tensor
-        return crossed

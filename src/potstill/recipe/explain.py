@@ -1,4 +1,4 @@
-"""What is said of a recipe that has a value where another kind belongs."""
+"""Wrong values of recipes and plug-ins in plain words: what was expected, and what to write instead."""
 
 from __future__ import annotations
 
@@ -6,61 +6,80 @@ import difflib
 import json
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
+if typing.TYPE_CHECKING:
+    from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
+    from pydantic_core import ErrorDetails
 
-def explained(
-    recipe: Any, tables: Mapping[str, Any], kind: str, location: tuple[int | str, ...], given: Any, message: str
-) -> str:
-    """A pydantic error as a sentence that ends with what to write. `tables`: the models of the recipe's tables by their names."""
-    model = recipe
+Location = tuple[int | str, ...]  # ("stage", 0, "optimizer", "rate")
+USERS_KEYS = ("test", "grid", "label_map")  # tables whose keys the user chooses
+LIMITS = {"gt": "more than", "ge": "at least", "lt": "less than", "le": "at most"}
+
+
+def explain_error(recipe: type[BaseModel], error: ErrorDetails) -> str:
+    """A validation error of pydantic as a sentence that ends with what to write."""
+    model, expected = recipe, ""
     path: list[str] = []
-    words = ""
-    for i, part in enumerate(location):
+    for place, part in enumerate(error["loc"]):
         path.append(str(part))
         if isinstance(part, str):
             if part not in model.model_fields:
                 break
             field = model.model_fields[part]
-            words = in_words(field.annotation) + limits_in_words(field.metadata)
-            model = tables.get(part, model)
-            if part in ("test", "grid", "label_map"):  # whose keys are the user's
-                path += [str(key) for key in location[i + 1 : i + 2]]
+            expected = in_words(field.annotation) + limits_in_words(field.metadata)
+            model = table_model(field) or model
+            if part in USERS_KEYS:
+                path += map(str, error["loc"][place + 1 : place + 2])
                 break
     where = ".".join(path)
-    if kind == "extra_forbidden":
-        parent = ".".join(path[:-1])
-        told = did_you_mean(path[-1], model.model_fields)
-        return f"recipe: {parent + ' ' if parent else ''}has no '{path[-1]}'{told}"
-    if kind == "missing":
-        return f"recipe: {where} is missing; write {where.replace('data.0.', 'data.')} = … ({words})"
-    if kind == "string_pattern_mismatch":
-        return f"recipe: {where} = {as_toml(given)} names files; write letters, digits, - and _ only"
-    if kind == "too_short":
-        return f"recipe: {where} is empty; give it at least one value"
-    if words.startswith("a list") or words == "a table":
-        words = message[0].lower() + message[1:].replace("Input should be", "it should be")
-    return f"recipe: {where} = {as_toml(given)}: expected {words}"
+    value = as_toml(error["input"])
+    match error["type"]:
+        case "extra_forbidden":
+            return unknown_field(recipe, error["loc"])
+        case "missing":
+            return f"recipe: {where} is missing; write {where.replace('data.0.', 'data.')} = … ({expected})"
+        case "string_pattern_mismatch":
+            return f"recipe: {where} = {value} names files; write letters, digits, - and _ only"
+        case "too_short":
+            return f"recipe: {where} is empty; give it at least one value"
+    if expected.startswith("a list") or expected == "a table":
+        expected = error["msg"][0].lower() + error["msg"][1:].replace("Input should be", "it should be")
+    return f"recipe: {where} = {value}: expected {expected}"
 
 
-def unknown_words(recipe: Any, tables: Mapping[str, Any], tree: Any) -> list[str]:
-    """A sentence for each word that no field of the recipe or of its tables has. Only names are looked at."""
-    found = _unknown(tree, recipe, {recipe: ("data", "stage"), tables["stage"]: ("optimizer",)}, tables, ())
-    return [explained(recipe, tables, "extra_forbidden", one, None, "") for one in found]
+def unknown_field(recipe: type[BaseModel], location: Location) -> str:
+    """The sentence about a field that the recipe, or one of its tables, does not have."""
+    model = recipe
+    for part in location[:-1]:
+        if isinstance(part, str):
+            model = table_model(model.model_fields[part]) or model
+    parent = "".join(f"{part}." for part in location[:-1]).rstrip(".")
+    name = str(location[-1])
+    return f"recipe: {parent + ' ' if parent else ''}has no '{name}'{did_you_mean(name, model.model_fields)}"
 
 
-def _unknown(
-    tree: Any, model: Any, inside: Mapping[Any, tuple[str, ...]], tables: Mapping[str, Any], at: tuple[int | str, ...]
-) -> Iterator[tuple[int | str, ...]]:
-    for key, value in tree.items() if isinstance(tree, dict) else ():
-        if key not in model.model_fields:
-            yield (*at, key)
-        elif key in inside.get(model, ()):
-            several = enumerate(value) if isinstance(value, list) else [(None, value)]
-            for place, one in several:
-                where = (*at, key) if place is None else (*at, key, place)
-                yield from _unknown(one, tables[key], inside, tables, where)
+def unknown_fields(model: type[BaseModel], tree: Any, at: Location = ()) -> Iterator[Location]:
+    """Where the tree of a recipe has fields that its schema does not know. Looks at names only."""
+    for name, value in tree.items() if isinstance(tree, dict) else ():
+        if name not in model.model_fields:
+            yield (*at, name)
+        elif table := table_model(model.model_fields[name]):
+            if isinstance(value, list):
+                for number, item in enumerate(value):
+                    yield from unknown_fields(table, item, (*at, name, number))
+            else:
+                yield from unknown_fields(table, value, (*at, name))
+
+
+def table_model(field: FieldInfo) -> type[BaseModel] | None:
+    """The schema of a field that holds a table with a schema, or a list of such tables."""
+    from pydantic import BaseModel
+
+    parts = (field.annotation, *typing.get_args(field.annotation))
+    return next((part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)), None)
 
 
 def did_you_mean(word: str, options: Iterable[str]) -> str:
@@ -71,7 +90,7 @@ def did_you_mean(word: str, options: Iterable[str]) -> str:
 
 
 def in_words(annotation: Any) -> str:
-    """What a value may be, in words: `Annotated[float, Gt(0)] | None` is "a number more than 0, or none"."""
+    """The allowed values in words: `Annotated[float, Gt(0)] | None` is 'a number more than 0, or "none"'."""
     parts = typing.get_args(annotation)
     origin = typing.get_origin(annotation)
     if origin is Annotated:
@@ -90,13 +109,11 @@ def in_words(annotation: Any) -> str:
 
 def limits_in_words(metadata: Iterable[Any]) -> str:
     """The bounds in an annotation's metadata: " at least 0, at most 1"."""
-    found = []
-    for one in metadata:
-        for limit in getattr(one, "metadata", [one]):  # pydantic's Field keeps its limits in a list of its own
-            for attribute, words in {"gt": "more than", "ge": "at least", "lt": "less than", "le": "at most"}.items():
-                if getattr(limit, attribute, None) is not None:
-                    found.append(f"{words} {getattr(limit, attribute)}")
-    return " " + ", ".join(found) if found else ""
+    limits = [
+        limit for item in metadata for limit in getattr(item, "metadata", [item])
+    ]  # pydantic's Field holds a list
+    bounds = [(words, getattr(limit, name, None)) for limit in limits for name, words in LIMITS.items()]
+    return ",".join(f" {words} {bound}" for words, bound in bounds if bound is not None)
 
 
 def may_be_none(annotation: Any) -> bool:

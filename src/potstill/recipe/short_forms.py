@@ -59,11 +59,9 @@ def tests(value: Any) -> Any:
     return {"test": value} if isinstance(value, str) else value
 
 
-def label_map(value: Any) -> Any:
-    """TOML's { positive = 1 } is a name as well."""
-    if not isinstance(value, dict):
-        return value
-    return {name: str(one) if type(one) is int else one for name, one in value.items()}
+def class_name(value: Any) -> Any:
+    """Classes may be written as numbers: { positive = 1 }."""
+    return str(value) if type(value) is int else value
 
 
 def method(value: Any) -> dict[str, Any]:

@@ -20,8 +20,9 @@ from potstill.measuring.measurements import LOWER_IS_BETTER
 from potstill.models.student import Student
 from potstill.recipe.schema import Recipe
 from potstill.signals import Wants
+from potstill.tasks.classify import F1_OF
 from potstill.tasks.generate import BY_BEAM
-from potstill.tasks.task import F1_OF, Task
+from potstill.tasks.task import Task
 from potstill.training.teacher.teacher import Teacher
 
 

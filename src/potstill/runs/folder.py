@@ -1,7 +1,7 @@
-"""A run's folder: whose it is, who may work in it, and what may be removed from it.
+"""A run's folder: to which run it belongs, which process may work in it, and which files may be removed from it.
 
-The mark, `run.json`, is written first and by nobody else. Without it a folder that is not empty is somebody else's and is
-refused; with it, only files that potstill writes are ever removed, whatever else the user has put beside them.
+The mark, `run.json`, is written first. A folder with files but without a mark is not a run's, and is refused. In a folder with
+a mark, only files that potstill writes are ever removed; the user's files beside them stay.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from potstill.errors import InputError
+from potstill.errors import InputError, TrainingError
 from potstill.recipe.resolve import leaves
 from potstill.recipe.schema import FREE, Recipe, fingerprint, to_toml
-from potstill.runs.inputs import VERSIONS, Content, changes
+from potstill.runs.input_files import VERSIONS, Digests, changes
 from potstill.system import ranks
 from potstill.system.files import MODEL_FILE, TEMPORARY, remove_files, sealed, unsealed, write_atomically
 from potstill.system.paths import RunFolder, given, to_write
@@ -29,45 +30,55 @@ FORMAT = 1
 LOCK = ".lock"
 
 
+@dataclass(frozen=True)
+class Opening:
+    """How a run's folder is opened."""
+
+    inputs: Digests
+    accepted: Sequence[str] = ()  # inputs that changed since the run was started, and that the user accepted
+    overwrite: bool = False
+
+
 @ranks.on_first
 def choose_folder(
     recipe: Recipe, out: str | Path, resume: str, overwrite: bool, inputs: Iterable[Path]
 ) -> tuple[RunFolder, Path | None]:
-    """The run's folder, refused where it is not a run's; and the checkpoint to begin at where one was named."""
+    """The run's folder, refused if it holds something else; and the checkpoint to start at, if one was named."""
     folder = RunFolder(to_write(out))
     refuse_around_inputs(folder.root, inputs)
     refuse_others(recipe, folder, resume, overwrite)
     checkpoint = given(resume) if resume not in ("auto", "never") else None
     if checkpoint and recipe.grid:
-        raise InputError("a grid goes on by itself where it stopped; write --resume auto")
+        raise InputError("a grid continues by itself where it stopped; write --resume auto")
     if checkpoint and not checkpoint.is_dir():
         raise InputError(
-            f"there is no checkpoint {resume}; write --resume auto, never, or a folder such as {out}/stages/0/checkpoints/step-00000200"
+            f"there is no checkpoint {resume}; write --resume auto, never, "
+            f"or a folder such as {out}/stages/0/checkpoints/step-00000200"
         )
     return folder, checkpoint
 
 
 def refuse_around_inputs(out: Path, inputs: Iterable[Path]) -> None:
-    """A run and what it is made from lie apart: nothing that the run replaces can then be the user's."""
+    """Refuse a folder that contains an input or is inside one: what a run replaces must never be the user's."""
     place = out.resolve()
     for path in inputs:
         there = path.resolve()
         if place == there or place in there.parents:
             raise InputError(
-                f"--out {out} holds {path}, which the run reads; give a folder of its own, such as runs/small"
+                f"--out {out} contains {path}, which the run reads; give a separate folder, such as runs/small"
             )
         if there.is_dir() and there in place.parents:
             raise InputError(
-                f"--out {out} lies inside {path}, which the run reads; give a folder of its own, such as runs/small"
+                f"--out {out} is inside {path}, which the run reads; give a separate folder, such as runs/small"
             )
 
 
 def refuse_others(recipe: Recipe, folder: RunFolder, resume: str, overwrite: bool) -> None:
-    """An error where the folder holds something else than this run."""
+    """Refuse a folder that holds something else than this run."""
     out = folder.root
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file; give another folder with --out")
-    if not out.exists() or all(_passing(path) for path in out.iterdir()):
+    if not out.exists() or all(_is_temporary(path) for path in out.iterdir()):
         return
     mark = mark_of(folder)
     if mark is None:
@@ -76,32 +87,33 @@ def refuse_others(recipe: Recipe, folder: RunFolder, resume: str, overwrite: boo
         return
     same = mark["recipe"] == fingerprint(recipe) and (mark["seeds"] > 1) == (recipe.seeds > 1)
     if resume == "never" or not same:
-        why = "holds this run already" if same else f"holds another run{_what_differs(recipe, folder)}"
+        why = "holds this run already" if same else f"holds another run{_differences(recipe, folder)}"
         raise InputError(f"{out} {why}; write --overwrite to replace it, or give another folder with --out")
     if mark["seeds"] > recipe.seeds:
         raise InputError(
-            f"{out} holds {mark['seeds']} seeds of this run; write --seeds {mark['seeds']}, or give another folder with --out"
+            f"{out} holds {mark['seeds']} seeds of this run; write --seeds {mark['seeds']}, "
+            "or give another folder with --out"
         )
 
 
-def _what_differs(recipe: Recipe, folder: RunFolder) -> str:
-    """Settings of the run that lies there and of the one that is wanted: " (optimizer.rate was 5e-05, is 0.001)"."""
+def _differences(recipe: Recipe, folder: RunFolder) -> str:
+    """Settings in which the run in the folder differs from this one: " (optimizer.rate was 5e-05, is 0.001)"."""
     try:
         before = dict(leaves(tomllib.loads(folder.recipe.read_text(encoding="utf-8"))))
         now = dict(leaves(tomllib.loads(to_toml(recipe))))
     except (OSError, ValueError):
         return ""
-    changed = [name for name in {**before, **now} if before.get(name) != now.get(name) and name not in FREE - {"seeds"}]
-    told = [f"{name} was {_shown(before.get(name))}, is {_shown(now.get(name))}" for name in changed]
-    return f" ({', '.join(told[:5])}{', …' if len(told) > 5 else ''})" if told else ""
+    names = [name for name in {**before, **now} if before.get(name) != now.get(name) and name not in FREE - {"seeds"}]
+    changed = [f"{name} was {_as_text(before.get(name))}, is {_as_text(now.get(name))}" for name in names]
+    return f" ({', '.join(changed[:5])}{', …' if len(changed) > 5 else ''})" if changed else ""
 
 
-def _shown(value: object) -> str:
+def _as_text(value: object) -> str:
     return "not given" if value is None else json.dumps(value, ensure_ascii=False, default=str)[:80]
 
 
 def mark_of(folder: RunFolder) -> dict[str, Any] | None:
-    """What potstill wrote about the run; None where it did not make this folder."""
+    """The run's mark; None if potstill did not make this folder."""
     try:
         mark = unsealed(folder.mark.read_bytes())
     except (OSError, ValueError):
@@ -110,15 +122,15 @@ def mark_of(folder: RunFolder) -> dict[str, Any] | None:
 
 
 def holds_work(folder: RunFolder) -> bool:
-    """Whether anything was trained there: a run that was refused in its first second leaves nothing to lose."""
+    """True if anything was trained: a run that was refused in its first second leaves nothing to lose."""
     return any(folder.root.rglob("*.safetensors")) or any(folder.root.rglob("cell.json"))
 
 
 @ranks.on_first
-def refuse_changed(folder: RunFolder, inputs: Content, accept: bool) -> list[str]:
-    """What the run was begun with and is another now; an error unless the user accepts it.
+def refuse_changed(folder: RunFolder, inputs: Digests, accept: bool) -> list[str]:
+    """The inputs that changed since the run was started; an error unless the user accepts them.
 
-    Of a finished run other versions are no change: nothing goes on there.
+    For a finished run, other versions are no change, since it does not continue.
     """
     mark = mark_of(folder)
     if mark is None or not holds_work(folder):
@@ -127,34 +139,24 @@ def refuse_changed(folder: RunFolder, inputs: Content, accept: bool) -> list[str
     compared = {text: files for text, files in inputs.items() if not (finished and text == VERSIONS)}
     changed = changes(mark["inputs"], compared)
     if changed and not accept:
-        todo = "keep its figures" if finished else "go on all the same"
+        effect = "keep its figures" if finished else "continue with them"
         raise InputError(
-            f"{folder.root} was begun with other inputs; changed since: {', '.join(changed)}. Write --overwrite to begin anew, "
-            f"--accept-changes to {todo}, or give another folder with --out"
+            f"{folder.root} was started with other inputs; changed since: {', '.join(changed)}. "
+            f"Write --overwrite to start again, --accept-changes to {effect}, or give another folder with --out"
         )
     return changed
 
 
-def changed_inputs(folder: RunFolder) -> dict[str, list[str]]:
-    """For the measurements: which inputs changed while the run went on, with the user's consent; empty where none did."""
-    accepted = (mark_of(folder) or {}).get("accepted")
-    return {"changed_inputs": accepted} if accepted else {}
+def accepted_changes(folder: RunFolder) -> list[str]:
+    """Return the inputs that changed during the run and that the user accepted."""
+    return list((mark_of(folder) or {}).get("accepted") or [])
 
 
 @ranks.on_first
-def open_folder(
-    recipe: Recipe,
-    folder: RunFolder,
-    overwrite: bool,
-    inputs: Content | None = None,
-    accepted: Sequence[str] = (),
-) -> None:
-    """Only now, when everything that was named has been found, is an earlier run replaced. The mark is written first.
-
-    `accepted`: inputs that changed while the run was going on, with the user's consent.
-    """
+def open_folder(recipe: Recipe, folder: RunFolder, opening: Opening) -> None:
+    """Write the mark, then the recipe. An earlier run is replaced only now, when all inputs have been found."""
     mark = mark_of(folder)
-    if mark is not None and (overwrite or not holds_work(folder)):
+    if mark is not None and (opening.overwrite or not holds_work(folder)):
         remove_run(folder)
         mark = None
     folder.root.mkdir(parents=True, exist_ok=True)
@@ -165,30 +167,30 @@ def open_folder(
         "recipe": fingerprint(recipe),
         "seeds": recipe.seeds,
         "heads": [data.name for data in recipe.data[1:]],
-        "inputs": inputs or {},
-        "accepted": list(dict.fromkeys([*earlier, *accepted])),
+        "inputs": opening.inputs,
+        "accepted": list(dict.fromkeys([*earlier, *opening.accepted])),
     }
     write_atomically(folder.mark, sealed(content))
     write_atomically(folder.recipe, f"# fingerprint {fingerprint(recipe)}\n{to_toml(recipe)}".encode())
 
 
 def remove_run(folder: RunFolder) -> None:
-    """The files of a run, and folders that are empty then; what the user has put among them stays. The mark goes last."""
+    """Remove the files of a run and the folders that are empty then, the mark last. The user's files stay."""
     mark = mark_of(folder)
-    ours = files_of_a_run(mark["heads"] if mark else [])
-    remove_files(folder.root, lambda path: path != folder.mark.name and bool(ours.fullmatch(path)))
+    files = files_of_a_run(mark["heads"] if mark else [])
+    remove_files(folder.root, lambda path: path != folder.mark.name and bool(files.fullmatch(path)))
     folder.mark.unlink(missing_ok=True)
 
 
 def files_of_a_run(heads: Iterable[str]) -> re.Pattern[str]:
-    """The paths of all files that a run writes, as seen from its folder. `heads`: data sets that have a head of their own.
+    """The paths of all files that a run writes, relative to its folder. `heads`: data sets after the first.
 
-    What `potstill export` writes beside the student (student-onnx) is not the run's.
+    What `potstill export` writes beside the student (student-onnx) does not belong to the run.
     """
     run, temporary = r"(seed-\d+/)?", re.escape(TEMPORARY)
     stage = rf"{run}(grid/[^/]+/)?(stages/\d+|finished)"
     model = "|".join(
-        re.escape(f"{kind}{name}") for kind in ("student", "baseline") for name in ("", *(f"-{one}" for one in heads))
+        re.escape(f"{kind}{name}") for kind in ("student", "baseline") for name in ("", *(f"-{head}" for head in heads))
     )
     return re.compile(
         rf"{run}(recipe\.toml|run\.json|measurements\.json|answers\.safetensors|report\.html)"
@@ -203,9 +205,9 @@ def files_of_a_run(heads: Iterable[str]) -> re.Pattern[str]:
 
 @ranks.entered_on_first
 @contextmanager
-def alone_in(folder: RunFolder) -> Iterator[None]:
-    """One process at a time works in a run's folder; a second one is told so instead of waiting for hours."""
-    made = not folder.root.exists()
+def lock_folder(folder: RunFolder) -> Iterator[None]:
+    """Refuse a folder in which another process is working, instead of waiting for hours."""
+    is_new = not folder.root.exists()
     folder.root.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder.root / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     try:
@@ -218,15 +220,29 @@ def alone_in(folder: RunFolder) -> Iterator[None]:
         try:
             yield
         finally:
-            if not folder.mark.exists():  # refused before anything was made: nothing is left behind
+            if not folder.mark.exists():  # refused before anything was written: leave nothing behind
                 with contextlib.suppress(OSError):
                     (folder.root / LOCK).unlink(missing_ok=True)
-                    if made:
+                    if is_new:
                         folder.root.rmdir()
     finally:
         os.close(handle)
 
 
-def _passing(path: Path) -> bool:
-    """A lock, or what a process that died was writing."""
+@contextmanager
+def disk_errors_in(folder: RunFolder) -> Iterator[None]:
+    """If the disk fails after something was saved, say that it was."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if not holds_work(folder):
+            raise
+        reason = f"{error.strerror or error}: {error.filename or folder.root}"
+        raise TrainingError(f"{reason}; what was saved before stays usable") from error
+
+
+def _is_temporary(path: Path) -> bool:
+    """True for a lock, and for what a process that died was writing."""
     return path.name == LOCK or path.name.startswith(TEMPORARY)

@@ -1,13 +1,14 @@
-"""Everything that is measured at the end of a run: teacher, baseline and student, also as ONNX and int8, side by side."""
+"""Measure a run at its end: teacher, baseline and student side by side, also as ONNX and int8."""
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,17 +20,29 @@ import potstill
 from potstill.data.batches import TokenisedSet
 from potstill.data.examples import Examples
 from potstill.data.rows import BETWEEN
-from potstill.inference import answers as measure
+from potstill.inference.answers import answers, model_answers, network
 from potstill.inference.export import onnx_files
 from potstill.measuring import quality
 from potstill.measuring.comparisons import write_predictions
-from potstill.measuring.measurements import BASELINE, GOLD, STUDENT, TEACHER
+from potstill.measuring.measurements import (
+    BASELINE,
+    GOLD,
+    STUDENT,
+    TEACHER,
+    Disagreement,
+    LayerMap,
+    Leak,
+    MeasuredModel,
+    Measurements,
+    Speed,
+)
 from potstill.measuring.speed import decoding_speeds, engine_of, forward_speeds, too_busy
 from potstill.models.anatomy import layer_count
 from potstill.models.architectures.registration import PREFIX
 from potstill.models.fingerprints import weights_hash
-from potstill.models.inference import Run, onnx_run, torch_run
-from potstill.models.student import Student, is_spread
+from potstill.models.inference import Run as Forward
+from potstill.models.inference import onnx_run, torch_run
+from potstill.models.student import is_spread
 from potstill.recipe import short_forms
 from potstill.recipe.schema import Recipe
 from potstill.runs.data_set import DataSet, selection_metric, teacher_predictions
@@ -39,263 +52,290 @@ from potstill.system.display import Display
 from potstill.system.paths import RunFolder
 from potstill.tasks.metrics.texts import signatures
 
-SHOWN_DISAGREEMENTS, SHOWN_LETTERS = 12, 400
+SHOWN_DISAGREEMENTS, SHOWN_CHARACTERS = 12, 400
 
-Answers = dict[tuple[str, str, str], np.ndarray]
-"""What was said, as the task reads it, by model, data set and split."""
+Predictions = dict[tuple[str, str, str], np.ndarray]
+"""Predictions in the task's format, by model, data set and split."""
+Speeds = Mapping[tuple[str, str], Speed]
+"""By model and engine."""
 
 
 @dataclass
-class Line:
-    """A model of the table: what it weighs, how it reads, how it answers each data set, and what of it is timed."""
+class Candidate:
+    """A model to measure: one line of the table of results."""
 
     size: dict[str, Any]
     tokenizer: PreTrainedTokenizerBase | None  # None: a file of answers
-    says: Mapping[str, Callable[[TokenisedSet], np.ndarray]]  # by data set; empty where the answers are remembered
-    engines: dict[str, Run]  # by "pytorch" and "onnx", on the first data set
+    predict: Mapping[
+        str, Callable[[TokenisedSet], np.ndarray]
+    ]  # by data set; empty for the teacher, which has a memory
+    engines: dict[str, Forward]  # by "pytorch" and "onnx", for timing on the first data set
 
 
-def measured(
+def measure_run(
     recipe: Recipe,
-    data: list[DataSet],
-    students: Mapping[str, Trained | None],
+    data_sets: list[DataSet],
+    students: Mapping[str, Trained],
     folder: RunFolder,
     timed: bool,
-    show: Display,
-) -> dict[str, Any]:
-    """The measurements of one run; the answers they come from are kept beside them. `timed`: also speeds and ONNX."""
-    made = {name: trained for name, trained in students.items() if trained is not None}
-    ours = list(made)[-1]
-    lines = table_lines(recipe, data, made, folder)
-    remembered = teachers_answers(data, made[ours]) if TEACHER in lines else {}
-    exportable = {ours: Student(made[ours].models[0], made[ours].tokenizer)}
-    if data[0].loaded_teacher is not None and not is_spread(data[0].loaded_teacher.model):
-        exportable[TEACHER] = data[0].loaded_teacher
-    speed: dict[tuple[str, str], dict[str, float]] = {}
-    exported = timed and recipe.timing == "all" and not data[0].task.generates
-    with onnx_files(exportable if exported else {}, kept=TEACHER, show=show) as files:
-        for name, (plain, small) in files.items():
-            run, line = onnx_run(small), lines[name]
-            line.engines["onnx"] = onnx_run(plain)
-            weight = {**line.size, "bytes": small.stat().st_size}
-            says = {data[0].name: partial(measure.answers, measure.network(run))}
-            lines[f"{name} int8"] = Line(weight, line.tokenizer, says, {"onnx": run})
-        said = {**remembered, **all_answers(data, lines)}
-        if timed and recipe.timing != "none" and data[0].task.decodes:
-            show.say("timing all models in turns")
-            timed_on = timed_rows(data[0])
-            whole = whole_models(data, made)
-            speed = decoding_speeds(
-                {name: (student, data[0].for_scoring(timed_on, student.tokenizer)) for name, student in whole.items()}
-            )
-            for name, student in whole.items():
-                lines[name].size["engine"] = engine_of(student)
-        elif timed and recipe.timing != "none":
-            show.say("timing all models in turns")
-            speed = forward_speeds(
-                {
-                    (name, engine): (run, data[0].for_scoring(timed_rows(data[0]), line.tokenizer))
-                    for name, line in lines.items()
-                    if line.tokenizer is not None
-                    for engine, run in line.engines.items()
-                }
-            )
-    gold = {(GOLD, one.name, split): one.task.golds(rows) for one in data for split, rows in splits(one).items()}
-    write_predictions(folder.answers, {**said, **gold})
-    order = [TEACHER, f"{TEACHER} int8", *made, f"{ours} int8"]
-    writes = any(one.task.decodes for one in data)
-    return {
-        "name": recipe.name,
-        "seeds": [recipe.seed],
-        "metrics": {one.name: list(dict.fromkeys([selection_metric(recipe, one), *one.task.metrics])) for one in data},
-        "labels": {one.name: list(one.task.labels) for one in data},
-        "tasks": {one.name: one.task.name for one in data},
-        "forms": {one.name: one.task.form for one in data},
-        "leaks": {one.name: one.leaks for one in data if one.leaks},
-        "models": {
-            name: {**lines[name].size, **qualities(recipe, data, name, said), **speed_of(name, speed)}
-            | ({"learned": learned(recipe, data, name, said, show)} if name in made else {})
-            for name in order
-            if name in lines
-        },
-        **({"too_busy": why} if (why := too_busy(speed, of_one_shape(lines, speed))) else {}),
-        "disagreements": {one.name: disagreements(one, said, ours) for one in data if TEACHER in lines},
-        "layer_map": layer_maps(recipe, data[0], layer_count(made[ours].models[0])),
-        "needs_potstill": made[ours].models[0].config.model_type.startswith(PREFIX),
-        "teacher_seconds": sum(one.teacher.seconds for one in data),
-        "versions": versions(writes),
-        **({"signatures": signatures()} if writes else {}),
-        "hashes": {name: weights_hash(student.model) for name, student in exportable.items()},
-        "device": f"{data[0].teacher.device}, {torch.get_num_threads()} threads, {platform.machine()}",
+    display: Display,
+) -> Measurements:
+    """Return the measurements of a run, and write the predictions that they are computed from.
+
+    `students`: the student and its baseline, or the fine-tuned model alone; `timed`: also measure speed, and ONNX.
+    """
+    main = STUDENT if STUDENT in students else BASELINE
+    first = data_sets[0]
+    models = models_to_measure(recipe, data_sets, students, folder)
+    predictions = predictions_of_teachers(data_sets, students[main].tokenizer) if TEACHER in models else {}
+    exportable = {main: students[main].students[0]}
+    if first.loaded_teacher is not None and not is_spread(first.loaded_teacher.model):
+        exportable[TEACHER] = first.loaded_teacher
+    speeds: Speeds = {}
+    to_onnx = timed and recipe.timing == "all" and not first.task.generates
+    with onnx_files(exportable if to_onnx else {}, kept=TEACHER, show=display) as files:
+        add_onnx_models(models, files, first)
+        predictions |= predictions_of_models(data_sets, models)
+        if timed and recipe.timing != "none":
+            display.say("timing all models in turns")
+            speeds = time_decoding(first, students, models) if first.task.decodes else time_forward(first, models)
+    gold = {
+        (GOLD, data.name, split): data.task.golds(examples)
+        for data in data_sets
+        for split, examples in data.evaluation_splits.items()
     }
+    write_predictions(folder.answers, {**predictions, **gold})
+    results: dict[str, MeasuredModel] = {}
+    for name in (TEACHER, f"{TEACHER} int8", *students, f"{main} int8"):
+        if name in models:
+            results[name] = MeasuredModel(
+                **models[name].size,
+                **qualities(recipe, data_sets, name, predictions),
+                **speed_of(name, speeds),
+                learned=has_learned(recipe, data_sets, name, predictions, display) if name in students else None,
+            )
+    decodes = any(data.task.decodes for data in data_sets)
+    return Measurements(
+        name=recipe.name,
+        seeds=[recipe.seed],
+        metrics={
+            data.name: list(dict.fromkeys([selection_metric(recipe, data), *data.task.metrics])) for data in data_sets
+        },
+        labels={data.name: list(data.task.labels) for data in data_sets},
+        tasks={data.name: data.task.name for data in data_sets},
+        forms={data.name: data.task.form for data in data_sets},
+        leaks={data.name: [Leak(**leak) for leak in data.leaks] for data in data_sets if data.leaks},
+        models=results,
+        too_busy=too_busy(speeds, same_networks(models, speeds)),
+        disagreements={data.name: disagreements(data, predictions, main) for data in data_sets if TEACHER in models},
+        layer_map=layer_maps(recipe, first, layer_count(students[main].models[0])),
+        needs_potstill=students[main].models[0].config.model_type.startswith(PREFIX),
+        teacher_seconds=sum(data.teacher.seconds for data in data_sets),
+        versions=versions(decodes),
+        signatures=signatures() if decodes else {},
+        hashes={name: weights_hash(student.model) for name, student in exportable.items()},
+        device=f"{first.teacher.device}, {torch.get_num_threads()} threads, {platform.machine()}",
+    )
 
 
-def versions(writes: bool) -> dict[str, str]:
-    """Of what decides the figures; of models that write also what writes and what counts, where it is installed."""
-    found = {"potstill": potstill.__version__, "torch": torch.__version__, "transformers": transformers.__version__}
-    for name in ("sacrebleu", "ctranslate2") if writes else ():
+def versions(decodes: bool) -> dict[str, str]:
+    """Versions of the packages that decide the figures; for generative models also those that decode and score."""
+    packages = {"potstill": potstill.__version__, "torch": torch.__version__, "transformers": transformers.__version__}
+    for name in ("sacrebleu", "ctranslate2") if decodes else ():
         with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return {**found, "python": platform.python_version()}
+            packages[name] = version(name)
+    return {**packages, "python": platform.python_version()}
 
 
-def table_lines(recipe: Recipe, data: list[DataSet], made: Mapping[str, Trained], folder: RunFolder) -> dict[str, Line]:
-    lines: dict[str, Line] = {}
-    if any(one.has_teacher for one in data):
-        lines[TEACHER] = Line({"parameters": None, "parts": {}, "bytes": None}, None, {}, {})
-    if (taught_by := data[0].loaded_teacher) is not None:
-        weight = quality.size(taught_by.model, str(recipe.data[0].teacher or recipe.teacher))
-        lines[TEACHER] = Line(weight, taught_by.tokenizer, {}, {"pytorch": torch_run(taught_by.model)})
-    for name, trained in made.items():
-        place = folder.student if name == list(made)[-1] else folder.baseline
-        says = {
-            one.name: partial(measure.model_answers, Student(model, trained.tokenizer), beam=True)
-            for one, model in zip(data, trained.models, strict=True)
+def models_to_measure(
+    recipe: Recipe, data_sets: list[DataSet], students: Mapping[str, Trained], folder: RunFolder
+) -> dict[str, Candidate]:
+    models: dict[str, Candidate] = {}
+    if any(data.has_teacher for data in data_sets):
+        models[TEACHER] = Candidate({"parameters": None, "parts": {}, "bytes": None}, None, {}, {})
+    if (teacher := data_sets[0].loaded_teacher) is not None:
+        size = quality.size(teacher.model, str(recipe.data[0].teacher or recipe.teacher))
+        models[TEACHER] = Candidate(size, teacher.tokenizer, {}, {"pytorch": torch_run(teacher.model)})
+    for name, trained in students.items():
+        saved = folder.baseline if name == BASELINE and STUDENT in students else folder.student
+        predict = {
+            data.name: partial(model_answers, student, beam=True)
+            for data, student in zip(data_sets, trained.students, strict=True)
         }
         engines = {"pytorch": torch_run(trained.models[0])}
-        lines[name] = Line(quality.size(trained.models[0], place), trained.tokenizer, says, engines)
-    return lines
+        models[name] = Candidate(quality.size(trained.models[0], saved), trained.tokenizer, predict, engines)
+    return models
 
 
-def whole_models(data: list[DataSet], made: Mapping[str, Trained]) -> dict[str, Student]:
-    """The teacher and all students, on the first data set."""
-    first = {} if data[0].loaded_teacher is None else {TEACHER: data[0].loaded_teacher}
-    return {**first, **{name: Student(one.models[0], one.tokenizer) for name, one in made.items()}}
-
-
-def splits(data: DataSet) -> dict[str, Examples]:
-    return {"dev": data.dev, **data.tests}
+def add_onnx_models(models: dict[str, Candidate], files: Mapping[str, tuple[Path, Path]], first: DataSet) -> None:
+    """Add an engine for each ONNX file, and a model for each int8 file."""
+    for name, (plain, int8) in files.items():
+        forward, model = onnx_run(int8), models[name]
+        model.engines["onnx"] = onnx_run(plain)
+        size = {**model.size, "bytes": int8.stat().st_size}
+        predict = {first.name: partial(answers, network(forward))}
+        models[f"{name} int8"] = Candidate(size, model.tokenizer, predict, {"onnx": forward})
 
 
 def timed_rows(data: DataSet) -> Examples:
-    """The first test set, or dev where there is none."""
+    """The first test set, or dev without one."""
     return next(iter(data.tests.values()), data.dev)
 
 
-def teachers_answers(data: list[DataSet], reader: Trained) -> Answers:
-    """Out of memory. A teacher that is a file may lack answers for some splits."""
-    found: Answers = {}
-    for one in data:
-        tokenizer = one.loaded_teacher.tokenizer if one.loaded_teacher else reader.tokenizer
-        for split, examples in splits(one).items():
-            if one.loaded_teacher is not None or (split in one.answered and one.answered[split][examples.index].all()):
-                found[TEACHER, one.name, split] = teacher_predictions(one, one.tokenised(examples, tokenizer, split))
-    return found
+def time_forward(data: DataSet, models: Mapping[str, Candidate]) -> Speeds:
+    rows = timed_rows(data)
+    return forward_speeds(
+        {
+            (name, engine): (forward, data.for_scoring(rows, model.tokenizer))
+            for name, model in models.items()
+            if model.tokenizer is not None
+            for engine, forward in model.engines.items()
+        }
+    )
 
 
-def all_answers(data: list[DataSet], lines: Mapping[str, Line]) -> Answers:
-    found: Answers = {}
-    for name, line in lines.items():
-        for one in data:
-            if one.name in line.says and line.tokenizer is not None:
-                for split, examples in splits(one).items():
-                    source = one.for_scoring(examples, line.tokenizer)
-                    found[name, one.name, split] = line.says[one.name](source)
-    return found
+def time_decoding(data: DataSet, students: Mapping[str, Trained], models: Mapping[str, Candidate]) -> Speeds:
+    decoders = {name: trained.students[0] for name, trained in students.items()}
+    if data.loaded_teacher is not None:
+        decoders = {TEACHER: data.loaded_teacher, **decoders}
+    for name, decoder in decoders.items():
+        models[name].size["engine"] = engine_of(decoder)
+    rows = timed_rows(data)
+    return decoding_speeds({name: (model, data.for_scoring(rows, model.tokenizer)) for name, model in decoders.items()})
 
 
-def qualities(recipe: Recipe, data: list[DataSet], name: str, said: Answers) -> dict[str, Any]:
-    """Quality and details of one model: {"quality": {data set: {split: …}}, "intervals": …, "confusion": …, …}."""
-    found: dict[str, dict[str, dict[str, Any]]] = {"quality": {}}
-    for one in data:
-        for split, examples in splits(one).items():
-            logits = said.get((name, one.name, split))
-            if logits is None:
+def predictions_of_teachers(data_sets: list[DataSet], student_tokenizer: PreTrainedTokenizerBase) -> Predictions:
+    """From the teachers' memory. A file of answers may not cover every split."""
+    predictions: Predictions = {}
+    for data in data_sets:
+        tokenizer = data.loaded_teacher.tokenizer if data.loaded_teacher else student_tokenizer
+        for split, examples in data.evaluation_splits.items():
+            if data.loaded_teacher is not None or (
+                split in data.answered and data.answered[split][examples.index].all()
+            ):
+                source = data.tokenised(examples, tokenizer, split)
+                predictions[TEACHER, data.name, split] = teacher_predictions(data, source)
+    return predictions
+
+
+def predictions_of_models(data_sets: list[DataSet], models: Mapping[str, Candidate]) -> Predictions:
+    predictions: Predictions = {}
+    for name, model in models.items():
+        for data in data_sets:
+            if data.name in model.predict and model.tokenizer is not None:
+                for split, examples in data.evaluation_splits.items():
+                    source = data.for_scoring(examples, model.tokenizer)
+                    predictions[name, data.name, split] = model.predict[data.name](source)
+    return predictions
+
+
+def qualities(recipe: Recipe, data_sets: list[DataSet], name: str, predictions: Predictions) -> dict[str, Any]:
+    """Quality of one model, and details: {"quality": {data set: {split: …}}, "intervals": …, "confusion": …, …}."""
+    results: dict[str, dict[str, dict[str, Any]]] = {"quality": {}}
+    for data in data_sets:
+        for split, examples in data.evaluation_splits.items():
+            ours = predictions.get((name, data.name, split))
+            if ours is None:
                 continue
-            teacher = said.get((TEACHER, one.name, split)) if name != TEACHER else None
-            scores = quality.quality(one.task, examples, logits, teacher)
-            more = quality.details(one.task, selection_metric(recipe, one), examples, logits)
-            for kind, value in {"quality": scores, **more}.items():
-                found.setdefault(kind, {}).setdefault(one.name, {})[split] = value
-    return found
+            teachers = predictions.get((TEACHER, data.name, split)) if name != TEACHER else None
+            scores = quality.quality(data.task, examples, ours, teachers)
+            details = quality.details(data.task, selection_metric(recipe, data), examples, ours)
+            for kind, value in {"quality": scores, **details}.items():
+                results.setdefault(kind, {}).setdefault(data.name, {})[split] = value
+    return results
 
 
-def learned(recipe: Recipe, data: list[DataSet], name: str, said: Answers, show: Display) -> bool:
-    """Whether a student left chance on dev, on every data set; what to try is said where it did not."""
-    lost = [one for one in data if not left_chance(one.task, one.dev, said[name, one.name, "dev"])]
-    for one in lost:
-        show.say(what_to_try(name, one.name, recipe.stage[-1]))
-    return not lost
+def has_learned(
+    recipe: Recipe, data_sets: Iterable[DataSet], name: str, predictions: Predictions, display: Display
+) -> bool:
+    """True if a student is better than chance on dev of every data set; otherwise say what to try."""
+    failed = [data for data in data_sets if not left_chance(data.task, data.dev, predictions[name, data.name, "dev"])]
+    for data in failed:
+        display.say(what_to_try(name, data.name, recipe.stage[-1]))
+    return not failed
 
 
-def speed_of(name: str, speed: Mapping[tuple[str, str], dict[str, float]]) -> dict[str, Any]:
-    """By engine or search; and how many times as fast as the teacher, like with like: at batch 32 in the same engine, of those
-    that write without a beam on both sides."""
-    mine = {engine: told for (owner, engine), told in speed.items() if owner == name}
-    if not mine:
+def speed_of(name: str, speeds: Speeds) -> dict[str, Any]:
+    """A model's speed by engine or search; and the ratio to the teacher's, at batch 32 in the same engine or search."""
+    own = {engine: speed for (model, engine), speed in speeds.items() if model == name}
+    if not own:
         return {}
-    found: dict[str, Any] = {"speed": mine}
-    engine = next(iter(mine))
-    if (teacher := speed.get((TEACHER, engine))) is not None:
-        found["times_faster"] = mine[engine]["examples_per_second"] / teacher["examples_per_second"]
-    return found
+    engine = next(iter(own))
+    teacher = speeds.get((TEACHER, engine))
+    if teacher is None:
+        return {"speed": own}
+    return {"speed": own, "times_faster": own[engine]["examples_per_second"] / teacher["examples_per_second"]}
 
 
-def of_one_shape(
-    lines: Mapping[str, Line], speed: Mapping[tuple[str, str], dict[str, float]]
-) -> list[tuple[tuple[str, str], tuple[str, str]]]:
-    """Student and baseline, which are one network with other weights, in each engine that both were timed in."""
-    if not {STUDENT, BASELINE} <= lines.keys() or lines[STUDENT].size["parts"] != lines[BASELINE].size["parts"]:
+def same_networks(models: Mapping[str, Candidate], speeds: Speeds) -> list[tuple[tuple[str, str], tuple[str, str]]]:
+    """Student and baseline, if they differ only in their weights, in each engine in which both were timed."""
+    if not {STUDENT, BASELINE} <= models.keys() or models[STUDENT].size["parts"] != models[BASELINE].size["parts"]:
         return []
-    engines = [engine for owner, engine in speed if owner == STUDENT and (BASELINE, engine) in speed]
+    engines = [engine for model, engine in speeds if model == STUDENT and (BASELINE, engine) in speeds]
     return [((STUDENT, engine), (BASELINE, engine)) for engine in engines]
 
 
-def disagreements(data: DataSet, said: Answers, student: str) -> list[dict[str, Any]]:
-    """Rows of the first test on which student and teacher differ, those first of which the teacher is surest."""
+def disagreements(data: DataSet, predictions: Predictions, student: str) -> list[Disagreement]:
+    """Rows of the first test set on which student and teacher differ, where the teacher is surest first."""
     split = next(iter(data.tests), "dev")
-    examples = splits(data)[split]
-    theirs, ours = said.get((TEACHER, data.name, split)), said.get((student, data.name, split))
+    examples = data.evaluation_splits[split]
+    theirs, ours = predictions.get((TEACHER, data.name, split)), predictions.get((student, data.name, split))
     if theirs is None or ours is None:
         return []
-    task, rank = data.task, data.task.dissent(ours, theirs)
-    found = []
-    for place in np.argsort(-rank, kind="stable")[:SHOWN_DISAGREEMENTS]:
-        if rank[place] <= 0:
+    task, rank = data.task, data.task.disagreement(ours, theirs)
+    rows = []
+    for position in np.argsort(-rank, kind="stable")[:SHOWN_DISAGREEMENTS]:
+        if rank[position] <= 0:
             break
-        row = examples.index[place]
+        row = examples.index[position]
         text, pair = examples.text(row)
-        picture = task.picture(text)
-        teacher_said, their_probability = task.in_words(theirs[place], text, pair)
-        student_said, our_probability = task.in_words(ours[place], text, pair)
-        gold = examples.gold(row)
-        found.append(
-            {
-                "split": split,
-                **({"text": shown(text)} if picture is None else {"text": None, "picture": picture}),
-                "pair": None if pair is None or task.generates else shown(pair),  # what is to be written is the label
-                "label": None if gold is None else task.gold_in_words(gold, text, pair),
-                "teacher": teacher_said,
-                "student": student_said,
-                "teacher_probability": their_probability,
-                "student_probability": our_probability,
-            }
+        picture, gold = task.picture(text), examples.gold(row)
+        of_teacher, teacher_probability = task.summary(theirs[position], text, pair)
+        of_student, student_probability = task.summary(ours[position], text, pair)
+        rows.append(
+            Disagreement(
+                split=split,
+                text=shown(text) if picture is None else None,
+                picture=picture,
+                pair=None if pair is None or task.generates else shown(pair),  # the text to generate is the label
+                label=None if gold is None else task.describe_gold(gold, text, pair),
+                teacher=of_teacher,
+                student=of_student,
+                teacher_probability=teacher_probability,
+                student_probability=student_probability,
+            )
         )
-    return found
+    return rows
 
 
 def shown(text: str) -> str:
-    return text.replace(BETWEEN, " ")[:SHOWN_LETTERS]
+    return text.replace(BETWEEN, " ")[:SHOWN_CHARACTERS]
 
 
-def layer_maps(recipe: Recipe, data: DataSet, student_layers: int) -> list[dict[str, Any]]:
-    """Which layer of the teacher teaches which of the student, stage by stage; no pairs where logits alone are compared."""
-    if data.loaded_teacher is None or 0 in (student_layers, layer_count(data.loaded_teacher.model)):
+def layer_maps(recipe: Recipe, data: DataSet, student_layers: int) -> list[LayerMap]:
+    """For each stage, which layer of the teacher teaches which layer of the student. No pairs: only logits are compared."""
+    teacher_layers = layer_count(data.loaded_teacher.model) if data.loaded_teacher is not None else 0
+    if 0 in (student_layers, teacher_layers):
         return []
-    layers = layer_count(data.loaded_teacher.model)
-    found = []
+    maps = []
     for number, stage in enumerate(recipe.stage):
-        ours, theirs = short_forms.made("methods", stage.method).wants(student_layers, layers)
-        left, right = (one.cls + one.hidden + one.attention for one in (ours, theirs))
-        pairs = [list(pair) for pair in zip(left, right, strict=False)] if len(left) == len(right) else []
-        name = {"stage": number, "method": stage.method["name"]}
-        shape = {"student_layers": student_layers, "teacher_layers": layers, "pairs": pairs}
-        found.append({**name, **shape, "kept": kept_layers(recipe, layers)})
-    return found
+        wants = short_forms.made("methods", stage.method).wants(student_layers, teacher_layers)
+        ours, theirs = (side.cls + side.hidden + side.attention for side in wants)
+        maps.append(
+            LayerMap(
+                stage=number,
+                method=stage.method["name"],
+                student_layers=student_layers,
+                teacher_layers=teacher_layers,
+                pairs=list(zip(ours, theirs, strict=False)) if len(ours) == len(theirs) else [],
+                kept=kept_layers(recipe, teacher_layers),
+            )
+        )
+    return maps
 
 
 def kept_layers(recipe: Recipe, layers: int) -> list[int] | None:
-    """Which layers of the teacher the student began as; None where it began as something else."""
+    """The layers of the teacher that the student started as; None if it started as something else."""
     if recipe.start is not None or len(recipe.student) != 1 or any(stage.reshape for stage in recipe.stage):
         return None
     builder = short_forms.made("students", recipe.student[0])

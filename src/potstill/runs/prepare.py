@@ -16,6 +16,7 @@ from potstill.data.examples import Examples, store
 from potstill.data.pixel_reader import describe_size
 from potstill.data.rows import Columns, Form, Table, open_table
 from potstill.data.splits import leaks, split_off_dev
+from potstill.data.task_words import TASK_WORDS
 from potstill.data.tokens import tokenise, tokenizer_fingerprint
 from potstill.data.unlabelled import with_unlabelled
 from potstill.errors import InputError
@@ -29,10 +30,8 @@ from potstill.runs.data_set import DataSet, texts_of
 from potstill.runs.teacher_check import check_teacher
 from potstill.system import paths, ranks
 from potstill.system.display import Display
-from potstill.tasks.generate import Generating
-from potstill.tasks.label_matching import labels_of, make_task
-from potstill.tasks.positive_class import with_positive
-from potstill.tasks.registry import FORMS, WHAT, kind_of
+from potstill.tasks.label_matching import labels_of, make_task, with_positive
+from potstill.tasks.registry import TASKS, form_of, task_class
 from potstill.tasks.task import Task
 from potstill.training.teacher.memory import Memory
 from potstill.training.teacher.teacher import Teacher
@@ -142,7 +141,7 @@ def open_tables(data: Data, teacher: Student | None, say: Say) -> Tables:
     if data.task is None and form and train.unread_label:
         say(
             f"{train.source}: the labels in {train.unread_label!r} are not read, since the teacher is made for "
-            f"{WHAT[form]}; give a classifier as the teacher to learn them"
+            f"{TASK_WORDS[form].rows}; give a classifier as the teacher to learn them"
         )
     dev = open_table(data.dev, columns, form=train.form) if data.dev else None
     tests = {name: open_table(path, columns, form=train.form) for name, path in data.test.items()}
@@ -155,9 +154,9 @@ def open_tables(data: Data, teacher: Student | None, say: Say) -> Tables:
 def row_form(data: Data, teacher: Student | None) -> Form | None:
     """The form of the rows where the task or a generative teacher decides it; None: the columns decide."""
     if data.task:
-        return FORMS[data.task]
-    if teacher is not None and issubclass(kind := kind_of(teacher.model.config), Generating):
-        return kind.form  # two columns of texts could be anything
+        return TASKS[data.task].form
+    if teacher is not None and task_class(form := form_of(teacher.model.config)).generates:
+        return form  # two columns of texts could be anything
     return None
 
 

@@ -7,15 +7,16 @@ together: a table, a figure, and sentences that claim no more than was shown. On
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from potstill.measuring.comparisons import Predictions, RunPredictions, read_predictions
-from potstill.measuring.measurements import STUDENT, inside, quoted
-from potstill.measuring.significance import DEV, Difference, contrast, correct_differences
+from potstill.measuring.measurements import DEV, STUDENT, Measurements
+from potstill.measuring.significance import Difference, contrast, correct_differences
 from potstill.recipe.schema import Recipe
 from potstill.reporting.numbers import points
 
@@ -25,22 +26,28 @@ class Found:
     """One finished run of a study."""
 
     folder: Path
-    told: Mapping[str, Any]  # its measurements
+    measurements: Measurements
 
     def said(self, model: str = STUDENT) -> Predictions | None:
         """A model's answers on the first split that is quoted of the first data set."""
-        data, split, _ = quoted(self.told)[0]
+        data, split, _ = self.measurements.quoted()[0]
         return self._spoken.get((model, data, split))
 
     def score(self, model: str = STUDENT) -> tuple[float, float] | None:
         """Mean and deviation over seeds of the metric that is chosen by, on the same split; in percent."""
-        place = quoted(self.told)[0]
-        quality, deviation = (inside(self.told, "models", model, kind, *place) for kind in ("quality", "deviation"))
-        return None if quality is None else (100 * quality, 100 * (deviation or 0.0))
+        place, measured = self.measurements.quoted()[0], self.measurements.models.get(model)
+        if measured is None or (score := measured.score(place)) is None:
+            return None
+        return 100 * score, 100 * (measured.score_deviation(place) or 0.0)
+
+    def parameters(self, model: str = STUDENT) -> float:
+        """Return the number of parameters of a model; NaN where it is unknown."""
+        count = self.measurements.models[model].parameters
+        return math.nan if count is None else count
 
     @cached_property
     def _spoken(self) -> RunPredictions:
-        return read_predictions(self.folder, self.told)
+        return read_predictions(self.folder, self.measurements)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,19 @@ def given(path: str | Path) -> Path:
     return Path(os.path.expanduser(path))
 
 
+def unreadable(path: str | Path, error: OSError) -> InputError:
+    """The error of a file that the user named and the system cannot read."""
+    return InputError(f"{path}: cannot be read ({error.strerror}); check the path and its permissions")
+
+
+def check_readable(path: str | Path) -> None:
+    """Refuse a missing file. It is not opened: a pipe could be read only once."""
+    try:
+        given(path).stat()
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
 def to_write(path: str | Path, what: str = "--out") -> Path:
     """The place of what will be written, refused at once where nothing can be: after hours of work it would be too late."""
     place = given(path)

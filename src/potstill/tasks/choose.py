@@ -2,60 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from transformers import PreTrainedTokenizerBase
 
+from potstill.data.formats.text import short_repr
+from potstill.data.records import fill_candidate
 from potstill.data.rows import BETWEEN, Form
+from potstill.data.task_words import TASK_WORDS
 from potstill.data.tokens import Encoded, Tokens
-from potstill.tasks.task import Task, TaskName
-from potstill.tasks.truncation import both_cut, encoded
+from potstill.errors import InputError
+from potstill.tasks.classify import TextClassification
+from potstill.tasks.task import Asked, Problem, clean
+from potstill.tasks.truncation import shorten_pairs, tokenize
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from potstill.recipe.schema import TaskName
+
+EXAMPLE = '{"text": "It rained .", "question": "it was _", "choices": ["wet", "dry"]}'
 
 
 @dataclass(frozen=True)
-class Choosing(Task):
-    """The classes are the candidates, A, B, C …; each is a sequence of its own, and the head gives one number for it."""
+class MultipleChoice(TextClassification):
+    """The classes are the candidates, A, B, C …; each is a sequence of its own, for which the head gives one number."""
 
+    name: ClassVar[TaskName] = "choose"
     form: ClassVar[Form] = "choices"
-    head: ClassVar[str] = "MultipleChoice"
+    head: ClassVar[str] = TASK_WORDS["choices"].head
+    problem: ClassVar[Problem | None] = None
+    names_outputs: ClassVar[bool] = False
 
-    @property
-    def name(self) -> TaskName:
-        return "choose"
+    @classmethod
+    def row(cls, asked: Asked) -> tuple[str, str | None]:
+        """{"text", "question", "choices"} as an object or as JSON, or the row of a file, whose candidates are joined."""
+        if isinstance(asked, str):
+            asked = json.loads(asked)
+        if not isinstance(asked, Mapping):
+            text, pair = (asked, None) if isinstance(asked, str) else asked
+            if not isinstance(pair, str):
+                raise ValueError
+            return clean(text), pair
+        if isinstance(asked["choices"], str):
+            raise ValueError
+        question = clean(asked.get("question") or "")
+        seconds = [fill_candidate(question, clean(candidate)) for candidate in asked["choices"]]
+        return clean(asked.get("text") or ""), BETWEEN.join(seconds)
 
-    @property
-    def problem(self) -> None:
-        return None
-
-    @property
-    def names_outputs(self) -> bool:
-        return False
+    @classmethod
+    def refuse(cls, asked: Any) -> InputError:
+        return InputError(f"the model cannot read {short_repr(asked)}; write a question as JSON, such as {EXAMPLE}")
 
     def split(
         self, texts: Sequence[tuple[str, str | None]], tokenizer: PreTrainedTokenizerBase, length: int
     ) -> Encoded:
-        """The passage is cut where the two are too long: tokens are taken away from the longer one."""
+        """Where passage and candidate are too long together, the longer of the two is truncated."""
         pairs = [(text, candidate) for text, pair in texts for candidate in str(pair).split(BETWEEN)]
-        passages, candidates = both_cut(tokenizer, [one for one, _ in pairs], [other for _, other in pairs], length)
-        made = encoded(tokenizer, passages, candidates, length)
-        cut = [bool(one.overflowing) for one in made.encodings or ()]
-        shortened = sum(any(cut[i : i + self.classes]) for i in range(0, len(cut), self.classes))
-        return Encoded(made["input_ids"], made["token_type_ids"], shortened, counts=[self.classes] * len(texts))
+        passages, candidates = map(list, zip(*pairs, strict=True))
+        encoded = tokenize(tokenizer, *shorten_pairs(tokenizer, passages, candidates, length), length)
+        cut = [bool(encoding.overflowing) for encoding in encoded.encodings or ()]
+        truncated = sum(any(cut[i : i + self.classes]) for i in range(0, len(cut), self.classes))
+        return Encoded(encoded["input_ids"], encoded["token_type_ids"], truncated, counts=[self.classes] * len(texts))
 
     def places(self, tokens: Tokens, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         at, _ = super().places(tokens, rows)
         return at, np.arange(len(rows) * self.classes).reshape(len(rows), self.classes)
 
-    def score(self, targets: np.ndarray, answers: np.ndarray) -> dict[str, float]:
-        """Of letters there is no F1 that means anything."""
-        scores = super().score(targets, answers)
-        return {"accuracy": scores["accuracy"], "matthews": scores["matthews"]}
+    @property
+    def metrics(self) -> list[str]:
+        return ["accuracy", "matthews"]  # the F1 of a letter means nothing
 
-    def told(self, answer: np.ndarray, text: str, pair: str | None) -> dict[str, Any]:
-        """{"label", "candidate", "probability", "probabilities"}."""
-        said = super().told(answer, text, pair)
-        candidate = str(pair).split(BETWEEN)[self.labels.index(said["label"])]
-        return {"label": said["label"], "candidate": candidate, **said}
+    def describe(self, output: np.ndarray, text: str, pair: str | None) -> dict[str, Any]:
+        """{"label", "candidate", "probability", "probabilities"}"""
+        prediction = super().describe(output, text, pair)
+        candidate = str(pair).split(BETWEEN)[self.labels.index(prediction["label"])]
+        return {"label": prediction["label"], "candidate": candidate, **prediction}

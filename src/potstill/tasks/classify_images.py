@@ -1,44 +1,97 @@
-"""What is predicted of an image: as of a text, but it is read whole, as one token whose numbers are its pixels."""
+"""Images instead of texts, for classification, multi-label classification and regression.
+
+An image is a text with one character for each pixel, chr(0) to chr(255), so that it is stored and keyed like any row. The
+network reads it as one token whose values are the pixels.
+"""
 
 from __future__ import annotations
 
 import base64
 import io
+import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from transformers import PreTrainedTokenizerBase
 
 from potstill.data.formats.images import Shape
-from potstill.data.pixel_reader import PixelReader
+from potstill.data.formats.text import short_repr
+from potstill.data.pixel_reader import PixelReader, describe_size
 from potstill.data.rows import Form
+from potstill.data.task_words import TASK_WORDS
 from potstill.data.tokens import Encoded
+from potstill.errors import InputError
+from potstill.tasks.classify import TextClassification
+from potstill.tasks.multilabel import MultiLabelClassification
+from potstill.tasks.regress import Regression
 from potstill.tasks.task import Task
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)
-class Pixels(Task):
+class ImageTask(Task):
+    """How images are read; what is predicted is said by the other base of the classes below."""
+
     shape: Shape = (1, 1, 1)  # channels, height, width
 
     form: ClassVar[Form] = "pixels"
-    head: ClassVar[str] = "ImageClassification"
+    head: ClassVar[str] = TASK_WORDS["pixels"].head
+
+    @classmethod
+    def row(cls, asked: Any) -> tuple[str, str | None]:
+        """The row of a file holds pixels already; an array or list of numbers from 0 to 255, or its JSON, is converted."""
+        if isinstance(asked, tuple) and len(asked) == 2 and asked[1] is None:
+            return str(asked[0]), None
+        values = np.asarray(json.loads(asked) if isinstance(asked, str) else asked, float).ravel()
+        if not len(values) or not ((values >= 0) & (values <= 255) & (values % 1 == 0)).all():
+            raise ValueError
+        return values.astype(np.uint8).tobytes().decode("latin-1"), None
+
+    @classmethod
+    def refuse(cls, asked: Any) -> InputError:
+        return InputError(
+            f"{short_repr(asked)} is not an image; write its pixels as a list of whole numbers from 0 to 255, or name a file"
+        )
 
     def split(
         self, texts: Sequence[tuple[str, str | None]], tokenizer: PreTrainedTokenizerBase, length: int
     ) -> Encoded:
         assert isinstance(tokenizer, PixelReader)
+        size = math.prod(tokenizer.shape)
+        other = next((len(text) for text, _ in texts if len(text) != size), None)
+        if other is not None:
+            raise InputError(
+                f"an image has {other} pixels, the model reads {describe_size(tokenizer.shape)}; give images of that size"
+            )
         pixels = np.frombuffer("".join(text for text, _ in texts).encode("latin-1"), np.uint8)
-        one = [[0]] * len(texts)
-        return Encoded(one, one, 0, pixels=pixels.reshape(len(texts), *tokenizer.shape))
+        token = [[0]] * len(texts)
+        return Encoded(token, token, 0, pixels=pixels.reshape(len(texts), *tokenizer.shape))
 
     def picture(self, text: str) -> str:
         """The image as an address that a page can show: data:image/png;base64,…"""
         from matplotlib.image import imsave
 
         pixels = np.frombuffer(text.encode("latin-1"), np.uint8).reshape(self.shape)
-        shown = pixels[0] if len(pixels) == 1 else np.moveaxis(pixels, 0, -1)
+        image = pixels[0] if len(pixels) == 1 else np.moveaxis(pixels, 0, -1)
         with io.BytesIO() as file:
-            imsave(file, shown, cmap="gray", vmin=0, vmax=255, format="png", metadata={"Software": "potstill"})
+            imsave(file, image, cmap="gray", vmin=0, vmax=255, format="png", metadata={"Software": "potstill"})
             return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
+@dataclass(frozen=True)
+class ImageClassification(ImageTask, TextClassification):
+    pass
+
+
+@dataclass(frozen=True)
+class ImageMultiLabelClassification(ImageTask, MultiLabelClassification):
+    pass
+
+
+@dataclass(frozen=True)
+class ImageRegression(ImageTask, Regression):
+    pass

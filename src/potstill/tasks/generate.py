@@ -1,8 +1,12 @@
-"""What is written token by token: a prediction for every token of the text to be written, over the whole vocabulary."""
+"""What translation and language modelling share: a prediction for every target token, over the whole vocabulary.
+
+Outputs of every task are stored as float32 arrays in one safetensors file, so that any two models of a run can be compared
+row by row. A generated text is therefore stored as the code points of its characters: each is a whole number below
+2**24, which a float32 holds exactly. `Generated.pack` and `unpack` are the only places that know this layout.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
@@ -13,226 +17,202 @@ import xxhash
 from potstill.data.examples import Examples
 from potstill.data.rows import Label
 from potstill.data.tokens import Tokens, ranges
-from potstill.tasks.metrics import texts as translation_metrics
+from potstill.tasks.metrics import texts as text_metrics
 from potstill.tasks.metrics.labels import Score
 from potstill.tasks.task import Rows, Task
 
-HEADER = 3  # rows of an answer before its letters
-BY_BEAM = ("bleu_beam", "mode")  # metrics of what beam search finds
-WRITTEN = 1  # the segment of the tokens that are to be written
+HEADER = 3  # rows of a packed output before its characters
+BY_BEAM = ("bleu_beam", "mode")  # metrics of texts found by beam search
+TARGET = 1  # token type of the target's tokens
 
 
-class Answer(NamedTuple):
-    """What a model gives for one row: how probable the gold text is to it, and what it writes itself."""
+class Generated(NamedTuple):
+    """The output for one row: how probable the gold text is, and which texts the model generates itself."""
 
     loss: float  # of the gold text, summed over its tokens
     tokens: float
-    right: float  # tokens that are the most probable ones after what stands before them
-    mode: float = 0.0  # log probability of the whole text that beam search finds
+    right: float  # tokens of the gold text that are the most probable ones after those before them
+    mode: float = 0.0  # log probability of the text that beam search finds
     greedy: str | None = None
     beam: str | None = None
 
-    def packed(self) -> np.ndarray:
-        """(3 + letters, 2) numbers, since answers are kept as arrays: the code points of both texts behind a header."""
+    def pack(self) -> np.ndarray:
+        """(HEADER + characters, 2): loss and tokens, right and mode, both lengths, then a column for each text."""
         texts = [np.array([*map(ord, text or "")], np.float32) for text in (self.greedy, self.beam)]
         sizes = [-1.0 if text is None else float(len(text)) for text in (self.greedy, self.beam)]
-        found = np.full((HEADER + max(map(len, texts)), 2), -1, np.float32)
-        found[:HEADER] = [[self.loss, self.tokens], [self.right, self.mode], sizes]
+        packed = np.full((HEADER + max(map(len, texts)), 2), -1, np.float32)
+        packed[:HEADER] = [[self.loss, self.tokens], [self.right, self.mode], sizes]
         for column, text in enumerate(texts):
-            found[HEADER : HEADER + len(text), column] = text
-        return found
+            packed[HEADER : HEADER + len(text), column] = text
+        return packed
 
 
-def unpacked(answer: np.ndarray) -> Answer:
-    (loss, tokens), (right, mode), sizes = answer[:HEADER].tolist()
+def unpack(output: np.ndarray) -> Generated:
+    (loss, tokens), (right, mode), sizes = output[:HEADER].tolist()
     texts = [
-        None if size < 0 else "".join(map(chr, answer[HEADER : HEADER + int(size), column].astype(int)))
+        None if size < 0 else "".join(map(chr, output[HEADER : HEADER + int(size), column].astype(int)))
         for column, size in enumerate(sizes)
     ]
-    return Answer(loss, tokens, right, mode, *texts)
+    return Generated(loss, tokens, right, mode, *texts)
 
 
-def as_letters(text: str) -> np.ndarray:
-    """(1 + letters,) the number of its letters, then their code points."""
+def text_to_array(text: str) -> np.ndarray:
+    """(1 + characters,): the number of characters, then their code points."""
     return np.array([len(text), *map(ord, text)], np.float32)
 
 
-def as_text(letters: np.ndarray) -> str:
-    return "".join(map(chr, letters[1 : 1 + int(letters[0])].astype(int)))
+def array_to_text(array: np.ndarray) -> str:
+    return "".join(map(chr, array[1 : 1 + int(array[0])].astype(int)))
 
 
 @dataclass(frozen=True)
-class Generating(Task):
-    """The text to be written is the row's second one. `answers` are packed `Answer`s, `targets` gold texts as letters."""
+class Generation(Task):
+    """The target is the row's second text. `outputs` are packed `Generated`s, `targets` gold texts as arrays."""
 
-    chance: ClassVar[str] = "share of right tokens"
+    labels: tuple[str, ...] = ()
 
-    @property
-    def problem(self) -> None:
-        return None
-
-    @property
-    def names_outputs(self) -> bool:
-        return False
-
-    @property
-    def generates(self) -> bool:
-        return True
+    names_outputs: ClassVar[bool] = False
+    generates: ClassVar[bool] = True
 
     def encode(self, label: Label, where: str) -> list[float]:
         return [0.0]  # the text is its own label
 
-    def written(self, tokens: Tokens, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Places in the flat files of the tokens that are predicted; and how many there are in each sequence."""
+    def target_tokens(self, tokens: Tokens, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Positions of the predicted tokens in the flat arrays of `tokens`, and how many each sequence has."""
         sequences = tokens.sequences(rows)
-        places = ranges(tokens.offsets[sequences], tokens.offsets[sequences + 1])
+        positions = ranges(tokens.offsets[sequences], tokens.offsets[sequences + 1])
         owners = np.repeat(np.arange(len(sequences)), tokens.sizes(sequences))
-        there = np.asarray(tokens.segments[places]) == WRITTEN
-        return places[there], np.bincount(owners[there], minlength=len(sequences))
+        predicted = np.asarray(tokens.segments[positions]) == TARGET
+        return positions[predicted], np.bincount(owners[predicted], minlength=len(sequences))
 
     def predictions(self, tokens: Tokens, rows: np.ndarray) -> np.ndarray:
-        _, counts = self.written(tokens, rows)
+        _, counts = self.target_tokens(tokens, rows)
         if tokens.firsts is None:
             return counts
-        several = tokens.counts(rows)
-        found: np.ndarray = np.add.reduceat(counts, np.cumsum(several) - several)
-        return found
+        windows = tokens.counts(rows)
+        summed: np.ndarray = np.add.reduceat(counts, np.cumsum(windows) - windows)
+        return summed
 
     def targets(self, examples: Examples, tokens: Tokens, rows: np.ndarray) -> np.ndarray:
         """(predictions,) ids."""
-        places, _ = self.written(tokens, rows)
-        return np.asarray(tokens.ids[places], np.float32)
+        positions, _ = self.target_tokens(tokens, rows)
+        return np.asarray(tokens.ids[positions], np.float32)
 
     def golds(self, examples: Examples) -> np.ndarray:
-        """(n, 1 + letters); NaN where there is no text to be written. Of texts that nothing written is compared with, which
-        may be long, (n, 2): the number of letters and a hash, which tell whether two runs were asked about the same."""
+        """(n, 1 + characters); NaN for rows without a target.
+
+        If generated texts are not scored, (n, 2): length and hash, enough to see whether two runs had the same rows.
+        """
         texts = (str(pair or "") for _, pair in examples.texts())
         if self.decodes:
             every = list(texts)
-            found = np.full((len(every), 1 + max(map(len, every), default=0)), -1, np.float32)
+            golds = np.full((len(every), 1 + max(map(len, every), default=0)), -1, np.float32)
             for place, text in enumerate(every):
-                found[place, : 1 + len(text)] = as_letters(text)
+                golds[place, : 1 + len(text)] = text_to_array(text)
         else:
-            told = [(len(text), xxhash.xxh32_intdigest(text.encode()) % 2**24) for text in texts]
-            found = np.array(told, np.float32).reshape(-1, 2)
-        found[~np.asarray(examples.labelled[examples.index])] = np.nan
-        return found
+            hashes = [(len(text), xxhash.xxh32_intdigest(text.encode()) % 2**24) for text in texts]
+            golds = np.array(hashes, np.float32).reshape(-1, 2)
+        golds[~np.asarray(examples.labelled[examples.index])] = np.nan
+        return golds
 
     def read(self, logits: np.ndarray, tokens: Tokens, rows: np.ndarray, source: Rows) -> list[np.ndarray]:
-        """How probable the gold text is; what is written by itself is added by `generated.answers`."""
-        places, _ = self.written(tokens, rows)
-        gold = np.asarray(tokens.ids[places], np.int64)
+        """How probable the gold text is; `inference.answers` adds the texts that the model generates."""
+        positions, _ = self.target_tokens(tokens, rows)
+        gold = np.asarray(tokens.ids[positions], np.int64)
         highest = logits.max(-1)
-        mine = logits[np.arange(len(gold)), gold]
-        losses = highest - mine + np.log(np.exp(logits - highest[:, None]).sum(-1))
+        losses = highest - logits[np.arange(len(gold)), gold] + np.log(np.exp(logits - highest[:, None]).sum(-1))
         ends = np.cumsum(self.predictions(tokens, rows))[:-1]
         parts = zip(np.split(losses, ends), np.split(logits.argmax(-1) == gold, ends), strict=True)
-        return [Answer(float(loss.sum()), len(loss), float(right.sum())).packed() for loss, right in parts]
+        return [Generated(float(loss.sum()), len(loss), float(right.sum())).pack() for loss, right in parts]
 
-    def told(self, answer: np.ndarray, text: str, pair: str | None) -> dict[str, Any]:
-        one = unpacked(answer)
-        return {"text": one.beam if one.beam is not None else one.greedy, "log_probability": one.mode}
+    def decode(self, outputs: np.ndarray) -> np.ndarray:
+        """(n,) the texts found by greedy search."""
+        return np.array([unpack(output).greedy for output in outputs], object)
 
-    def in_words(self, answer: np.ndarray, text: str, pair: str | None) -> tuple[str, float | None]:
-        one = unpacked(answer)
-        return one.greedy or "", None
+    def describe(self, output: np.ndarray, text: str, pair: str | None) -> dict[str, Any]:
+        """{"text", "log_probability"}"""
+        generated = unpack(output)
+        best = generated.beam if generated.beam is not None else generated.greedy
+        return {"text": best, "log_probability": generated.mode}
 
-    def gold_in_words(self, gold: np.ndarray, text: str, pair: str | None) -> str:
+    def summary(self, output: np.ndarray, text: str, pair: str | None) -> tuple[str, float | None]:
+        return unpack(output).greedy or "", None
+
+    def describe_gold(self, gold: np.ndarray, text: str, pair: str | None) -> str:
         return pair or ""
 
-    # scoring
+    def scorer(self, metric: str, targets: np.ndarray, outputs: np.ndarray) -> Score:
+        statistics = TextStatistics(targets, outputs)
+        return lambda rows: statistics.score(metric, rows)
 
-    def is_share(self, metric: str) -> bool:
-        return False
+    def score(self, targets: np.ndarray, outputs: np.ndarray) -> dict[str, float]:
+        statistics = TextStatistics(targets, outputs)
+        return {metric: statistics.score(metric, np.arange(len(outputs))) for metric in statistics.metrics}
 
-    def right(self, targets: np.ndarray, answers: np.ndarray) -> np.ndarray:
-        """(n,) bool: texts that are written word for word."""
+    def right(self, targets: np.ndarray, outputs: np.ndarray) -> np.ndarray:
+        """(n,) bool: the generated text is the gold text, character by character."""
         if not self.decodes:
-            return np.zeros(len(answers), bool)
-        return np.array([unpacked(one).greedy == as_text(gold) for gold, one in zip(targets, answers, strict=True)])
+            return np.zeros(len(outputs), bool)
+        return self.decode(outputs) == np.array([array_to_text(gold) for gold in targets], object)
 
-    def calibration_error(self, targets: np.ndarray, answers: np.ndarray) -> None:
+    def calibration_error(self, targets: np.ndarray, outputs: np.ndarray) -> None:
         return None
 
     def agreement(self, ours: np.ndarray, theirs: np.ndarray) -> float | None:
-        """Share of texts that both write alike; None where nothing is written but the gold text's probability told."""
-        if not self.decodes:
-            return None
-        both = zip(ours, theirs, strict=True)
-        return float(np.mean([unpacked(one).greedy == unpacked(other).greedy for one, other in both]))
+        """Share of rows for which both generate the same text; None if no texts are generated."""
+        return super().agreement(ours, theirs) if self.decodes else None
 
-    def dissent(self, ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-        """How unlike the texts are; 0 where they are the same."""
-        texts = [
-            (unpacked(one).greedy or "", unpacked(other).greedy or "") for one, other in zip(ours, theirs, strict=True)
-        ]
-        return np.array([1 - translation_metrics.sentence_bleu(*both) if both[0] != both[1] else 0.0 for both in texts])
-
-    def details(self, targets: np.ndarray, answers: np.ndarray) -> dict[str, Any]:
-        return {}
-
-    def score(self, targets: np.ndarray, answers: np.ndarray) -> dict[str, float]:
-        parts = Parts(targets, answers)
-        return {metric: parts.score(metric, np.arange(len(answers))) for metric in parts.metrics}
-
-    def scorer(self, metric: str, targets: np.ndarray, answers: np.ndarray) -> Score:
-        parts = Parts(targets, answers)
-        return lambda rows: parts.score(metric, rows)
+    def disagreement(self, ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+        """How different the texts are; 0 where they are the same."""
+        texts = [(unpack(a).greedy or "", unpack(b).greedy or "") for a, b in zip(ours, theirs, strict=True)]
+        return np.array([1 - text_metrics.sentence_bleu(a, b) if a != b else 0.0 for a, b in texts])
 
 
-class Parts:
-    """What scores are sums of, row by row, so that they can be drawn anew quickly."""
+class TextStatistics:
+    """The counts of each row that metrics are sums of, so that any sample of rows is scored quickly."""
 
-    def __init__(self, targets: np.ndarray, answers: np.ndarray) -> None:
-        self.targets, self.answers = targets, answers
-        self.said = [unpacked(one) for one in answers]
+    def __init__(self, targets: np.ndarray, outputs: np.ndarray) -> None:
+        self.targets, self.outputs = targets, outputs
+        self.generated = [unpack(output) for output in outputs]
 
     @property
     def metrics(self) -> list[str]:
-        greedy = bool(self.said) and self.said[0].greedy is not None
-        beam = bool(self.said) and self.said[0].beam is not None
+        greedy = bool(self.generated) and self.generated[0].greedy is not None
+        beam = bool(self.generated) and self.generated[0].beam is not None
         texts = ["bleu", *(["bleu_beam"] if beam else []), "chrf", *(["mode"] if beam else [])] if greedy else []
-        asked = bool(self.said) and any(
-            one.tokens for one in self.said
-        )  # of an exported model only the texts are known
-        return [*texts, *(["likelihood", "token_accuracy", "perplexity"] if asked else [])]
+        scored = any(output.tokens for output in self.generated)  # an exported model only generates
+        return [*texts, *(["likelihood", "token_accuracy", "perplexity"] if scored else [])]
 
     def score(self, metric: str, rows: np.ndarray) -> float:
         if metric in ("bleu", "bleu_beam"):
-            return translation_metrics.bleu_of(getattr(self, f"_{metric}")[rows].sum(0))
+            statistics = self._bleu if metric == "bleu" else self._bleu_beam
+            return text_metrics.bleu_of(statistics[rows].sum(0))
         if metric == "chrf":
-            return translation_metrics.chrf_of(self._chrf[rows].sum(0))
+            return text_metrics.chrf_of(self._chrf[rows].sum(0))
         if metric == "mode":
-            return float(np.exp(self.answers[rows, 1, 1]).mean())
-        loss, tokens = self.answers[rows, 0].sum(0, dtype=np.float64)
+            return float(np.exp(self.outputs[rows, 1, 1]).mean())
+        loss, tokens = self.outputs[rows, 0].sum(0, dtype=np.float64)
         if metric == "token_accuracy":
-            return float(self.answers[rows, 1, 0].sum() / max(tokens, 1.0))
-        perplexity = translation_metrics.perplexity(loss, tokens)
+            return float(self.outputs[rows, 1, 0].sum() / max(tokens, 1.0))
+        perplexity = text_metrics.perplexity(loss, tokens)
         return perplexity if metric == "perplexity" else 1.0 / perplexity
 
-    def _texts(self, kind: str) -> list[str]:
-        return [getattr(one, kind) or "" for one in self.said]
+    @cached_property
+    def _references(self) -> list[str]:
+        return [array_to_text(gold) for gold in self.targets]
 
     @cached_property
-    def references(self) -> list[str]:
-        return [as_text(gold) for gold in self.targets]
+    def _greedy(self) -> list[str]:
+        return [output.greedy or "" for output in self.generated]
 
     @cached_property
     def _bleu(self) -> np.ndarray:
-        return translation_metrics.bleu_statistics(self._texts("greedy"), self.references)
+        return text_metrics.bleu_statistics(self._greedy, self._references)
 
     @cached_property
     def _bleu_beam(self) -> np.ndarray:
-        return translation_metrics.bleu_statistics(self._texts("beam"), self.references)
+        return text_metrics.bleu_statistics([output.beam or "" for output in self.generated], self._references)
 
     @cached_property
     def _chrf(self) -> np.ndarray:
-        return translation_metrics.chrf_statistics(self._texts("greedy"), self.references)
-
-
-def ids_of(tokenizer: Any, texts: Sequence[str], length: int, **more: Any) -> tuple[list[list[int]], list[bool]]:
-    """Token ids of at most `length` each, and whether something was cut off; the end token stays where there is one."""
-    made = tokenizer(list(texts), truncation=True, max_length=length, return_attention_mask=False, **more)
-    if made.encodings is not None:
-        return made["input_ids"], [bool(one.overflowing) for one in made.encodings]
-    return made["input_ids"], [len(one) >= length for one in made["input_ids"]]  # a tokenizer in Python does not say
+        return text_metrics.chrf_statistics(self._greedy, self._references)

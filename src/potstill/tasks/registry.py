@@ -1,51 +1,60 @@
-"""Which tasks there are, by the word that the user types, by the form of the rows, and by the model's head."""
+"""Which tasks there are: by the word that the user types, by the form of the rows, by the model's config."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from potstill.data.rows import Form
+from potstill.data.task_words import TASK_WORDS
 from potstill.models.heads import head_named
-from potstill.signals import Outcome
-from potstill.tasks.answer import Answering
-from potstill.tasks.choose import Choosing
-from potstill.tasks.classify_images import Pixels
-from potstill.tasks.tag import Tagging
-from potstill.tasks.task import NAMES, Task, TaskName
-from potstill.tasks.translate import Translating
-from potstill.tasks.write import Writing
+from potstill.tasks.answer import QuestionAnswering
+from potstill.tasks.choose import MultipleChoice
+from potstill.tasks.classify import TextClassification
+from potstill.tasks.classify_images import ImageClassification, ImageMultiLabelClassification, ImageRegression
+from potstill.tasks.multilabel import MultiLabelClassification
+from potstill.tasks.regress import Regression
+from potstill.tasks.tag import TokenClassification
+from potstill.tasks.task import Task
+from potstill.tasks.translate import Translation
+from potstill.tasks.write import LanguageModelling
 
-OUTCOMES: dict[str, Outcome] = {name: outcome for outcome, name in NAMES.items()}
-KINDS: dict[TaskName, type[Task]] = {
-    "tag": Tagging,
-    "answer": Answering,
-    "choose": Choosing,
-    "translate": Translating,
-    "write": Writing,
+if TYPE_CHECKING:
+    from potstill.recipe.schema import TaskName
+    from potstill.signals import Outcome
+
+TASKS: dict[TaskName, type[Task]] = {
+    task.name: task
+    for task in (
+        TextClassification,
+        MultiLabelClassification,
+        Regression,
+        TokenClassification,
+        QuestionAnswering,
+        MultipleChoice,
+        Translation,
+        LanguageModelling,
+    )
 }
-FORMS: dict[str, Form] = {name: KINDS[name].form if name in KINDS else "text" for name in (*OUTCOMES, *KINDS)}
-WHAT: dict[Form, str] = {
-    "text": "texts with a label",
-    "words": "words with tags",
-    "answers": "questions with answers in a context",
-    "choices": "questions with candidates",
-    "pixels": "images with a label",
-    "translation": "texts with their translation",
-    "writing": "texts to be written",
-}
-EVERY: tuple[type[Task], ...] = (Task, *KINDS.values(), Pixels)
-OF_FORM: dict[Form, type[Task]] = {kind.form: kind for kind in EVERY}
+EVERY: tuple[type[Task], ...] = (
+    *TASKS.values(),
+    ImageClassification,
+    ImageMultiLabelClassification,
+    ImageRegression,
+)
 
 
-def kind_of(config: Any) -> type[Task]:
-    """The task that a model with this config is made for, by the name of its class."""
+def task_class(form: Form, outcome: Outcome | None = None) -> type[Task]:
+    """Return the task that reads rows of this form; without an outcome, the first one that does."""
+    return next(task for task in EVERY if task.form == form and outcome in (None, task.outcome))
+
+
+def form_of(config: Any) -> Form:
+    """Return the form of the rows that a model with this config reads, by its class name; texts if that says nothing."""
     head = head_named(str((getattr(config, "architectures", None) or [""])[0]))
-    return next((kind for kind in OF_FORM.values() if head == kind.head), Task)
+    return next((form for form, words in TASK_WORDS.items() if words.head == head), "text")
 
 
-def named(name: TaskName, labels: Sequence[str]) -> Task:
-    """A task that was made before, by what was written down of it."""
-    if name in KINDS:
-        return KINDS[name]("span" if name == "answer" else "class", tuple(labels))
-    return Task(OUTCOMES[name], tuple(labels))
+def saved_task(name: TaskName, labels: Sequence[str]) -> Task:
+    """Return the task of an earlier run, by what its measurements say."""
+    return TASKS[name](tuple(labels))

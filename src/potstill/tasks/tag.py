@@ -1,4 +1,4 @@
-"""Tagging: a class for every word, read at its first piece; entities are counted as seqeval and conlleval count them."""
+"""Token classification: a class for every word, read at its first token; entities are counted as seqeval and conlleval do."""
 
 from __future__ import annotations
 
@@ -6,41 +6,47 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from transformers import PreTrainedTokenizerBase
 
 from potstill.data.examples import Examples
 from potstill.data.rows import BETWEEN, Form, Label
+from potstill.data.task_words import TASK_WORDS
 from potstill.data.tokens import Encoded, Tokens, ranges
 from potstill.models.tokenizers.long_texts import beginnings
 from potstill.tasks.metrics import labels as metrics
 from potstill.tasks.metrics.labels import Entity, Score, by_class, of_class, softmax
-from potstill.tasks.task import Rows, Task, TaskName
-from potstill.tasks.truncation import cut_at_the_end, encoded
+from potstill.tasks.task import Asked, Rows, Task, clean
+from potstill.tasks.truncation import tokenize, truncated_on_the_right
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from potstill.recipe.schema import TaskName
+
+WORDS = re.compile(r"\w+(?:[-'’.]\w+)*|[^\w\s]")  # of running text, about as newspaper corpora split it
 ENTITY_TAG = re.compile(r"O|[BIESLU](-.+)?")
-ABSENT = -1  # stands for the words that a shorter sentence lacks beside a longer one
+ABSENT = -1  # fills short rows
 
 
 @dataclass(frozen=True)
-class Tagging(Task):
-    """`targets` are (n, words) classes, `answers` (n, words, 2) of class and probability; ABSENT fills short rows.
+class TokenClassification(Task):
+    """`targets` are (n, words) classes, `outputs` (n, words, 2) of class and probability; ABSENT fills short rows.
 
-    Words that were cut off since the text is too long are answered "O", or with the first class where there is no O.
+    Words that were truncated are predicted as "O", or as the first class if there is no O.
     """
 
+    name: ClassVar[TaskName] = "tag"
     form: ClassVar[Form] = "words"
-    head: ClassVar[str] = "TokenClassification"
+    head: ClassVar[str] = TASK_WORDS["words"].head
 
-    @property
-    def name(self) -> TaskName:
-        return "tag"
-
-    @property
-    def problem(self) -> None:
-        return None
+    @classmethod
+    def row(cls, asked: Asked) -> tuple[str, str | None]:
+        """A list of words, or a text that is split at spaces and punctuation."""
+        words = [asked] if isinstance(asked, tuple) else asked
+        words = WORDS.findall(words) if isinstance(words, str) else [str(word) for word in words]
+        return BETWEEN.join(map(clean, words)), None
 
     @property
     def finds_entities(self) -> bool:
@@ -60,32 +66,31 @@ class Tagging(Task):
     def split(
         self, texts: Sequence[tuple[str, str | None]], tokenizer: PreTrainedTokenizerBase, length: int
     ) -> Encoded:
-        """Words are joined by spaces, as in running text; a word's place is the piece that holds its first letter."""
+        """Words are joined by spaces, as in running text; a word is read at the token that holds its first character."""
         rows = [text.split(BETWEEN) for text, _ in texts]
-        with cut_at_the_end(tokenizer):
-            read = beginnings(tokenizer, [" ".join(words) for words in rows], length)
-            made = encoded(tokenizer, read, None, length, return_offsets_mapping=True)
-        places, shortened = [], 0
-        for words, encoding in zip(rows, made.encodings, strict=True):
+        with truncated_on_the_right(tokenizer):
+            joined = beginnings(tokenizer, [" ".join(words) for words in rows], length)
+            encoded = tokenize(tokenizer, joined, None, length, return_offsets_mapping=True)
+        places, truncated = [], 0
+        for words, encoding in zip(rows, encoded.encodings, strict=True):
             inside = np.flatnonzero(np.array(encoding.special_tokens_mask) == 0)
             ends = np.array(encoding.offsets)[inside, 1] if len(inside) else np.empty(0, int)
             starts = np.array([0, *accumulate(len(word) + 1 for word in words[:-1])])
-            found = np.searchsorted(ends, starts, side="right")
-            cut = bool(encoding.overflowing)
-            shortened += cut
-            if cut:
-                found = found[found < len(inside)]
-            # a word of which the tokenizer makes nothing is read where the next one is, or at the end
-            places.append(np.append(inside, len(encoding.ids) - 1)[found])
-        return Encoded(made["input_ids"], made["token_type_ids"], shortened, places=places)
+            tokens = np.searchsorted(ends, starts, side="right")
+            if encoding.overflowing:
+                truncated += 1
+                tokens = tokens[tokens < len(inside)]
+            # a word for which the tokenizer gives no token is read where the next word is, or at the end
+            places.append(np.append(inside, len(encoding.ids) - 1)[tokens])
+        return Encoded(encoded["input_ids"], encoded["token_type_ids"], truncated, places=places)
 
     def aligned(self, student: Tokens, teacher: Tokens) -> tuple[Tokens, Tokens]:
-        """Where one tokenizer cuts a text earlier, the other's further words are left out as well."""
-        ours, theirs = (np.diff(_offsets(one)) for one in (student, teacher))
+        """Where one tokenizer truncates a text earlier, the other's further words are dropped as well."""
+        ours, theirs = (np.diff(_offsets(tokens)) for tokens in (student, teacher))
         if np.array_equal(ours, theirs):
             return student, teacher
         kept = np.minimum(ours, theirs)
-        return _first(student, kept), _first(teacher, kept)
+        return _first_places(student, kept), _first_places(teacher, kept)
 
     def predictions(self, tokens: Tokens, rows: np.ndarray) -> np.ndarray:
         offsets = _offsets(tokens)
@@ -99,73 +104,67 @@ class Tagging(Task):
 
     def targets(self, examples: Examples, tokens: Tokens, rows: np.ndarray) -> np.ndarray:
         counts = self.predictions(tokens, rows)
-        found = np.zeros(counts.sum(), np.float32)
+        targets = np.zeros(counts.sum(), np.float32)
         labelled = np.asarray(examples.labelled[rows])
         begins = examples.target_offsets[rows[labelled]]
-        found[np.repeat(labelled, counts)] = examples.targets[ranges(begins, begins + counts[labelled])]
-        return found
+        targets[np.repeat(labelled, counts)] = examples.targets[ranges(begins, begins + counts[labelled])]
+        return targets
 
     def read(self, logits: np.ndarray, tokens: Tokens, rows: np.ndarray, source: Rows) -> list[np.ndarray]:
         best = np.stack([logits.argmax(-1), softmax(logits).max(-1)], 1).astype(np.float32)
-        said = np.split(best, np.cumsum(self.predictions(tokens, rows))[:-1])
+        outputs = np.split(best, np.cumsum(self.predictions(tokens, rows))[:-1])
         words = [source.text(row)[0].count(BETWEEN) + 1 for row in rows]
-        rest = np.array([[self.outside, 0.0]], np.float32)
-        return [np.concatenate([one, rest.repeat(count - len(one), 0)]) for one, count in zip(said, words, strict=True)]
+        truncated = np.array([[self.outside, 0.0]], np.float32)
+        return [
+            np.concatenate([output, truncated.repeat(count - len(output), 0)])
+            for output, count in zip(outputs, words, strict=True)
+        ]
 
     def golds(self, examples: Examples) -> np.ndarray:
-        rows = [examples.gold(row) for row in examples.index]
-        found = np.full((len(rows), max((len(row) for row in rows if row is not None), default=1)), ABSENT, np.float32)
-        for place, row in enumerate(rows):
-            found[place, : len(row) if row is not None else None] = np.nan if row is None else row
-        return found
+        return padded_golds(examples, ABSENT, shortest=1)
 
-    def decode(self, answers: np.ndarray) -> np.ndarray:
+    def decode(self, outputs: np.ndarray) -> np.ndarray:
         """(n, words) classes."""
-        return np.asarray(answers[..., 0]).astype(int)
+        return np.asarray(outputs[..., 0]).astype(int)
 
-    def told(self, answer: np.ndarray, text: str, pair: str | None) -> dict[str, Any]:
-        """{"words", "tags", "probabilities"}, and {"entities": [{"type", "text", "first", "last"}]} where tags name them."""
+    def describe(self, output: np.ndarray, text: str, pair: str | None) -> dict[str, Any]:
+        """{"words", "tags", "probabilities"}, and {"entities": [{"type", "text", "first", "last"}]} for entity tags."""
         words = text.split(BETWEEN) if text else []
-        tags = self._tags(self.decode(answer[: len(words)]))
-        said: dict[str, Any] = {"words": words, "tags": tags}
-        said["probabilities"] = [round(float(one), 6) for one in answer[: len(words), 1]]
+        classes = self.decode(output[: len(words)])
+        prediction: dict[str, Any] = {"words": words, "tags": self._tags(classes)}
+        prediction["probabilities"] = [round(float(probability), 6) for probability in output[: len(words), 1]]
         if self.finds_entities:
-            said["entities"] = [
+            prediction["entities"] = [
                 {"type": kind, "text": " ".join(words[first : last + 1]), "first": first, "last": last}
-                for kind, first, last in self._entities(self.decode(answer[: len(words)]))
+                for kind, first, last in self._entities(classes)
             ]
-        return said
+        return prediction
 
-    def in_words(self, answer: np.ndarray, text: str, pair: str | None) -> tuple[str, float | None]:
-        return self.gold_in_words(answer[..., 0], text, pair), None
+    def summary(self, output: np.ndarray, text: str, pair: str | None) -> tuple[str, float | None]:
+        return self.describe_gold(output[..., 0], text, pair), None
 
-    def gold_in_words(self, gold: np.ndarray, text: str, pair: str | None) -> str:
+    def describe_gold(self, gold: np.ndarray, text: str, pair: str | None) -> str:
         words = text.split(BETWEEN)
         classes = gold[: len(words)].astype(int)
         if not self.finds_entities:
             return " ".join(self._tags(classes))
-        found = self._entities(classes)
-        return "; ".join(f"{kind}: {' '.join(words[first : last + 1])}" for kind, first, last in found) or "none"
+        entities = self._entities(classes)
+        return "; ".join(f"{kind}: {' '.join(words[first : last + 1])}" for kind, first, last in entities) or "none"
 
     @property
     def metrics(self) -> list[str]:
         return ["f1", "precision", "recall", "accuracy"] if self.finds_entities else ["accuracy", "f1_macro"]
 
-    def score(self, targets: np.ndarray, answers: np.ndarray) -> dict[str, float]:
-        every = np.arange(len(targets))
-        return {metric: self.scorer(metric, targets, answers)(every) for metric in self.metrics}
-
-    def scorer(self, metric: str, targets: np.ndarray, answers: np.ndarray) -> Score:
-        """Entities and words are counted in each sentence once; a draw of sentences adds the counts up."""
-        said = self.fitted(targets, answers)[..., 0].astype(int)
-        gold = targets.astype(int)
+    def scorer(self, metric: str, targets: np.ndarray, outputs: np.ndarray) -> Score:
+        """Entities and words are counted once per sentence; a sample of sentences adds the counts up."""
+        predicted, gold = self.decode(self.fitted(targets, outputs)), targets.astype(int)
         there = gold != ABSENT
         if metric == "f1_macro":
-            return lambda rows: metrics.f1(gold[rows][there[rows]], said[rows][there[rows]], "macro")
+            return lambda rows: metrics.f1(gold[rows][there[rows]], predicted[rows][there[rows]], "macro")
         if metric == "accuracy":
-            right, words = ((gold == said) & there).sum(1), there.sum(1)
+            right, words = ((gold == predicted) & there).sum(1), there.sum(1)
             return lambda rows: float(right[rows].sum() / max(words[rows].sum(), 1))
-        correct, claimed, true = self._entity_counts(gold, said).T
+        correct, claimed, true = self._entity_counts(gold, predicted).T
         above, below = {
             "f1": (2 * correct, claimed + true),
             "precision": (correct, claimed),
@@ -173,69 +172,77 @@ class Tagging(Task):
         }[metric]
         return lambda rows: float(above[rows].sum() / max(below[rows].sum(), 1))
 
-    def is_share(self, metric: str) -> bool:
-        return False
+    def right(self, targets: np.ndarray, outputs: np.ndarray) -> np.ndarray:
+        """(n,) bool: every word of the sentence is right."""
+        predicted = self.decode(self.fitted(targets, outputs))
+        right: np.ndarray = ((predicted == targets.astype(int)) | (targets == ABSENT)).all(1)
+        return right
 
-    def right(self, targets: np.ndarray, answers: np.ndarray) -> np.ndarray:
-        """(n,) bool: sentences of which every word is right."""
-        said = self.decode(self.fitted(targets, answers))
-        same: np.ndarray = ((said == targets.astype(int)) | (targets == ABSENT)).all(1)
-        return same
-
-    def calibration_error(self, targets: np.ndarray, answers: np.ndarray) -> float | None:
-        answers, there = self.fitted(targets, answers), targets != ABSENT
-        said = answers[there]
-        return metrics.calibration_error(said[:, 1], self.decode(said) == targets[there].astype(int))
+    def calibration_error(self, targets: np.ndarray, outputs: np.ndarray) -> float | None:
+        """Over words."""
+        there = targets != ABSENT
+        words = self.fitted(targets, outputs)[there]
+        return metrics.calibration_error(words[:, 1], self.decode(words) == targets[there].astype(int))
 
     def agreement(self, ours: np.ndarray, theirs: np.ndarray) -> float:
         """Share of words with the same tag."""
         there = theirs[..., 0] != ABSENT
         return float((self.decode(ours) == self.decode(theirs))[there].mean())
 
-    def dissent(self, ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    def disagreement(self, ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
         differ = (self.decode(ours) != self.decode(theirs)) & (theirs[..., 0] != ABSENT)
         return np.asarray((differ * theirs[..., 1]).max(1))
 
-    def details(self, targets: np.ndarray, answers: np.ndarray) -> dict[str, Any]:
-        """Confusion of words' tags, and the quality of each type of entity, or of each tag."""
+    def details(self, targets: np.ndarray, outputs: np.ndarray) -> dict[str, Any]:
+        """The confusion matrix of words, and the quality of each type of entity, or of each tag."""
         there = targets != ABSENT
-        said, gold = self.decode(self.fitted(targets, answers)), targets.astype(int)
-        found = by_class(self.labels, gold[there], said[there], None)
+        predicted, gold = self.decode(self.fitted(targets, outputs)), targets.astype(int)
+        details = by_class(self.labels, gold[there], predicted[there], None)
         if self.finds_entities:
-            kinds = sorted({kind for tag in self._readable for kind, *_ in metrics.entities([tag])})
-            counts = {kind: self._entity_counts(gold, said, kind).sum(0) for kind in kinds}
-            found["per_class"] = {
+            kinds = sorted({kind for tag in self._iobes for kind, *_ in metrics.entities([tag])})
+            counts = {kind: self._entity_counts(gold, predicted, kind).sum(0) for kind in kinds}
+            details["per_class"] = {
                 kind: of_class(right, true, claimed) for kind, (right, claimed, true) in counts.items()
             }
-        return found
+        return details
 
-    def fitted(self, targets: np.ndarray, answers: np.ndarray) -> np.ndarray:
-        """As many words as the longest target has: unlabelled rows may be longer."""
-        return answers[:, : targets.shape[1]]
+    def fitted(self, targets: np.ndarray, outputs: np.ndarray) -> np.ndarray:
+        """As many words as the longest target has: rows without a label may be longer."""
+        return outputs[:, : targets.shape[1]]
 
     def _tags(self, classes: np.ndarray) -> list[str]:
-        return [self.labels[one] for one in classes if one != ABSENT]
+        return [self.labels[number] for number in classes if number != ABSENT]
 
     @property
-    def _readable(self) -> list[str]:
-        """The tags in letters of IOBES: BILOU calls the last word of an entity L, and the only one U."""
+    def _iobes(self) -> list[str]:
+        """The tags with the prefixes of IOBES: BILOU has L for the last word of an entity and U for a single word."""
         other = {"L": "E", "U": "S"} if any(label[:1] in "LU" for label in self.labels) else {}
         return [other.get(label[:1], label[:1]) + label[1:] for label in self.labels]
 
     def _entities(self, classes: np.ndarray) -> list[Entity]:
-        readable = self._readable
-        return metrics.entities([readable[one] for one in classes if one != ABSENT])
+        tags = self._iobes
+        return metrics.entities([tags[number] for number in classes if number != ABSENT])
 
-    def _entity_counts(self, gold: np.ndarray, said: np.ndarray, kind: str | None = None) -> np.ndarray:
+    def _entity_counts(self, gold: np.ndarray, predicted: np.ndarray, kind: str | None = None) -> np.ndarray:
         """(n, 3) correct, claimed and true entities of each sentence."""
         counts = np.zeros((len(gold), 3))
-        for place, (ours, theirs) in enumerate(zip(gold, said, strict=True)):
+        for place, (ours, theirs) in enumerate(zip(gold, predicted, strict=True)):
             words = int((ours != ABSENT).sum())
             true, claimed = (
-                {one for one in self._entities(tags[:words]) if kind in (None, one[0])} for tags in (ours, theirs)
+                {entity for entity in self._entities(tags[:words]) if kind in (None, entity[0])}
+                for tags in (ours, theirs)
             )
             counts[place] = len(true & claimed), len(claimed), len(true)
         return counts
+
+
+def padded_golds(examples: Examples, fill: int, shortest: int) -> np.ndarray:
+    """(n, longest) targets that differ in length, filled up; NaN for rows without a label."""
+    rows = [examples.gold(row) for row in examples.index]
+    golds = np.full((len(rows), max((len(row) for row in rows if row is not None), default=shortest)), fill, np.float32)
+    for place, row in enumerate(rows):
+        golds[place, : len(row) if row is not None else None] = np.nan if row is None else row
+    return golds
 
 
 def _offsets(tokens: Tokens) -> np.ndarray:
@@ -243,8 +250,8 @@ def _offsets(tokens: Tokens) -> np.ndarray:
     return tokens.place_offsets
 
 
-def _first(tokens: Tokens, kept: np.ndarray) -> Tokens:
-    """With the first places of each sequence alone."""
+def _first_places(tokens: Tokens, kept: np.ndarray) -> Tokens:
+    """The same tokens with the first `kept` places of each sequence."""
     assert tokens.places is not None
     begins = _offsets(tokens)[:-1]
     offsets = np.concatenate([[0], np.cumsum(kept)])

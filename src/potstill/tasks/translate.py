@@ -1,37 +1,34 @@
-"""Translation, and whatever else turns a text into another one by an encoder and a decoder."""
+"""Translation and other text-to-text tasks, by a model with an encoder and a decoder."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
-from torch import Tensor
-from transformers import PreTrainedTokenizerBase
 
 from potstill.data.rows import Form
+from potstill.data.task_words import TASK_WORDS
 from potstill.data.tokens import Encoded, Tokens
-from potstill.tasks.generate import WRITTEN, Generating, ids_of
-from potstill.tasks.task import TaskName
+from potstill.tasks.generate import TARGET, Generation
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedTokenizerBase
+
+    from potstill.recipe.schema import TaskName
 
 
 @dataclass(frozen=True)
-class Translating(Generating):
-    """A sequence is the source's tokens, then the target's; each ends as the tokenizer ends a text."""
+class Translation(Generation):
+    """A sequence is the tokens of the source, then those of the target; each ends as the tokenizer ends a text."""
 
+    name: ClassVar[TaskName] = "translate"
     form: ClassVar[Form] = "translation"
-    head: ClassVar[str] = "Seq2SeqLM"
-
-    @property
-    def name(self) -> TaskName:
-        return "translate"
-
-    @property
-    def decodes(self) -> bool:
-        return True
+    head: ClassVar[str] = TASK_WORDS["translation"].head
+    decodes: ClassVar[bool] = True
 
     @property
     def metrics(self) -> list[str]:
@@ -41,27 +38,29 @@ class Translating(Generating):
         self, texts: Sequence[tuple[str, str | None]], tokenizer: PreTrainedTokenizerBase, length: int
     ) -> Encoded:
         """At most `length` tokens of the source, and as many of the target."""
-        sources, cut = ids_of(tokenizer, [text for text, _ in texts], length)
+        sources, source_cut = _token_ids(tokenizer, [text for text, _ in texts], length)
         with target_mode(tokenizer):
-            targets, also = ids_of(tokenizer, [str(pair or "") for _, pair in texts], length)
-        ids = [[*ours, *theirs] for ours, theirs in zip(sources, targets, strict=True)]
-        segments = [[0] * len(ours) + [WRITTEN] * len(theirs) for ours, theirs in zip(sources, targets, strict=True)]
-        return Encoded(ids, segments, sum(one or other for one, other in zip(cut, also, strict=True)))
+            targets, target_cut = _token_ids(tokenizer, [str(pair or "") for _, pair in texts], length)
+        ids = [[*source, *target] for source, target in zip(sources, targets, strict=True)]
+        types = [[0] * len(source) + [TARGET] * len(target) for source, target in zip(sources, targets, strict=True)]
+        return Encoded(ids, types, sum(a or b for a, b in zip(source_cut, target_cut, strict=True)))
 
     def never(self, tokens: Tokens) -> tuple[int, ...]:
-        """Padding is never written; many decoders begin with it."""
+        """Padding is never generated; many decoders begin with it."""
         return (tokens.padding,)
 
     def places(self, tokens: Tokens, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-        _, counts = self.written(tokens, rows)
+        _, counts = self.target_tokens(tokens, rows)
         positions = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         return np.stack([np.repeat(np.arange(len(rows)), counts), positions], 1), None
 
     def inputs(self, made: dict[str, Tensor], real: Tensor, tokens: Tokens) -> dict[str, Tensor]:
-        """The source for the encoder; the decoder gets the target moved by one, begun as its model begins."""
-        ids, written = made["input_ids"], (made["token_type_ids"] == WRITTEN) & real
-        source = real & ~written
-        lengths, sizes = source.sum(1), written.sum(1)
+        """The source for the encoder, and the target, from which the model makes the decoder's input by shifting it."""
+        import torch
+
+        ids, target = made["input_ids"], (made["token_type_ids"] == TARGET) & real
+        source = real & ~target
+        lengths, sizes = source.sum(1), target.sum(1)
         columns = torch.arange(int(sizes.max()))
         behind = (lengths[:, None] + columns).clamp(max=ids.shape[1] - 1)
         targets = ids.gather(1, behind).masked_fill(columns >= sizes[:, None], tokens.padding)
@@ -75,7 +74,7 @@ class Translating(Generating):
 
 @contextmanager
 def target_mode(tokenizer: Any) -> Iterator[None]:
-    """Inside, texts are read as those that are written, where the tokenizer tells the two languages apart, as Marian's own does."""
+    """Tokenize targets inside, with tokenizers such as Marian's that treat the two languages differently."""
     if hasattr(tokenizer, "_switch_to_target_mode"):
         tokenizer._switch_to_target_mode()
     try:
@@ -83,3 +82,12 @@ def target_mode(tokenizer: Any) -> Iterator[None]:
     finally:
         if hasattr(tokenizer, "_switch_to_input_mode"):
             tokenizer._switch_to_input_mode()
+
+
+def _token_ids(tokenizer: Any, texts: Sequence[str], length: int) -> tuple[list[list[int]], list[bool]]:
+    """Token ids, at most `length` each and ended as the tokenizer ends a text, and whether each text was truncated."""
+    encoded = tokenizer(list(texts), truncation=True, max_length=length, return_attention_mask=False)
+    ids: list[list[int]] = encoded["input_ids"]
+    if encoded.encodings is not None:
+        return ids, [bool(encoding.overflowing) for encoding in encoded.encodings]
+    return ids, [len(tokens) >= length for tokens in ids]  # a slow tokenizer does not say what it truncated

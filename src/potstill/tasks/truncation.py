@@ -1,29 +1,31 @@
-"""Texts that are longer than what is read of them, cut before or by the tokenizer."""
+"""Tokenize texts, and shorten texts that are much longer than what the model reads before the tokenizer sees them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
-
-from transformers import PreTrainedTokenizerBase
+from typing import TYPE_CHECKING, Any
 
 from potstill.models.tokenizers.long_texts import FAR_TOO_LONG, beginnings, both_beginnings
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
-def encoded(
-    tokenizer: PreTrainedTokenizerBase, texts: list[str], pairs: list[str] | None, length: int, **more: Any
+
+def tokenize(
+    tokenizer: PreTrainedTokenizerBase, texts: list[str], pairs: list[str] | None, length: int, **options: Any
 ) -> Any:
-    settings = {"truncation": True, "return_token_type_ids": True, "return_attention_mask": False, **more}
-    return tokenizer(texts, pairs, max_length=length, **settings)
+    defaults = {"truncation": True, "return_token_type_ids": True, "return_attention_mask": False}
+    return tokenizer(texts, pairs, max_length=length, **{**defaults, **options})
 
 
-def both_cut(
+def shorten_pairs(
     tokenizer: PreTrainedTokenizerBase, texts: list[str], pairs: list[str] | None, length: int
 ) -> tuple[list[str], list[str] | None]:
-    """The rows with a text that is far too long, or with two, each cut to twice what is read of it.
+    """Return the texts, those that are far too long reduced to about twice what is read of them.
 
-    What is cut off of a pair is kept by tokenizers in every combination: two texts of 100,000 letters need 22 GB.
+    The tokenizers library keeps what it truncates from a pair in every combination: two texts of 100,000 characters
+    would need 22 GB.
     """
     if pairs is None:
         return beginnings(tokenizer, texts, length), None
@@ -33,24 +35,24 @@ def both_cut(
     if not rows:
         return texts, pairs
     sides = [
-        encoded(tokenizer, [side[row] for row in rows], None, 2 * length, add_special_tokens=False).encodings
+        tokenize(tokenizer, [side[row] for row in rows], None, 2 * length, add_special_tokens=False).encodings
         for side in (texts, pairs)
     ]
     for row, *both in zip(rows, *sides, strict=True):
-        whole = [len(one.ids) + sum(len(rest.ids) for rest in one.overflowing) for one in both]
-        for side, one, tokens in zip((texts, pairs), both, whole, strict=True):
-            # the longer one stays the longer one: it gives up its tokens first
-            kept = one.offsets[: len(one.offsets) - (tokens < max(whole))]
+        sizes = [len(side.ids) + sum(len(rest.ids) for rest in side.overflowing) for side in both]
+        for side, encoding, tokens in zip((texts, pairs), both, sizes, strict=True):
+            # the longer text must stay the longer one, since it gives up its tokens first
+            kept = encoding.offsets[: len(encoding.offsets) - (tokens < max(sizes))]
             if tokenizer.truncation_side == "left":
-                kept = one.offsets[len(one.offsets) - len(kept) :]
-            if one.overflowing:
+                kept = encoding.offsets[len(encoding.offsets) - len(kept) :]
+            if encoding.overflowing:
                 side[row] = side[row][kept[0][0] : kept[-1][1]]
     return texts, pairs
 
 
 @contextmanager
-def cut_at_the_end(tokenizer: PreTrainedTokenizerBase) -> Iterator[None]:
-    """Whatever side the tokenizer cuts by itself: where words or windows are counted, they are counted from the first."""
+def truncated_on_the_right(tokenizer: PreTrainedTokenizerBase) -> Iterator[None]:
+    """Words and windows are counted from the start of a text, whichever side the tokenizer truncates by default."""
     before, tokenizer.truncation_side = tokenizer.truncation_side, "right"
     try:
         yield

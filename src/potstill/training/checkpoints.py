@@ -115,7 +115,7 @@ def newest(folder: Path) -> Checkpoint | None:
     return None
 
 
-def whole(folder: Path) -> list[Checkpoint]:
+def all_intact(folder: Path) -> list[Checkpoint]:
     """All that are, oldest first."""
     _recover(Path(folder))
     found = (_whole(path) for path in reversed(_candidates(Path(folder))))

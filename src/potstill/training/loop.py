@@ -1,60 +1,35 @@
 """The one training loop: a generator of steps for every method and task.
 
-Every micro-batch starts from its own seed, a function of (seed, stage, step, micro-batch), and every epoch's order is a
-function of (seed, stage, epoch). No random state is stored, and a resumed run is the uninterrupted one, bit for bit.
+Every micro-batch starts from its own seed, a function of (seed, stage, step, micro-batch), and the order of an epoch is a
+function of (seed, stage, epoch). No random state is stored: a resumed run equals an uninterrupted one, bit for bit.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 import torch
-from accelerate import Accelerator
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
-from potstill.data.batches import MicroBatch, TokenisedSet, all_lengths, epoch_order, step_batches, step_counts
+from potstill.data.batches import MicroBatch, all_lengths, epoch_order, step_batches, step_counts
 from potstill.errors import InputError, TrainingError
-from potstill.models.anatomy import layer_count, width, without_effect
-from potstill.models.hooks import Bridges, listen
-from potstill.recipe.schema import Stage
-from potstill.signals import Batch
 from potstill.system import interrupts, ranks
-from potstill.system.randomness import mix
 from potstill.training import checkpoints
 from potstill.training.checkpoints import Checkpoint
-from potstill.training.method import Method
-from potstill.training.optimizers import UsedRows, make_optimizer, set_rate, used_rows
+from potstill.training.gradients import clip_norm, gradients, sum_over_ranks, without_teacher
+from potstill.training.optimizers import make_optimizer, set_rate
+from potstill.training.setup import Projections, Training, make_network
 from potstill.training.target_scale import scale_outputs, unscale_outputs, unscaled_outputs
-from potstill.training.teacher.teacher import Teacher
-
-
-@dataclass(frozen=True)
-class Training:
-    """All that one stage's training follows from."""
-
-    models: list[PreTrainedModel]  # one per data set; those after the first share its encoder
-    teachers: list[Teacher]
-    sources: list[TokenisedSet]
-    method: Method
-    stage: Stage
-    seed: int
-    number: int  # of the stage
-    folder: Path  # checkpoints and the best weights
-    accelerator: Accelerator
-    score: Callable[[], dict[str, float]]  # on dev; the first is the one to choose by, higher is better
-    save_every: int = 200
-    to_pass: tuple[tuple[str, float], ...] = ()  # for each data set: a score on dev, and where its teacher falls silent
+from potstill.training.used_rows import UsedRows, used_rows
 
 
 @dataclass(frozen=True)
 class Step:
-    """One optimiser step, as it is shown and logged."""
+    """One optimizer step, as it is shown and logged."""
 
     step: int  # counted from 1
     steps: int
@@ -66,178 +41,173 @@ class Step:
     examples: int
     tokens: int
     seconds: float
-    dev: dict[str, float] = field(default_factory=dict)  # filled where an epoch ended
+    dev: dict[str, float] = field(default_factory=dict)  # filled at the end of an epoch
 
 
 def train(training: Training, resume: Checkpoint | None = None) -> Generator[Step, None, float]:
-    """Train in place, step by step. At the end the models hold the best epoch's weights by dev, or the last one's; returns its score.
+    """Train the models in place, step by step. In the end they hold the weights that `keep` chooses; return their dev score.
 
-    Between steps the word table may hold only the rows that occur in the training data; when the generator ends it is whole.
+    Between steps the word embeddings may hold only the rows that occur in the training data (`used_rows`).
     """
     stage = training.stage
-    bridges = make_bridges(training)
-    network = nn.ModuleList([*training.models, bridges]).to(training.accelerator.device)
-    for parameter in without_effect(training.models):
-        parameter.requires_grad_(False)
-    scales = [source.target_scale for source in training.sources]
-    for model, scale in zip(training.models, scales, strict=True):
-        if scale is not None:
-            scale_outputs(model, scale)
+    network, projections = make_network(training)
+    models = zip(training.models, training.target_scales, strict=True)
+    scales = [(model, scale) for model, scale in models if scale is not None]
+    for model, scale in scales:
+        scale_outputs(model, scale)
     if resume:
-        _fill(network, resume.tensors("weights"))
+        _load_weights(network, resume.tensors("weights"))
     with used_rows(stage.optimizer, network, training.models[0], training.sources) as rows:
-        progress = yield from _steps(training, network, bridges, rows, resume)
-    ranks.wait()  # the first has written the best
-    if stage.keep == "best" and progress.best_step:
-        try:
-            best = checkpoints.load(training.folder / "best" / f"step-{progress.best_step:08d}")
-        except InputError as error:  # the same command finds it lost, and trains the stage again
-            raise TrainingError(f"{str(error).partition(';')[0]}; write the same command once more") from error
-        _fill(network, best.tensors("weights"))
+        loop = StageLoop(training, network, projections, rows)
+        if resume:
+            loop.restore(resume)
+        yield from loop.run()
+    ranks.wait()  # until rank 0 has written the best weights
+    if stage.keep == "best" and loop.progress.best_step:
+        _load_weights(network, _best_weights(training, loop.progress.best_step))
     if stage.keep == "average":
-        _fill(network, mean_weights([one.tensors("weights") for one in checkpoints.whole(training.folder / "ends")]))
-    for model, scale in zip(training.models, scales, strict=True):
-        if scale is not None:
-            unscale_outputs(model, scale)
+        ends = checkpoints.all_intact(training.folder / "ends")
+        _load_weights(network, mean_weights([checkpoint.tensors("weights") for checkpoint in ends]))
+    for model, scale in scales:
+        unscale_outputs(model, scale)
     if stage.keep == "average":
-        return float(next(iter(_dev_scores(network, training).values())))
+        return next(iter(_dev_scores(training, network).values()))
     network.eval()
-    return float(progress.best or 0.0) if stage.keep == "best" else float(progress.history[-1]["dev"])
+    return float(loop.progress.best or 0.0) if stage.keep == "best" else float(loop.progress.history[-1]["dev"])
 
 
-def mean_weights(several: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """Of the ends of epochs, as translators are averaged; whole numbers are those of the last."""
-    if not several:
-        raise TrainingError("no end of an epoch was kept to be averaged; begin anew with --overwrite")
-    return {
-        name: torch.stack([one[name].double() for one in several]).mean(0).to(last.dtype)
-        if last.is_floating_point()
-        else last
-        for name, last in several[-1].items()
-    }
+class StageLoop:
+    """A stage in training: the network, its optimizer, and how far it has come."""
 
+    def __init__(self, training: Training, network: nn.Module, projections: Projections, rows: UsedRows) -> None:
+        self.training, self.network, self.projections, self.rows = training, network, projections, rows
+        self.optimizer = make_optimizer(training.stage.optimizer, training.models, projections)
+        self.accelerated = training.accelerator.prepare_optimizer(self.optimizer)  # in float16 it may skip a step
+        self.lengths, self.starts = all_lengths(training.sources)
+        self.steps_per_epoch, self.steps = training.steps
+        self.progress = Progress()
+        self.saved_before = False
 
-@ranks.on_first
-def _dev_scores(network: nn.Module, training: Training) -> dict[str, float]:
-    network.eval()
-    return training.score()
+    def run(self) -> Generator[Step, None, None]:
+        progress = self.progress
+        order: list[np.ndarray] = []
+        self.network.train()
+        while progress.step < self.steps and not progress.stopped:
+            epoch, place = divmod(progress.step, self.steps_per_epoch)
+            if not order or place == 0:
+                seed = self.training.seed, self.training.number, epoch, "order"
+                order = epoch_order(self.lengths, self.training.stage.batch, *seed)
+            step, signal = self.take_step(epoch, order[place])
+            if progress.step % self.steps_per_epoch == 0 or progress.step == self.steps:
+                step = replace(step, dev=self.end_epoch(epoch))
+            yield step  # logged before it is saved: a log ahead of the checkpoint is cut back, one behind it has a gap
+            if ranks.count() == 1:
+                signal = interrupts.asked()  # also one that came while the step was logged
+            if (step.dev or signal or progress.step % self.training.save_every == 0) and ranks.is_first():
+                self.save()
+            if signal:
+                ranks.wait()
+                raise interrupts.Interrupted(signal)
 
-
-def steps_of(stage: Stage, rows: int) -> tuple[int, int]:
-    """Optimiser steps of an epoch, and of all epochs."""
-    per_epoch = math.ceil(rows / stage.batch)
-    return per_epoch, math.ceil(stage.passes * per_epoch)
-
-
-def _steps(
-    training: Training, network: nn.Module, bridges: Bridges, rows: UsedRows, resume: Checkpoint | None
-) -> Generator[Step, None, Progress]:
-    stage, accelerator = training.stage, training.accelerator
-    optimizer = make_optimizer(stage.optimizer, training.models, bridges)
-    prepared = accelerator.prepare_optimizer(optimizer)
-    lengths, starts = all_lengths(training.sources)
-    per_epoch, steps = steps_of(stage, len(lengths))
-    progress = Progress()
-    if resume:
-        progress = Progress(**resume.state["progress"])
-        # under no name: what is mapped from the checkpoint's file keeps its room on the disk while anything holds it
-        checkpoints.restore_optimizer(
-            optimizer, rows.gather(optimizer, resume.tensors("optimizer")), resume.state["optimizer"]
-        )
-        if accelerator.scaler is not None:
-            accelerator.scaler.load_state_dict(resume.state["scaler"])
-
-    saved = False
-
-    def save() -> None:
-        nonlocal saved
-        if saved and not training.folder.is_dir():  # told now and not at the end, when all of it would be lost
-            raise TrainingError(f"{training.folder} was removed while the run went on; write the command once more")
-        saved = True
-        tensors, meta = checkpoints.optimizer_tensors(optimizer)
-        scaler = accelerator.scaler.state_dict() if accelerator.scaler is not None else None
-        state = {"progress": vars(progress), "optimizer": meta, "scaler": scaler}
-        with rows.set_aside():
-            groups = {"weights": _weights(network), "optimizer": rows.spread(optimizer, tensors)}
-            checkpoints.save(training.folder / "checkpoints", progress.step, groups, state)
-        checkpoints.rotate(training.folder / "checkpoints", keep=1)
-
-    network.train()
-    order: list[np.ndarray] = []
-    while progress.step < steps and not progress.stopped:
-        epoch, place = divmod(progress.step, per_epoch)
-        if not order or place == 0:
-            order = epoch_order(lengths, stage.batch, training.seed, training.number, epoch, "order")
+    def take_step(self, epoch: int, examples: np.ndarray) -> tuple[Step, int | None]:
+        """Take one optimizer step on these examples; also return a signal that asks the run to stop."""
         begun = time.perf_counter()
-        rate = set_rate(optimizer, stage.optimizer, progress.step, steps)
-        mine = step_batches(
-            training.sources, order[place], lengths, starts, stage.tokens, ranks.number(), ranks.count(), epoch
-        )
-        silent = surpassed(training, progress.history)
-        mine = [replace(part, batch=untaught(part.batch)) if part.data in silent else part for part in mine]
-        terms, asked = together(network, gradients(training, bridges, mine, progress.step))
-        loss = sum(terms.values())
+        settings, progress = self.training.stage.optimizer, self.progress
+        rate = set_rate(self.optimizer, settings, progress.step, self.steps)
+        totals = gradients(self.training, self.projections, self.micro_batches(epoch, examples), progress.step)
+        terms, signal = sum_over_ranks(self.network, totals)
+        loss, number = sum(terms.values()), progress.step + 1
         if not math.isfinite(loss):
             raise TrainingError(
-                f"step {progress.step + 1}: the loss is {loss} ({terms}); nothing of this step was kept. Lower optimizer.rate, or look at the rows"
+                f"step {number}: the loss is {loss} ({terms}); this step was discarded. "
+                "Lower optimizer.rate, or check the rows"
             )
-        norm = clip_norm(accelerator, network, stage.optimizer.clip)
-        if accelerator.scaler is None and not math.isfinite(norm):
+        norm = clip_norm(self.training.accelerator, self.network, settings.clip)
+        if self.training.accelerator.scaler is None and not math.isfinite(norm):
             raise TrainingError(
-                f"step {progress.step + 1}: the gradient's norm is {norm}; nothing of this step was kept. Lower optimizer.rate"
+                f"step {number}: the norm of the gradient is {norm}; this step was discarded. Lower optimizer.rate"
             )
-        prepared.step()
-        if not prepared.step_was_skipped:
-            rows.decay(rate * stage.optimizer.weight_decay)
-        prepared.zero_grad(set_to_none=True)
-        progress.step += 1
+        self.accelerated.step()
+        if not self.accelerated.step_was_skipped:
+            self.rows.decay(rate * settings.weight_decay)
+        self.accelerated.zero_grad(set_to_none=True)
+        progress.step = number
         spent = time.perf_counter() - begun
+        tokens = step_counts(self.training.sources, examples, self.starts)["tokens"]
+        return Step(number, self.steps, epoch + 1, loss, terms, norm, rate, len(examples), tokens, spent), signal
 
-        dev: dict[str, float] = {}
-        if progress.step % per_epoch == 0 or progress.step == steps:
-            with rows.set_aside():
-                with unscaled_outputs(training.models, [source.target_scale for source in training.sources]):
-                    dev = _dev_scores(network, training)
-                network.train()
-                if progress.note(next(iter(dev.values())), stage.patience) and ranks.is_first():
-                    checkpoints.save(training.folder / "best", progress.step, {"weights": _weights(network)}, {})
-                if stage.keep == "average" and ranks.is_first():
-                    checkpoints.save(training.folder / "ends", progress.step, {"weights": _weights(network)}, {})
-                    checkpoints.rotate(training.folder / "ends", keep=stage.averaged)
-            progress.history.append({"epoch": epoch + 1, "step": progress.step, **dev})
-        # told before it is saved: a log that is ahead of the checkpoint can be cut back, one behind it has a hole
-        counts = step_counts(training.sources, order[place], starts)
-        yield Step(
-            progress.step, steps, epoch + 1, loss, terms, norm, rate, len(order[place]), counts["tokens"], spent, dev
+    def micro_batches(self, epoch: int, examples: np.ndarray) -> list[MicroBatch]:
+        """The micro-batches of this rank. A data set whose teacher the student has surpassed is learned from labels alone."""
+        tokens, rank = self.training.stage.tokens, (ranks.number(), ranks.count())
+        parts = step_batches(self.training.sources, examples, self.lengths, self.starts, tokens, *rank, epoch)
+        silent = surpassed(self.training, self.progress.history)
+        return [replace(part, batch=without_teacher(part.batch)) if part.data in silent else part for part in parts]
+
+    def end_epoch(self, epoch: int) -> dict[str, float]:
+        """Score dev, and save the weights if this epoch is the best so far or is to be averaged."""
+        training, progress = self.training, self.progress
+        with self.rows.set_aside():
+            with unscaled_outputs(training.models, training.target_scales):
+                dev = _dev_scores(training, self.network)
+            self.network.train()
+            is_best = progress.note(next(iter(dev.values())), training.stage.patience)
+            if ranks.is_first():
+                weights = {"weights": _weights(self.network)}
+                if is_best:
+                    checkpoints.save(training.folder / "best", progress.step, weights, {})
+                if training.stage.keep == "average":
+                    checkpoints.save(training.folder / "ends", progress.step, weights, {})
+                    checkpoints.rotate(training.folder / "ends", keep=training.stage.averaged)
+        progress.history.append({"epoch": epoch + 1, "step": progress.step, **dev})
+        return dev
+
+    def save(self) -> None:
+        folder, scaler = self.training.folder, self.training.accelerator.scaler
+        if self.saved_before and not folder.is_dir():  # better now than at the end, when all the work would be lost
+            raise TrainingError(f"{folder} was removed while the run went on; run the same command again")
+        self.saved_before = True
+        tensors, meta = checkpoints.optimizer_tensors(self.optimizer)
+        state = {
+            "progress": vars(self.progress),
+            "optimizer": meta,
+            "scaler": scaler.state_dict() if scaler is not None else None,
+        }
+        with self.rows.set_aside():
+            groups = {"weights": _weights(self.network), "optimizer": self.rows.spread(self.optimizer, tensors)}
+            checkpoints.save(folder / "checkpoints", self.progress.step, groups, state)
+        checkpoints.rotate(folder / "checkpoints", keep=1)
+        if self.progress.best_step:
+            checkpoints.rotate(folder / "best", keep=1, best=self.progress.best_step)
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Restore everything but the weights."""
+        self.progress = Progress(**checkpoint.state["progress"])
+        # the tensors get no name here: as long as anything refers to the mapped file, it takes room on the disk
+        checkpoints.restore_optimizer(
+            self.optimizer,
+            self.rows.gather(self.optimizer, checkpoint.tensors("optimizer")),
+            checkpoint.state["optimizer"],
         )
-        if ranks.count() == 1:  # also one that came since
-            asked = interrupts.asked()
-        if (dev or asked or progress.step % training.save_every == 0) and ranks.is_first():
-            save()
-            if progress.best_step:
-                checkpoints.rotate(training.folder / "best", keep=1, best=progress.best_step)
-        if asked:
-            ranks.wait()
-            raise interrupts.Interrupted(asked)
-    return progress
+        if self.training.accelerator.scaler is not None:
+            self.training.accelerator.scaler.load_state_dict(checkpoint.state["scaler"])
 
 
 @dataclass
 class Progress:
-    """What a resumed run must know of the past besides tensors."""
+    """What a resumed run must know besides tensors."""
 
     step: int = 0
     best: float | None = None
     best_step: int = 0
     epochs_without_gain: int = 0
     stopped: bool = False
-    history: list[dict[str, float]] = field(default_factory=list)  # what dev showed after each epoch
+    history: list[dict[str, float]] = field(default_factory=list)  # dev scores after each epoch
 
     def note(self, score: float, patience: int | None) -> bool:
-        """Take an epoch's score; True where it is the best so far.
+        """Take the dev score of an epoch; return True if it is the best so far.
 
-        Of equal scores the later epoch is kept: it has learned for longer, where an early one may have said the most
-        frequent class to all. Patience is for gains, and an equal score is none.
+        Of equal scores the later epoch is kept: it has trained longer, and an early one may predict the most frequent
+        class for every row. For `patience`, an equal score is no gain.
         """
         gained = self.best is None or score > self.best
         better = gained or score == self.best
@@ -249,88 +219,54 @@ class Progress:
 
 
 def surpassed(training: Training, history: list[dict[str, float]]) -> set[int]:
-    """Data sets whose teacher the student passed at the end of the last epoch (Tan et al., 2019, arXiv:1902.10461)."""
+    """Data sets whose teacher the student surpassed in the last epoch (Tan et al., 2019, arXiv:1902.10461)."""
     if not history:
         return set()
-    return {number for number, (score, bound) in enumerate(training.to_pass) if history[-1][score] > bound}
+    return {data for data, (score, bound) in enumerate(training.to_pass) if history[-1][score] > bound}
 
 
-def untaught(batch: Batch) -> Batch:
-    """To be learned from its targets alone."""
-    taught, predictions = torch.zeros_like(batch.taught), torch.zeros_like(batch.taught_predictions)
-    return replace(batch, taught=taught, taught_predictions=predictions)
+@ranks.on_first
+def _dev_scores(training: Training, network: nn.Module) -> dict[str, float]:
+    network.eval()
+    return training.score()
 
 
-def gradients(training: Training, bridges: Bridges, parts: list[MicroBatch], step: int) -> dict[str, float]:
-    """Gradients of some parts of one optimiser step, added into the parameters; returns each term's sum over them, as
-    shares of its mean over the whole step."""
-    accelerator = training.accelerator
-    totals: dict[str, float] = {}
-    for part in parts:
-        torch.manual_seed(mix(training.seed, training.number, step, part.place, "dropout"))
-        model, teacher = training.models[part.data], training.teachers[part.data]
-        ours, theirs = training.method.wants(layer_count(model), teacher_layers(teacher, model))
-        batch = part.batch.to(accelerator.device)
-        source = training.sources[part.data]
-        answers = teacher.signals(batch, theirs, live=source.needs_live_teacher(theirs))
-        if source.target_scale is not None and theirs.logits:
-            answers = replace(answers, logits=(answers.logits - source.target_scale.mean) / source.target_scale.sd)
-        with accelerator.autocast():
-            heard = listen(model, batch.student, ours, bridges)
-            terms = {
-                name: term.mean(batch.counts) for name, term in training.method.losses(heard, answers, batch).items()
-            }
-        accelerator.backward(torch.stack(list(terms.values())).sum())
-        for name, value in terms.items():
-            totals[name] = totals.get(name, 0.0) + float(value.detach())
-    return totals
+def _best_weights(training: Training, step: int) -> dict[str, Tensor]:
+    try:
+        return checkpoints.load(training.folder / "best" / f"step-{step:08d}").tensors("weights")
+    except InputError as error:  # the same command finds them lost, and trains the stage again
+        raise TrainingError(f"{str(error).partition(';')[0]}; run the same command again") from error
 
 
-def together(network: nn.Module, totals: dict[str, float]) -> tuple[dict[str, float], int | None]:
-    """The whole step of what each rank has: gradients in place, each term's mean, and a signal that any rank was sent."""
-    if ranks.count() == 1:
-        return totals, interrupts.asked()
-    names = ranks.from_first(list(totals))  # the first rank always has a part
-    asked = [float(interrupts.asked() == number) for number in interrupts.NOTED]
-    summed = ranks.sum_gradients(network.parameters(), [*(totals.get(name, 0.0) for name in names), *asked])
-    sent = [number for number, times in zip(interrupts.NOTED, summed[len(names) :], strict=True) if times]
-    return dict(zip(names, summed, strict=False)), sent[0] if sent else None
-
-
-def teacher_layers(teacher: Teacher, model: PreTrainedModel) -> int:
-    """Of a teacher that is a file of answers there are none; its methods ask for logits alone."""
-    return layer_count(teacher.model) if teacher.model is not None else layer_count(model)
-
-
-def make_bridges(training: Training) -> Bridges:
-    model, teacher = training.models[0], training.teachers[0]
-    ours, _ = training.method.wants(layer_count(model), teacher_layers(teacher, model))
-    theirs = width(teacher.model) if teacher.model is not None else width(model)
-    return Bridges(ours, width(model), theirs, mix(training.seed, training.number, "bridges"))
-
-
-def clip_norm(accelerator: Accelerator, network: nn.Module, bound: float | None) -> float:
-    parameters = [parameter for parameter in network.parameters() if parameter.grad is not None]
-    return float(accelerator.clip_grad_norm_(parameters, math.inf if bound is None else bound))
+def mean_weights(epochs: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """The mean of the weights of several epochs, as is usual for translation models; integers are those of the last."""
+    if not epochs:
+        raise TrainingError("no epoch was saved to be averaged; start again with --overwrite")
+    return {
+        name: torch.stack([weights[name].double() for weights in epochs]).mean(0).to(last.dtype)
+        if last.is_floating_point()
+        else last
+        for name, last in epochs[-1].items()
+    }
 
 
 def _weights(network: nn.Module) -> dict[str, Tensor]:
-    """Parameters and lasting buffers, each once though models may share them."""
-    kept: dict[str, Tensor] = {}
+    """Parameters and persistent buffers, each once though models may share them."""
+    tensors: dict[str, Tensor] = {}
     seen: set[int] = set()
     for name, tensor in network.state_dict(keep_vars=True).items():
         if id(tensor) not in seen:
             seen.add(id(tensor))
-            kept[name] = tensor.detach()
-    return kept
+            tensors[name] = tensor.detach()
+    return tensors
 
 
-def _fill(network: nn.Module, saved: dict[str, Tensor]) -> None:
-    ours = _weights(network)
-    if ours.keys() != saved.keys():
+def _load_weights(network: nn.Module, saved: dict[str, Tensor]) -> None:
+    weights = _weights(network)
+    if weights.keys() != saved.keys():
         raise TrainingError(
-            "the checkpoint belongs to another student or method; write --resume never --overwrite to begin anew"
+            "the checkpoint belongs to another student or method; write --resume never --overwrite to start again"
         )
     with torch.no_grad():
-        for name, tensor in ours.items():
+        for name, tensor in weights.items():
             tensor.copy_(saved[name])

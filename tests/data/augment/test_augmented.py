@@ -30,8 +30,8 @@ from potstill.plugins.data import augmented
 from potstill.plugins.data.augmented import Augmented
 from potstill.recipe import plugins
 from potstill.system import interrupts, paths
+from potstill.tasks.classify import TextClassification
 from potstill.tasks.label_matching import labels_of, make_task
-from potstill.tasks.task import Task
 from tests.support.commands import potstill
 from tests.support.small_models import choices, questions, sentences, small_model, small_tokenizer, tagged, write_csv
 from tests.support.taggers import by_length
@@ -45,7 +45,7 @@ def trusted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POTSTILL_COMMANDS", "allowed")
 
 
-TASK = Task("class", ("0", "1"), {"0": 0, "1": 1})
+TASK = TextClassification(("0", "1"), {"0": 0, "1": 1})
 
 word = st.sampled_from(
     ["a", "an", "the", "film", "films", "actor", ",", ".", "!", "great", "boring", "and", "lovely", "n't", "'s", "7"]

@@ -257,9 +257,7 @@ def test_methods_that_compare_layers_are_refused(method: str, home: Path, tmp_pa
     words = ["distill", "--teacher", home / "teacher/student", *files(home), "--student", "bilstm:8"]
     assert potstill(*words, "--method", method, "--out", tmp_path / "run", *FAST) == 2
     told = " ".join(capsys.readouterr().err.split())
-    assert (
-        f"method '{method}' compares layers, which a bilstm has not; use 'soft_targets' or 'logit_regression'" in told
-    )
+    assert f"method '{method}' compares layers, and a bilstm has none; use 'soft_targets' or 'logit_regression'" in told
 
 
 def test_tasks_and_builders_that_do_not_fit_are_refused() -> None:

@@ -29,7 +29,8 @@ from potstill.runs.planning.plan import Machine, cost_key, ends_and_saves, plan
 from potstill.runs.planning.stage_cost import Work
 from potstill.runs.planning.timing import fitted, time_training
 from potstill.signals import View, Wants
-from potstill.training.loop import gradients, make_bridges
+from potstill.training.gradients import gradients
+from potstill.training.setup import make_projections
 from tests.support.commands import files, make_home, potstill
 from tests.support.small_models import (
     ARCHITECTURES,
@@ -254,7 +255,7 @@ def test_operations_of_training_are_three_times_those_of_a_forward_pass(
     source = training.sources[owner]
     batch = source.batch(positions, source.count(positions))
     with FlopCounterMode(display=False) as counter:
-        gradients(training, make_bridges(training), [MicroBatch(0, owner, batch)], 0)
+        gradients(training, make_projections(training), [MicroBatch(0, owner, batch)], 0)
     planned = training_step(training, shapes_of(pieces[:1], training.sources))
     assert planned[0] == pytest.approx(counter.get_total_flops(), rel=0.05)
 

@@ -1,4 +1,4 @@
-"""Commands on a finished model. Each is a thin coat over a function; torch is imported only where it is used."""
+"""Commands that use a finished model. Torch is imported after the input is checked."""
 
 from __future__ import annotations
 
@@ -8,36 +8,41 @@ from typing import Annotated
 import typer
 
 from potstill.app import options
-from potstill.reporting.console import print_table
+from potstill.app.inputs import check_model, check_rows
+from potstill.recipe import plugins
+from potstill.recipe.flags import parse_names
+from potstill.system.paths import check_readable
 from potstill.system.terminal import put, put_json, put_written
 
 
 def predict(
-    model: Annotated[str, typer.Argument(help="A student's folder, or any model's of a task that is known here.")],
+    model: Annotated[str, typer.Argument(help="A student's folder, or that of any model for a task potstill knows.")],
     file: Annotated[
         str | None,
-        typer.Argument(help="Rows to answer; without it, a text or a JSON object per line of standard input."),
+        typer.Argument(help="Rows to predict; default: a text or a JSON object per line of standard input."),
     ] = None,
     text: options.Text = None,
     pair: options.Pair = None,
     length: options.Length = None,
 ) -> None:
-    """Answer each row, as JSON lines on standard output.
+    """Predict each row; writes JSON lines to standard output.
 
     echo "a stirring , funny film" | potstill predict runs/x/student
     """
-    from potstill.inference.predict import asked_in
-    from potstill.inference.predict import predict as answers
+    check_model(model)
+    check_rows(file)
+    from potstill.inference.predict import Predictor
 
+    predictor = Predictor(model, length)
     lines = (line.decode("utf-8", "replace").rstrip("\r\n") for line in sys.stdin.buffer)
-    for one in answers(model, asked_in(model, file, text, pair) if file else lines, length):
-        put_json(one, flush=file is None)
+    for prediction in predictor(predictor.rows_of(file, text, pair) if file else lines):
+        put_json(prediction, flush=file is None)
 
 
 def measure(
     models: Annotated[
         list[str],
-        typer.Argument(help="Folders of models; the first is what the others are compared with.", metavar="MODEL…"),
+        typer.Argument(help="Folders of models; the others are compared with the first.", metavar="MODEL…"),
     ],
     data: Annotated[str, typer.Option(help="Labelled rows.")],
     text: options.Text = None,
@@ -53,34 +58,45 @@ def measure(
 
     potstill measure runs/x/student ../teacher --data test.csv
     """
-    from potstill.data.rows import Columns
+    for model in models:
+        check_model(model)
+    check_rows(data)
     from potstill.measuring.measure_models import measure_models
+    from potstill.measuring.measurements import Measurements
+    from potstill.reporting.console import print_measurements
 
-    columns = Columns(text, pair, options.columns_of(label), choices=options.columns_of(choices))
-    found = measure_models(models, data, columns, labels.split(",") if labels else None, length or 128, language)
+    columns = options.columns(text, pair, label, choices)
+    names = parse_names(labels) if labels else None
+    measurements = measure_models(models, data, columns, names, length or 128, language)
     if as_json:
-        put_json(found, indent=1)
+        put_json(measurements, indent=1)
     else:
-        print_table(found)
+        print_measurements(Measurements.from_json(measurements))
 
 
 def translate(
-    model: Annotated[str, typer.Argument(help="A student's folder, or one of `export --to ctranslate2`.")],
+    model: Annotated[str, typer.Argument(help="A student's folder, or one written by `export --to ctranslate2`.")],
     files: Annotated[
-        list[str] | None, typer.Argument(help="Texts, one per line; without them, standard input.", metavar="FILE…")
+        list[str] | None, typer.Argument(help="Texts, one per line; default: standard input.", metavar="FILE…")
     ] = None,
     beam: Annotated[int, typer.Option(help="Hypotheses at each step of the search; 1 is greedy.")] = 5,
     language: options.Language = None,
-    batch: Annotated[int, typer.Option(help="Lines that are read, sorted by length and written together.")] = 512,
-    length: options.WrittenLength = 256,
+    batch: Annotated[int, typer.Option(help="Lines that are read, sorted by length and translated together.")] = 512,
+    length: Annotated[
+        int, typer.Option(min=options.SHORTEST, help="Tokens read of each text, and written for it, at most.")
+    ] = 256,
 ) -> None:
-    """Write for each line of text what the model makes of it, one line each, on standard output.
+    """Translate each line of text, or continue it with a language model; writes one line each to standard output.
 
     potstill translate runs/x/student --beam 5 < sources.txt > translations.txt
     """
-    from potstill.inference.translate import lines_of, translate
+    check_model(model)
+    for file in files or ():
+        check_readable(file)
+    from potstill.inference.translate import lines_of
+    from potstill.inference.translate import translate as translations
 
-    for line in translate(model, lines_of(files or []), beam, batch, length, language):
+    for line in translations(model, lines_of(files or []), beam, batch, length, language):
         put_written(line, flush=not files)
 
 
@@ -90,26 +106,23 @@ def export(
     out: Annotated[
         str | None, typer.Option(help="The new folder. Default: MODEL-onnx, MODEL-int8, MODEL-ctranslate2.")
     ] = None,
-    data: Annotated[
-        str | None, typer.Option(help="Rows to compare it with PyTorch on; random ones without it.")
-    ] = None,
+    data: Annotated[str | None, typer.Option(help="Rows to compare it with PyTorch on. Default: random ones.")] = None,
     text: options.Text = None,
     pair: options.Pair = None,
     language: options.Language = None,
-    with_: Annotated[
-        list[str] | None,
-        typer.Option("--with", help="A field of the export: --with weights=float32.", metavar="FIELD=VALUE"),
-    ] = None,
+    with_: Annotated[list[str] | None, options.plugin_option("export", "weights=float32")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export.")] = False,
 ) -> None:
-    """Write a student in another form, compared with PyTorch at once; `predict` and `measure` read it, of ctranslate2
-    `translate` and `measure`.
+    """Export a student to another format and compare it with PyTorch at once.
+
+    `predict` and `measure` read ONNX files, `translate` and `measure` those of CTranslate2.
 
     potstill export runs/x/student --to int8 --data test.csv
     """
-    from potstill.data.rows import Columns
+    form = plugins.make("exports", to, options.plugin_fields(with_))
+    check_model(model)
+    check_rows(data)
     from potstill.inference.export import export_student
-    from potstill.recipe import plugins
 
-    form = plugins.make("exports", to, options.fields_of(with_ or []))
-    put(export_student(model, form, out or f"{model.rstrip('/')}-{to}", data, Columns(text, pair), language, overwrite))
+    folder = out or f"{model.rstrip('/')}-{to}"
+    put(export_student(model, form, folder, data, options.columns(text, pair), language, overwrite))

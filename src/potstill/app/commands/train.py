@@ -1,89 +1,167 @@
-"""A network from nothing, as a command; and what every command that trains ends in. Torch is imported only where it is used."""
+"""Commands that train a student, and `plan`, which estimates what training costs. Torch is imported after the input is checked."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from potstill.app import options
-from potstill.reporting.console import print_differences, print_grid, print_table
-from potstill.system.terminal import say
+from potstill.app.inputs import check_model, check_recipe
+from potstill.app.options import RunOptions, recipe_command
+from potstill.errors import InputError
+from potstill.recipe.flags import MODELS, TRAINING
+from potstill.recipe.resolve import Flags, resolve
+from potstill.recipe.schema import Recipe
+from potstill.system.display import Display
+from potstill.system.paths import RunFolder
+from potstill.system.terminal import put_json, say
+
+TEACHER_FLAGS = ("--teacher", "--start", "--unlabelled", "--method", "--no-baseline", "--force")  # without a teacher
 
 
+@recipe_command()
+def distill(run: RunOptions, flags: Flags, recipe: options.RecipeName = None) -> None:
+    """Distil a teacher into a smaller student, compare it with the same student fine-tuned alone, and print one table.
+
+    potstill distill --teacher DIR --train train.csv --dev dev.csv --test test.csv --student keep_layers:3 --method patient
+    """
+    run_recipe(recipe, flags, run, default_name="distilled")
+
+
+@recipe_command(omit=(*TEACHER_FLAGS, "--rate"))
+def finetune(
+    run: RunOptions,
+    flags: Flags,
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            help="An encoder or a generative model: a folder in Hugging Face's layout, or a hub name; omit it with --student mlp."
+        ),
+    ] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="A TOML file to start from, for example with a \\[grid] over rates.")
+    ] = None,
+    rate: Annotated[
+        str | None,
+        typer.Option(help="Learning rate, or several as 5e-5,2e-5: the best by dev is kept.", rich_help_panel=TRAINING),
+    ] = None,
+) -> None:
+    """Make a teacher: fine-tune an encoder, a translation model or a language model. The result is in OUT/student.
+
+    potstill finetune DIR --train train.csv --dev dev.csv --test test.csv --rate 5e-5,2e-5 --out runs/teacher
+    """
+    _, student = flags["student"]
+    if model is not None and student is not None:
+        raise InputError("give either MODEL or --student, not both")
+    rates = [_number(text, "--rate") for text in rate.split(",")] if rate else []
+    flags = {
+        **flags,
+        "student": ("--student", student if model is None else []),
+        "stage.0.method": ("finetune", "hard_labels"),
+        "grid": ("--rate", {"optimizer.rate": rates} if len(rates) > 1 else None),
+        "stage.0.optimizer.rate": ("--rate", rates[0] if len(rates) == 1 else None),
+    }
+    run_recipe(recipe, flags, run, default_name="fine-tuned", by_labels=True, model=model)
+
+
+@recipe_command(omit=(*TEACHER_FLAGS, "--student", "--choices", "--label-map"))
 def train(
+    run: RunOptions,
+    flags: Flags,
     shape: Annotated[
         str | None,
-        typer.Option(help="What is made: marian:4+4x256, lstm_translator:2x500, mlp … (`potstill list students`)."),
+        typer.Option(
+            help="The network: marian:4+4x256, lstm_translator:2x500, mlp … (`potstill list students`).",
+            rich_help_panel=MODELS,
+        ),
     ] = None,
-    train: options.Train = None,
-    dev: options.Dev = None,
-    test: options.Test = None,
-    out: options.Out = None,
-    recipe: Annotated[str | None, typer.Option(help="A TOML file to begin from.")] = None,
-    text: options.Text = None,
-    pair: options.Pair = None,
-    label: options.Label = None,
-    labels: options.Labels = None,
-    task: options.TaskOption = None,
-    epochs: options.Epochs = None,
-    batch: options.BatchSize = None,
-    rate: options.Rate = None,
-    length: options.Length = None,
-    seed: options.Seed = None,
-    seeds: options.Seeds = None,
-    device: options.Device = None,
-    set_: options.Set = None,
-    resume: options.Resume = "auto",
-    overwrite: options.Overwrite = False,
-    accept_changes: options.AcceptChanges = False,
-    tracker: options.Tracker = None,
-    quiet: options.Quiet = False,
+    recipe: Annotated[str | None, typer.Option(help="A TOML file to start from.")] = None,
 ) -> None:
-    """Make a network from nothing, with random weights, and train it on the rows; it lies in OUT/student.
+    """Train a network with random weights on the rows. The result is in OUT/student.
 
     potstill train --shape marian:4+4x256 --train train.tsv --dev val.tsv --text en --pair de --task translate --out runs/big
     """
-    flags = {
-        "student": ("--shape", shape),
-        "stage.0.method": ("train", "hard_labels"),
-        **options.data_flags(train, dev, test, text, pair, label, labels, None, task),
-        **options.training_flags(epochs, batch, rate, length, seed, seeds, device, tracker),
-    }
-    out = out or (None if recipe else "runs/trained")
-    run_recipe(recipe, flags, set_, out, resume, overwrite, accept_changes, quiet, finetuned=True)
+    flags = {"student": ("--shape", shape), "stage.0.method": ("train", "hard_labels"), **flags}
+    run_recipe(recipe, flags, run, default_name="trained", by_labels=True)
+
+
+@recipe_command()
+def plan(
+    flags: Flags,
+    recipe: options.RecipeName = None,
+    out: options.Out = None,
+    set_: options.Set = None,
+    quiet: options.Quiet = False,
+    as_json: options.AsJson = False,
+    peak: Annotated[
+        float | None,
+        typer.Option(
+            help="Estimate hours for a machine that multiplies matrices at so many GFLOPS.",
+            rich_help_panel=options.MACHINE,
+        ),
+    ] = None,
+    devices: Annotated[
+        int, typer.Option(help="Estimate hours for so many devices.", rich_help_panel=options.MACHINE)
+    ] = 1,
+    memory: Annotated[
+        float | None, typer.Option(help="Memory of such a device in GB.", rich_help_panel=options.MACHINE)
+    ] = None,
+) -> None:
+    """Estimate what `distill` with the same flags costs: steps, operations, memory, disk and hours, and what will not fit.
+
+    potstill plan --teacher DIR --train train.csv --dev dev.csv --student keep_layers:3 --method patient --seeds 3
+    """
+    resolved = resolve(recipe, flags, set_ or ()).recipe
+    check_recipe(resolved)
+    from potstill.reporting.console import print_plan
+    from potstill.runs.planning.plan import plan as make_plan
+
+    folder = out or f"runs/{resolved.name if recipe else 'distilled'}"
+    costs = make_plan(resolved, folder, peak, devices, memory, Display(quiet or as_json))
+    if as_json:
+        put_json(costs, indent=1)
+    else:
+        print_plan(costs)
 
 
 def run_recipe(
     recipe: str | None,
-    flags: dict[str, tuple[str, Any]],
-    sets: list[str] | None,
-    out: str | None,
-    resume: str,
-    overwrite: bool,
-    accept_changes: bool,
-    quiet: bool,
-    finetuned: bool = False,
-    encoder: str | None = None,
+    flags: Flags,
+    run: RunOptions,
+    default_name: str,
+    by_labels: bool = False,
+    model: str | None = None,
 ) -> None:
-    """What `distill`, `finetune` and `train` have in common: from words to a run, and its table."""
-    from potstill.recipe.resolve import resolve
-    from potstill.recipe.schema import Recipe
-
-    resolved = resolve(recipe, flags, sets or ()).recipe  # before torch: a wrong word is told at once
-    from potstill.runs import distill as run
-    from potstill.system import ranks
-    from potstill.system.display import Display
-
-    folder = out or f"runs/{resolved.name if recipe else ('distilled', 'fine-tuned')[finetuned]}"
-    if resolved.name == Recipe.model_fields["name"].default:  # on the page a run without a name has its folder's
+    """Resolve the recipe, train and print the table. `by_labels`: without a teacher, from `model` or from random weights."""
+    resolved = resolve(recipe, flags, run.set_ or ()).recipe
+    folder = run.out or f"runs/{resolved.name if recipe else default_name}"
+    if run.overwrite or not RunFolder(folder).mark.exists():  # an earlier run says itself which of its inputs changed
+        check_recipe(resolved)
+        if model is not None:
+            check_model(model)
+    if resolved.name == Recipe.model_fields["name"].default:  # on the page, a run without a name has its folder's
         resolved = resolved.model_copy(update={"name": Path(folder).name})
-    how = (folder, resume, overwrite, Display(quiet), accept_changes)
-    found = run.finetune(encoder, resolved, *how) if finetuned else run.distill(resolved, *how)
-    if ranks.is_first():
-        print_grid(found.get("grid", []))
-        print_table(found)
-        print_differences(found)
-    if not quiet and ranks.is_first():
+    from potstill.measuring.measurements import Measurements
+    from potstill.reporting.console import print_comparisons, print_grid, print_measurements
+    from potstill.runs import distill as runs
+    from potstill.system import ranks
+
+    settings = (folder, run.resume, run.overwrite, Display(run.quiet), run.accept_changes)
+    written = runs.finetune(model, resolved, *settings) if by_labels else runs.distill(resolved, *settings)
+    if not ranks.is_first():
+        return
+    measurements = Measurements.from_json(written)
+    print_grid(measurements.grid)
+    print_measurements(measurements)
+    print_comparisons(measurements.differences)
+    if not run.quiet:
         say(f"student: {folder}/student   report: {folder}/report.html")
+
+
+def _number(text: str, flag: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"{flag} {text}: is not a number; write for example {flag} 5e-5,2e-5") from None

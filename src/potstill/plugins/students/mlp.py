@@ -15,7 +15,7 @@ from potstill.models.architectures.mlp_config import MOST_LAYERS, MlpConfig
 from potstill.models.student import Context, Student, new_network
 from potstill.recipe.bounds import Width
 from potstill.recipe.pace import FROM_RANDOM_WEIGHTS, Pace
-from potstill.tasks.classify_images import Pixels
+from potstill.tasks.classify_images import ImageTask
 from potstill.tasks.task import Task
 
 Dropped = Annotated[float, Field(ge=0, lt=1)]
@@ -36,7 +36,7 @@ class Mlp:
 
     def begin(self, task: Task, seed: int, texts: Callable[[], Iterator[str]] | None = None) -> Student:
         """With random weights from `seed`, for images of the task's shape and its classes; `texts` are of no use to it."""
-        if not isinstance(task, Pixels):
+        if not isinstance(task, ImageTask):
             raise InputError(
                 "mlp: reads images, but the rows are texts; write another student, such as 'keep_layers:3'"
             )

@@ -19,13 +19,14 @@ from potstill.measuring.significance import contrast
 from potstill.models.student import load_student
 from potstill.recipe.resolve import resolve
 from potstill.runs.build import build
-from potstill.runs.distill import make_accelerator
+from potstill.runs.devices import make_accelerator
 from potstill.runs.prepare import prepare
-from potstill.runs.stages import make_training
+from potstill.runs.stages import Run, StageInputs, make_training, teacher_wants
 from potstill.system.display import Display
 from potstill.system.paths import RunFolder
 from potstill.tasks.metrics.labels import softmax
-from potstill.training.loop import gradients, make_bridges
+from potstill.training.gradients import gradients
+from potstill.training.setup import make_network
 
 
 def errors(said: Predictions) -> list[int]:
@@ -91,21 +92,25 @@ def gradient_noise(run: Path, trained: bool, steps: int = 24) -> float:
     recipe = resolve(RunFolder(seed_folders(run)[0][1]).recipe).recipe
     accelerator, quiet = make_accelerator(recipe), Display(quiet=True)
     data = prepare(recipe, accelerator.device, quiet)
-    models, tokenizer = build(recipe, data)
+    student = build(recipe, data)
     if trained:
-        models[0].load_state_dict(load_student(seed_folders(run)[0][1] / "student").model.state_dict())
+        student.models[0].load_state_dict(load_student(seed_folders(run)[0][1] / "student").model.state_dict())
     stage = recipe.stage[-1]
-    training, asks = make_training(recipe, stage, 0, models, tokenizer, data, run, accelerator)
+    shared = Run(recipe, data, run, accelerator, quiet)
+    training = make_training(StageInputs(shared, len(recipe.stage) - 1, student))
     if not training.sources[0].changes:
-        data[0].teacher.remember(training.sources[0], asks[0])
+        data[0].teacher.remember(training.sources[0], teacher_wants(training)[0])
     lengths, starts = all_lengths(training.sources)
     order = epoch_order(lengths, stage.batch, recipe.seed, 0, 0, "order")[:steps]
-    bridges, model = make_bridges(training), models[0].to(accelerator.device).train()
+    network, projections = make_network(training)
+    network.train()
     total = squares = torch.zeros(())
     for number, step in enumerate(order):
-        model.zero_grad(set_to_none=True)
-        gradients(training, bridges, step_batches(training.sources, step, lengths, starts, stage.tokens), number)
-        found = torch.cat([one.grad.flatten().double() for one in model.parameters() if one.grad is not None])
+        network.zero_grad(set_to_none=True)
+        gradients(training, projections, step_batches(training.sources, step, lengths, starts, stage.tokens), number)
+        found = torch.cat(
+            [one.grad.flatten().double() for one in training.models[0].parameters() if one.grad is not None]
+        )
         total, squares = total + found, squares + found.square().sum()
     mean = (total / len(order)).square().sum()
     # the mean of n noisy gradients is longer than the true one by an n-th of the variance

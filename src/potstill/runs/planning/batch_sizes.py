@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from potstill.data.batches import TokenisedSet, all_lengths, epoch_order, step_positions
-from potstill.training.loop import Training
+from potstill.training.setup import Training
 
 Piece = tuple[int, int, np.ndarray]
 """An optimiser step, the number of a data set, and positions among its examples."""

@@ -20,7 +20,7 @@ from potstill.models.anatomy import has_layers, in_head, layer_count, layers_pat
 from potstill.models.hooks import end_of_attention
 from potstill.runs.planning.batch_sizes import Shapes
 from potstill.signals import Wants
-from potstill.training.loop import Training, make_bridges, teacher_layers
+from potstill.training.setup import Training, make_projections
 
 EVERY_TOKEN = ("ForTokenClassification", "ForQuestionAnswering")  # heads that read all of them
 CROSSING = ("encoder_attn.k_proj", "encoder_attn.v_proj", "EncDecAttention.k", "EncDecAttention.v")  # by the source
@@ -68,13 +68,13 @@ def matrices(model: PreTrainedModel) -> Iterator[tuple[str, int]]:
 def training_step(training: Training, shapes: Shapes) -> np.ndarray:
     """(batches,) of forward and backward; with the teacher's forward pass where it is asked live."""
     found = np.zeros(len(shapes))
-    bridges = make_bridges(training)
+    projections = make_projections(training)
     for number, (model, teacher) in enumerate(zip(training.models, training.teachers, strict=True)):
         which = np.flatnonzero(shapes.owners == number)
         mine = shapes.take(which)
-        ours, theirs = training.method.wants(layer_count(model), teacher_layers(teacher, model))
+        ours, theirs = training.wants(number)
         found[which] = 3 * forward(model, mine, ours)
-        for name, weight in bridges.across.named_parameters():
+        for name, weight in projections.across.named_parameters():
             crossed = mine.tokens if name.startswith("hidden") else mine.sequences
             found[which] += 6 * weight.numel() * crossed
         live = theirs != Wants() and training.sources[number].needs_live_teacher(theirs)

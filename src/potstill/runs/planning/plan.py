@@ -17,8 +17,10 @@ from potstill.measuring.measurements import BASELINE, STUDENT
 from potstill.recipe.pace import paced
 from potstill.recipe.resolve import grid_recipes
 from potstill.recipe.schema import Recipe
+from potstill.runs.baseline import baseline_recipe, is_distillation
 from potstill.runs.data_set import DataSet
-from potstill.runs.distill import baseline_recipe, is_taught, make_accelerator, refuse_unshared
+from potstill.runs.devices import make_accelerator
+from potstill.runs.grid import refuse_shared_fields
 from potstill.runs.planning.batch_sizes import spread_out
 from potstill.runs.planning.dry_memory import Asking, askings
 from potstill.runs.planning.dry_texts import ImaginedOutputs
@@ -26,12 +28,13 @@ from potstill.runs.planning.machine import Disk, device_memory, existing, overfu
 from potstill.runs.planning.stage_cost import FLOAT, StageCost, Work, costs_of, teachers_work
 from potstill.runs.planning.timing import matmul_peak
 from potstill.runs.prepare import prepare
+from potstill.runs.stages import Run
 from potstill.runs.teacher_check import rows_to_check
 from potstill.system import paths
 from potstill.system.display import Display
 from potstill.system.scratch import scratch_folder
 from potstill.system.units import byte_size
-from potstill.training.loop import steps_of
+from potstill.training.setup import steps_of
 
 SLACK = 0.25  # of all tensors: runs on a CPU were seen to hold so much more than what they use
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -98,7 +101,7 @@ def plan(
     refuse_impossible(peak, devices, memory)
     out = paths.to_write(out)
     recipe = paced(recipe)
-    refuse_unshared(recipe)
+    refuse_shared_fields(recipe)
     accelerator = make_accelerator(recipe)
     device = accelerator.device
     empty = private_bytes() if device.type == "cpu" else 0
@@ -119,7 +122,7 @@ def plan(
             for cell in several:
                 if (key := cost_key(cell)) not in known:
                     show.say(f"timing a few batches: {name}")
-                    known[key] = costs_of(cell, data, accelerator, place / str(len(known)), show, outputs.make)
+                    known[key] = costs_of(Run(cell, data, place / str(len(known)), accelerator, show), outputs.make)
                     remember_rows(asked, known[key])
                 for number, cost in enumerate(known[key]):
                     title = name if len(cell.stage) == 1 else f"{name}, stage {number}"
@@ -178,7 +181,7 @@ def trainings(
 ) -> Iterator[tuple[str, list[Recipe]]]:
     """What is trained for each seed: a name, and the cells of which one is kept. The baseline is that of the first cell,
     which is `known` when it is asked for."""
-    taught = is_taught(recipe, data)
+    taught = is_distillation(recipe, data)
     one = recipe.model_copy(update={"seeds": 1})
     several = [cell for _, cell in grid_recipes(one)]
     yield STUDENT if taught else BASELINE, several
@@ -250,7 +253,7 @@ def device_bytes(recipe: Recipe, data: list[DataSet], costs: list[StageCost], em
     """
     teachers = {id(one.loaded_teacher): one.loaded_teacher.model for one in data if one.loaded_teacher}
     of_teachers = sum(FLOAT * one.num_parameters() for one in teachers.values())
-    kept = 1 + (recipe.baseline and is_taught(recipe, data))
+    kept = 1 + (recipe.baseline and is_distillation(recipe, data))
     found = [
         {
             "program": empty,
@@ -275,7 +278,7 @@ def disks_of(
     last = max(costs, key=lambda cost: cost.weights + cost.saved_moments)
     passing = 2 * (last.weights + last.saved_moments) + (2 + len(recipe.stage)) * last.weights
     student = costs[0].heads * max(cost.weights for cost in costs)
-    with_baseline = recipe.baseline and is_taught(recipe, data)
+    with_baseline = recipe.baseline and is_distillation(recipe, data)
     folders = recipe.seeds * (2 if with_baseline else 1) + (recipe.seeds > 1)
     found = [Disk("the teacher's memory", paths.memory(recipe.memory), new, 0)] if memories else []
     found.append(Disk("students and checkpoints", out, folders * student, passing))

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from accelerate import Accelerator
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -18,15 +17,16 @@ from potstill.models.student import Student
 from potstill.recipe.schema import Recipe
 from potstill.runs.build import build, reshape
 from potstill.runs.data_set import DataSet
+from potstill.runs.dev_scores import scored_splits
+from potstill.runs.make_examples import MakeWithTeacher, run_maker
 from potstill.runs.planning.batch_sizes import Piece, Shapes, epoch_pieces, read_pieces, shapes_of
 from potstill.runs.planning.flops import forward, training_step
 from potstill.runs.planning.timing import Law, TrainingCost, chosen, time_scoring, time_training, time_writing
-from potstill.runs.stages import Make, ask_and_make, make_training, watched_rows
+from potstill.runs.stages import Run, StageInputs, make_training, teacher_wants
 from potstill.signals import Wants
-from potstill.system.display import Display
 from potstill.tasks.metrics.texts import BEAM
 from potstill.tasks.task import Task
-from potstill.training.loop import Training
+from potstill.training.setup import Training
 from potstill.training.teacher.memory import Memory
 from potstill.training.teacher.teacher import Teacher
 
@@ -100,23 +100,17 @@ def tokens_of(source: TokenisedSet) -> int:
     return int(sizes_of(source).sum())
 
 
-def costs_of(
-    recipe: Recipe,
-    data: list[DataSet],
-    accelerator: Accelerator,
-    folder: Path,
-    show: Display | None = None,
-    make: Make = ask_and_make,
-) -> list[StageCost]:
-    """Stage by stage, with the student as each one finds it. `folder` is for what the teacher says of the timed rows,
+def costs_of(run: Run, make: MakeWithTeacher = run_maker) -> list[StageCost]:
+    """Stage by stage, with the student as each one finds it. The run's folder is for what the teacher says of the timed rows,
     `make` for rows that it would write."""
-    models, tokenizer = build(recipe, data)
-    found = []
-    for number, stage in enumerate(recipe.stage):
-        models, tokenizer = reshape(stage, recipe, models, tokenizer, data)
-        training, asks = make_training(recipe, stage, number, models, tokenizer, data, folder, accelerator, show, make)
-        found.append(_cost(training, asks, data, tokenizer, folder / str(number)))
-    return found
+    student = build(run.recipe, run.data_sets)
+    costs = []
+    for number, stage in enumerate(run.recipe.stage):
+        student = reshape(stage, run.recipe, student, run.data_sets)
+        training = make_training(StageInputs(run, number, student), make)
+        folder = run.folder / str(number)
+        costs.append(_cost(training, teacher_wants(training), run.data_sets, student.tokenizer, folder))
+    return costs
 
 
 def _cost(
@@ -133,7 +127,7 @@ def _cost(
         for model, one in zip(training.models, data, strict=True)
     ]
     scoring = testing = Work()
-    watched = watched_rows(data, training.sources, tokenizer)
+    watched = scored_splits(data, training.sources, tokenizer)
     for number, (one, model, law) in enumerate(zip(data, training.models, laws, strict=True)):
         for seen in watched.values():
             scoring += read_work(model, law, seen[number])

@@ -20,16 +20,17 @@ from transformers import PreTrainedModel
 
 from potstill.data.batches import MicroBatch, TokenisedSet
 from potstill.inference.answers import answers, network
-from potstill.models.anatomy import without_effect
 from potstill.models.generation.decoding import decoder
 from potstill.models.inference import torch_run
 from potstill.models.student import Student
 from potstill.runs.planning.batch_sizes import Piece, Shapes, epoch_pieces, shapes_of, spread_out
 from potstill.signals import Wants
 from potstill.system.units import duration
-from potstill.training.loop import Training, clip_norm, gradients, make_bridges, steps_of
-from potstill.training.optimizers import make_optimizer, used_rows
+from potstill.training.gradients import clip_norm, gradients
+from potstill.training.optimizers import make_optimizer
+from potstill.training.setup import Training, make_network
 from potstill.training.teacher.teacher import Teacher
+from potstill.training.used_rows import used_rows
 
 WRITTEN = 32  # texts that are decoded to know how long all take
 LONG_ENOUGH = 20.0  # seconds of one kind of work, after which no further turn is taken
@@ -98,13 +99,11 @@ class TrainingCost:
 
 def time_training(training: Training, pieces: list[Piece], shapes: Shapes, turns: int, count: bool) -> TrainingCost:
     """Real micro-batches of real rows, in steps that change nothing. `count`: also what is kept for the backward pass."""
-    bridges = make_bridges(training)
+    network, projections = make_network(training)
+    network.train()
     device = training.accelerator.device
-    all_weights = nn.ModuleList([*training.models, bridges]).to(device).train()
-    for parameter in without_effect(training.models):
-        parameter.requires_grad_(False)
-    with used_rows(training.stage.optimizer, all_weights, training.models[0], training.sources) as rows:
-        optimizer = make_optimizer(training.stage.optimizer, training.models, bridges)
+    with used_rows(training.stage.optimizer, network, training.models[0], training.sources) as rows:
+        optimizer = make_optimizer(training.stage.optimizer, training.models, projections)
         for group in optimizer.param_groups:
             group["lr"] = 0.0
         of_steps: list[float] = []
@@ -112,10 +111,12 @@ def time_training(training: Training, pieces: list[Piece], shapes: Shapes, turns
         def backward(piece: Piece) -> None:
             _, owner, positions = piece
             source = training.sources[owner]
-            gradients(training, bridges, [MicroBatch(0, owner, source.batch(positions, source.count(positions), 0))], 0)
+            gradients(
+                training, projections, [MicroBatch(0, owner, source.batch(positions, source.count(positions), 0))], 0
+            )
 
         def step() -> None:
-            norm = clip_norm(training.accelerator, all_weights, training.stage.optimizer.clip)
+            norm = clip_norm(training.accelerator, network, training.stage.optimizer.clip)
             if math.isfinite(norm):  # zero times infinity would change a weight
                 optimizer.step()
             synchronised(device)
@@ -127,7 +128,7 @@ def time_training(training: Training, pieces: list[Piece], shapes: Shapes, turns
 
         kept = np.zeros(len(pieces))
         for place, piece in enumerate(pieces if count else ()):
-            with saved(all_weights) as told:
+            with saved(network) as told:
                 backward(piece)
             kept[place] = sum(told)
         seconds = timed([lambda piece=piece: work(piece) for piece in pieces], turns)  # type: ignore[misc]
@@ -203,7 +204,7 @@ def estimate(training: Training) -> tuple[int, float]:
     shapes = shapes_of(pieces, training.sources)
     which = chosen(shapes, (0.25, 0.75))
     cost = time_training(training, [pieces[one] for one in which], shapes.take(which), turns=1, count=False)
-    per_epoch, steps = steps_of(training.stage, sum(len(source.examples) for source in training.sources))
+    per_epoch, steps = training.steps
     return steps, steps * (spread_out(cost.batch.of(shapes), shapes, 1) / per_epoch + cost.step)
 
 

@@ -12,7 +12,7 @@ import torch
 
 from potstill.models import student as students
 from potstill.recipe.schema import Recipe
-from potstill.runs.inputs import VERSIONS, changes, content_of, input_paths
+from potstill.runs.input_files import VERSIONS, changes, input_digests, input_paths
 from tests.support.commands import potstill
 from tests.support.faults import flip
 from tests.support.small_models import sentences, small_model, write_csv
@@ -81,7 +81,7 @@ def test_a_change_by_a_letter_or_bit_is_named_whether_the_run_is_finished_or_not
             begun(home)
         assert potstill(*words()) == 2
         told = capsys.readouterr().err
-        assert f"changed since: {name}. Write --overwrite to begin anew, --accept-changes" in told
+        assert f"changed since: {name}. Write --overwrite to start again, --accept-changes" in told
 
 
 def test_what_was_not_changed_goes_on(home: Path) -> None:
@@ -165,14 +165,14 @@ def test_inputs_of_every_kind_have_digests(home: Path, monkeypatch: pytest.Monke
             "stage": [{"method": {"name": "mine"}}],
         }
     )
-    found = content_of(recipe)
+    found = input_digests(recipe)
     files = {file for part in found.values() for file in part}
     assert {"en.txt", "de.txt", "saved/data-00000-of-00001.arrow", "saved/state.json"} <= files
     assert {"a-images-idx3-ubyte", "a-labels-idx1-ubyte", str(tmp_path / "plugged/methods/mine.py")} <= files
     assert input_paths(recipe) == [Path("en.txt"), Path("de.txt"), Path("saved"), Path("a-images-idx3-ubyte")]
     (home / "saved/data-00000-of-00001.arrow").write_bytes(b"Rows")
     (tmp_path / "plugged/methods/mine.py").write_text("changed")
-    assert changes(found, content_of(recipe)) == [
+    assert changes(found, input_digests(recipe)) == [
         "saved/data-00000-of-00001.arrow",
         str(tmp_path / "plugged/methods/mine.py"),
     ]

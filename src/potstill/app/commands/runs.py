@@ -1,0 +1,122 @@
+"""Commands about several runs, and about what recipes can name. Torch is imported after the input is checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, get_args
+
+import typer
+
+from potstill.app import options
+from potstill.app.inputs import check_rows
+from potstill.app.options import recipe_command
+from potstill.errors import InputError
+from potstill.recipe import plugins
+from potstill.recipe.flags import RUN
+from potstill.recipe.resolve import RECIPES, Flags, resolve, shipped
+from potstill.recipe.resolve import show as lines_of
+from potstill.system.display import Display
+from potstill.system.terminal import put, say
+
+KINDS: tuple[plugins.Kind, ...] = get_args(plugins.Kind)
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs, as --out named them.", metavar="RUN…")],
+    out: Annotated[
+        Path | None, typer.Option(help="The page. Default: RUN/report.html, or report.html for several.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that potstill did not write.")] = False,
+) -> None:
+    """Show runs side by side on one page: figures, curves, and which differences are significant.
+
+    potstill report runs/kd runs/skip runs/last --out compared.html
+    """
+    from potstill.measuring.comparisons import comparisons
+    from potstill.reporting.console import print_comparisons
+    from potstill.reporting.page import refuse_place, write_report
+
+    page = out or (runs[0] if len(runs) == 1 else Path()) / "report.html"
+    refuse_place(page, overwrite)  # before the comparisons, which take long
+    differences = comparisons(runs) if len(runs) > 1 else None
+    page = write_report(runs, page, differences, overwrite)
+    print_comparisons(differences or [])
+    put(page)
+
+
+@recipe_command(only=("--teacher", "--train", "--dev", "--test", "--seeds"))
+def study(
+    flags: Flags,
+    name: Annotated[str, typer.Argument(help="size-curve, better-teacher … (`potstill list studies`).")],
+    recipe: options.RecipeName = None,
+    out: Annotated[
+        str | None,
+        typer.Option(help="The study's folder, one run in each sub-folder. Default: runs/NAME.", rich_help_panel=RUN),
+    ] = None,
+    with_: Annotated[list[str] | None, options.plugin_option("study", "'layers=[1, 2, 4]'")] = None,
+    set_: options.Set = None,
+    overwrite: options.Overwrite = False,
+    accept_changes: options.AcceptChanges = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Answer a question by several runs: a table, a figure, and sentences that say what is shown and what is not.
+
+    potstill study size-curve my.toml --teacher DIR --seeds 3 --with 'layers=[1, 2, 4, 8]'
+    """
+    question = plugins.make("studies", name.replace("-", "_"), options.plugin_fields(with_))
+    resolved = resolve(recipe, flags, set_ or ()).recipe
+    for data in resolved.data:  # a study may replace the teacher
+        for source in (data.train, data.dev, data.unlabelled, *data.test.values()):
+            check_rows(source)
+    from potstill.reporting.console import print_rows
+    from potstill.runs.study import run_study
+
+    folder = Path(out or f"runs/{name}")
+    answer = run_study(question, resolved, folder, overwrite, Display(quiet), accept_changes)
+    print_rows(answer.header, answer.rows)
+    for sentence in answer.sentences:
+        put(sentence)
+    if not quiet:
+        say(f"page: {folder}/study.md   figure: {folder}/study.svg")
+
+
+def show(recipe: options.RecipeName = None, set_: options.Set = None) -> None:
+    """Show a recipe with every value it resolves to, and the source of each."""
+    for line in lines_of(resolve(recipe, {}, set_ or ())).splitlines():
+        put(line)
+
+
+def list_(
+    kind: Annotated[
+        str | None,
+        typer.Argument(help="methods, students, data, exports, studies or recipes; default: all.", metavar="[KIND]"),
+    ] = None,
+) -> None:
+    """List what recipes and commands can name: methods, students, data makers, exports, studies, and shipped recipes."""
+    if kind is None:
+        for plugin_kind in KINDS:
+            put(f"{plugin_kind}:")
+            print_plugins(plugin_kind, indent="  ")
+        put("recipes:")
+        print_recipes(indent="  ")
+    elif kind == "recipes":
+        print_recipes()
+    elif kind in KINDS:
+        print_plugins(kind)
+    else:
+        raise InputError(f"there is no list of '{kind}'; write one of {', '.join(KINDS)}, recipes")
+
+
+def print_plugins(kind: plugins.Kind, indent: str = "") -> None:
+    for name in plugins.names(kind):
+        summary, fields = plugins.describe(kind, name)
+        put(f"{indent}{name:<18} {summary}")
+        for field, expected, default in fields:
+            put(f"{indent}{'':<18}   {field} = {default}  ({expected})")
+
+
+def print_recipes(indent: str = "") -> None:
+    width = max(map(len, shipped()))
+    for name in shipped():
+        first_line = (RECIPES / f"{name}.toml").read_text().splitlines()[0].lstrip("# ")
+        put(f"{indent}{name:<{width}} {first_line}")

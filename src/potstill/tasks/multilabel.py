@@ -1,0 +1,82 @@
+"""Multi-label classification: any number of classes for a text or a pair of texts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from potstill.data.rows import Label
+from potstill.tasks.classify import named_probabilities
+from potstill.tasks.metrics import labels as metrics
+from potstill.tasks.metrics.labels import Score, of_class
+from potstill.tasks.task import Problem, Task
+
+if TYPE_CHECKING:
+    from potstill.recipe.schema import TaskName
+    from potstill.signals import Outcome
+
+
+@dataclass(frozen=True)
+class MultiLabelClassification(Task):
+    """`targets` are (n, classes) of 0 and 1, `outputs` (n, classes) logits; a class is predicted where its logit is above 0."""
+
+    name: ClassVar[TaskName] = "multilabel"
+    outcome: ClassVar[Outcome] = "classes"
+    problem: ClassVar[Problem | None] = "multi_label_classification"
+    row_metrics: ClassVar[tuple[str, ...]] = ("exact",)
+
+    @property
+    def target_width(self) -> int:
+        return self.classes
+
+    def encode(self, label: Label, where: str) -> list[float]:
+        target = [0.0] * self.classes
+        for name in label if isinstance(label, tuple) else (label,):
+            target[self.number(name, where)] = 1.0
+        return target
+
+    def decode(self, outputs: np.ndarray) -> np.ndarray:
+        return (outputs > 0).astype(np.int64)
+
+    def probabilities(self, outputs: np.ndarray) -> np.ndarray:
+        return np.asarray(1.0 / (1.0 + np.exp(-outputs)))
+
+    def confidence(self, outputs: np.ndarray) -> np.ndarray:
+        return np.asarray(np.abs(self.probabilities(outputs) - 0.5).max(-1))
+
+    def describe(self, output: np.ndarray, text: str, pair: str | None) -> dict[str, Any]:
+        """{"labels", "probabilities"}"""
+        predicted = [label for label, logit in zip(self.labels, output, strict=True) if logit > 0]
+        return {"labels": predicted, "probabilities": named_probabilities(self, output)}
+
+    def summary(self, output: np.ndarray, text: str, pair: str | None) -> tuple[str, float | None]:
+        return self.describe_gold(output > 0, text, pair), None
+
+    def describe_gold(self, gold: np.ndarray, text: str, pair: str | None) -> str:
+        return ", ".join(label for label, holds in zip(self.labels, gold, strict=True) if holds) or "none"
+
+    @property
+    def metrics(self) -> list[str]:
+        return ["f1_micro", "f1_macro", "exact"]
+
+    def scorer(self, metric: str, targets: np.ndarray, outputs: np.ndarray) -> Score:
+        if metric == "exact":
+            right = self.right(targets, outputs)
+            return lambda rows: float(right[rows].mean())
+        gold, predicted = targets.astype(int), self.decode(outputs)
+        average: Any = metric.removeprefix("f1_")
+        return lambda rows: metrics.f1(gold[rows], predicted[rows], average)
+
+    def calibration_error(self, targets: np.ndarray, outputs: np.ndarray) -> float:
+        """Over every yes and no."""
+        probabilities = self.probabilities(outputs)
+        stated = np.maximum(probabilities, 1 - probabilities).ravel()
+        return metrics.calibration_error(stated, (self.decode(outputs) == targets.astype(int)).ravel())
+
+    def details(self, targets: np.ndarray, outputs: np.ndarray) -> dict[str, Any]:
+        """The quality of each class."""
+        gold, predicted = targets.astype(bool), self.decode(outputs).astype(bool)
+        counts = ((gold & predicted).sum(0), gold.sum(0), predicted.sum(0))
+        return {"per_class": {label: of_class(*each) for label, *each in zip(self.labels, *counts, strict=True)}}

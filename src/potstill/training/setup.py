@@ -1,0 +1,107 @@
+"""What the training of a stage starts from: models, teachers, data, method and settings; and the network it trains."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from potstill.data.batches import TargetScale, TokenisedSet
+from potstill.models.anatomy import layer_count, width, without_effect
+from potstill.recipe.schema import Stage
+from potstill.signals import Wants
+from potstill.system.randomness import mix
+from potstill.training.method import Method
+from potstill.training.teacher.teacher import Teacher
+
+
+@dataclass(frozen=True)
+class Training:
+    """Everything that decides the training of one stage."""
+
+    models: list[PreTrainedModel]  # one per data set; all share the encoder of the first
+    teachers: list[Teacher]
+    sources: list[TokenisedSet]
+    method: Method
+    stage: Stage
+    seed: int
+    number: int  # of the stage
+    folder: Path  # checkpoints and the best weights
+    accelerator: Accelerator
+    score: Callable[[], dict[str, float]]  # on dev; the first value chooses the best epoch, higher is better
+    save_every: int = 200
+    to_pass: tuple[
+        tuple[str, float], ...
+    ] = ()  # for each data set: a dev score, and above which its teacher is dropped
+
+    @property
+    def target_scales(self) -> list[TargetScale | None]:
+        return [source.target_scale for source in self.sources]
+
+    @property
+    def steps(self) -> tuple[int, int]:
+        """Optimizer steps of one epoch, and of the whole stage."""
+        return steps_of(self.stage, sum(len(source.examples) for source in self.sources))
+
+    def wants(self, data: int) -> tuple[Wants, Wants]:
+        """What the method asks of the student and of the teacher of a data set."""
+        model, teacher = self.models[data], self.teachers[data]
+        return self.method.wants(layer_count(model), teacher_layers(teacher, model))
+
+
+class Projections(nn.Module):
+    """Learned projections from the width of the student to the width of the teacher, one per signal and layer.
+
+    They belong to the training: checkpoints hold them, a saved student does not. Equal widths need none.
+    """
+
+    def __init__(self, wants: Wants, student_width: int, teacher_width: int, seed: int) -> None:
+        super().__init__()
+        self.across = nn.ModuleDict()
+        if student_width != teacher_width:
+            with torch.random.fork_rng():
+                torch.manual_seed(seed)
+                for name, layers in (("cls", wants.cls), ("hidden", wants.hidden)):
+                    for layer in layers:
+                        self.across[f"{name}_{layer}"] = nn.Linear(student_width, teacher_width, bias=False)
+
+    def forward(self, name: str, layer: int, states: Tensor) -> Tensor:
+        key = f"{name}_{layer}"
+        projected: Tensor = self.across[key](states) if key in self.across else states
+        return projected
+
+
+def make_network(training: Training) -> tuple[nn.ModuleList, Projections]:
+    """All modules that the stage trains, on its device, and the projections among them.
+
+    Parameters without an effect on the output are frozen.
+    """
+    projections = make_projections(training)
+    network = nn.ModuleList([*training.models, projections]).to(training.accelerator.device)
+    for parameter in without_effect(training.models):
+        parameter.requires_grad_(False)
+    return network, projections
+
+
+def make_projections(training: Training) -> Projections:
+    model, teacher = training.models[0], training.teachers[0]
+    student_wants, _ = training.wants(0)
+    teacher_width = width(teacher.model if teacher.model is not None else model)
+    return Projections(student_wants, width(model), teacher_width, mix(training.seed, training.number, "bridges"))
+
+
+def teacher_layers(teacher: Teacher, model: PreTrainedModel) -> int:
+    """The number of layers of the teacher. A file of answers has none, but then methods ask for logits alone."""
+    return layer_count(teacher.model) if teacher.model is not None else layer_count(model)
+
+
+def steps_of(stage: Stage, rows: int) -> tuple[int, int]:
+    """Optimizer steps of one epoch of so many rows, and of the whole stage."""
+    per_epoch = math.ceil(rows / stage.batch)
+    return per_epoch, math.ceil(stage.passes * per_epoch)
