@@ -28,11 +28,12 @@ from potstill.measuring.measurements import (
 )
 from potstill.measuring.run_folder import read_measurements, run_names, seed_folders
 from potstill.measuring.significance import NOT_TESTED, correct_comparisons, mcnemar_p, mean_interval, paired
+from potstill.recipe.schema import TaskName
 from potstill.system.files import write_atomically
 from potstill.system.paths import RunFolder
 from potstill.tasks.metrics.labels import Score
 from potstill.tasks.registry import saved_task
-from potstill.tasks.task import Task, TaskName
+from potstill.tasks.task import Task
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,7 @@ def comparisons(runs: Sequence[Path]) -> list[Comparison]:
 
 
 def _of_model(predictions: RunPredictions, model: str) -> dict[tuple[str, str], Predictions]:
-    return {place: values for (name, *place), values in predictions.items() if name == model}  # type: ignore[misc]
+    return {(data, split): values for (name, data, split), values in predictions.items() if name == model}
 
 
 def _equal(ours: Mapping[Any, Predictions], theirs: Mapping[Any, Predictions]) -> bool:
