@@ -25,14 +25,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
 from potstill.data.augment.tagging import TaggedTexts, tag_examples
 from potstill.data.examples import Examples, store
-from potstill.data.making import Context
+from potstill.data.making import MakeContext
 from potstill.data.rows import open_table
 from potstill.plugins.data.augmented import Augmented
 from potstill.tasks.label_matching import make_task
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 ROWS = Path(__file__).parents[2] / "shared" / "data" / "sst2_sentence" / "train.tsv"
 COPIES, ROUNDS = 20, 5
@@ -44,13 +45,13 @@ Speed = Callable[[], float]  # sentences a second
 
 def words_by_tag(texts: TaggedTexts) -> list[list[str]]:
     """Of every tag its words; a word stands with the tag that it has most often."""
-    found = Counter(zip((texts.pieces >> 1).tolist(), texts.tags.tolist(), strict=True))
+    found = Counter(zip((texts.words >> 1).tolist(), texts.tags.tolist(), strict=True))
     most: dict[int, int] = {}
     for (word, tag), _ in found.most_common():
         most.setdefault(word, tag)
     groups: list[list[str]] = [[] for _ in texts.tag_names]
     for word, tag in most.items():
-        groups[tag].append(texts.words[word])
+        groups[tag].append(texts.vocabulary[word])
     return [group for group in groups if len(group) > 1]
 
 
@@ -87,7 +88,7 @@ def nlpaug_speeds(texts: TaggedTexts, sentences: list[str]) -> dict[str, Speed]:
 
 def our_speed(examples: Examples, draw: int) -> float:
     begun = time.perf_counter()
-    made = Augmented(copies=COPIES, draw=draw).make(examples, Context(0))
+    made = Augmented(copies=COPIES, draw=draw).make(examples, MakeContext(0))
     return (len(made) - len(examples)) / (time.perf_counter() - begun)
 
 

@@ -40,7 +40,8 @@ from potstill.data.examples import store
 from potstill.data.rows import open_table
 from potstill.data.tokens import tokenise
 from potstill.models.anatomy import encoder_layers, parameters, width
-from potstill.models.student import Context, Student
+from potstill.models.builder import BuildContext
+from potstill.models.student import Student
 from potstill.recipe import plugins
 from potstill.recipe.schema import Optimizer, Stage
 from potstill.signals import Wants
@@ -249,7 +250,7 @@ def main() -> int:
         model = AutoModelForSequenceClassification.from_pretrained(weights, dtype=torch.float32)  # stored as float16
         teacher = Student(model.eval(), AutoTokenizer.from_pretrained(weights))
         three = plugins.make("students", "keep_layers", {"layers": 3})
-        student = three.build(teacher, Context(teacher, 0, lambda: iter(())))
+        student = three.build(teacher, BuildContext(teacher, 0, lambda: iter(())))
         missed = compare(Path(place), teacher, student, read_rows(Path(place), teacher))
     for line in missed:
         print(f"missed: {line}", file=sys.stderr)

@@ -22,7 +22,8 @@ from potstill.data.batches import TokenisedSet
 from potstill.data.examples import store
 from potstill.data.rows import open_table
 from potstill.data.tokens import tokenise
-from potstill.models.student import Context, Student
+from potstill.models.builder import BuildContext
+from potstill.models.student import Student
 from potstill.recipe import plugins
 from potstill.recipe.schema import Stage
 from potstill.signals import Wants
@@ -67,7 +68,7 @@ def main() -> None:
         tokens = tokenise(task, examples, teacher.tokenizer, 64)
         source = TokenisedSet(task, examples, tokens, tokens)
         student = plugins.make("students", "keep_layers", {"layers": 3}).build(
-            teacher, Context(teacher, 0, lambda: iter(()))
+            teacher, BuildContext(teacher, 0, lambda: iter(()))
         )
         method = plugins.make("methods", "patient", {})
         device = torch.device("cpu")

@@ -17,7 +17,8 @@ import pytest
 import potstill as package
 from potstill import distill, resolve
 from potstill.measuring import speed as timing
-from potstill.models.student import Context, save_student
+from potstill.models.builder import BuildContext
+from potstill.models.student import save_student
 from potstill.recipe import plugins
 from potstill.runs import distill as run
 from tests.house.test_pages import FENCE, PAGES, PLUG_IN, blocks, commands
@@ -69,7 +70,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, quick: None) -> Path:
     (world / "mine.toml").write_text(MINE.format(baseline="false"))
     for name in ("kd", "skip", "patient"):
         shutil.copytree(world / "runs/mine", world / "runs" / name)
-    context = Context(small_model("bert"), 0, lambda: iter(["a good film"]), False)
+    context = BuildContext(small_model("bert"), 0, lambda: iter(["a good film"]), False)
     bilstm = plugins.make("students", "bilstm", {"hidden": 8, "width": 8, "features": 8})
     save_student(bilstm.build(small_model("bert"), context), "runs/small/student")
     save_student(small_translator(), "runs/x/student")

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 
 from potstill.data.examples import Examples
 from potstill.errors import InputError
-from potstill.inference import export as exported
+from potstill.inference import onnx_forms
 from potstill.measuring import comparisons as results
 from potstill.measuring import speed as timing
 from potstill.measuring.comparisons import Predictions, differences, write_predictions
@@ -349,7 +349,7 @@ def test_a_run_is_measured_in_onnx_and_in_eight_bits_too(
     kept = list(paths.exports().glob("*/whole"))
     assert len(kept) == 1  # the teacher's, for the next run
 
-    monkeypatch.setattr(exported, "find_spec", lambda name: None)
+    monkeypatch.setattr(onnx_forms, "find_spec", lambda name: None)
     capsys.readouterr()
     assert potstill(*words, "--out", tmp_path / "plain") == 0
     assert list(measurements(tmp_path / "plain")["models"]) == ["teacher", "fine-tuned", "distilled"]

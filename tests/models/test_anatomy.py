@@ -11,8 +11,9 @@ from transformers import T5Config, T5ForSequenceClassification
 
 from potstill.errors import InputError
 from potstill.models import anatomy
+from potstill.models.builder import BuildContext
 from potstill.models.safety import tensor_shapes
-from potstill.models.student import Context, load_student, save_student, stock_model
+from potstill.models.student import load_student, save_student, stock_model
 from potstill.plugins.students.fresh import Fresh
 from potstill.plugins.students.keep_layers import KeepLayers
 from tests.support.small_models import (
@@ -172,7 +173,7 @@ def test_parts_of_writers_add_up(architecture, tmp_path):
 @every_writer
 def test_kept_layers_of_writers_are_those_that_skipping_the_others_leaves(architecture, tmp_path):
     start = small_writer(architecture)
-    kept = KeepLayers([1, 3]).build(start, Context(start, 0, lambda: iter(TEXTS)))
+    kept = KeepLayers([1, 3]).build(start, BuildContext(start, 0, lambda: iter(TEXTS)))
     expected = small_writer(architecture)
     for path in anatomy.stacks(expected.model):
         del expected.model.get_submodule(path)[1]
@@ -187,7 +188,7 @@ def test_kept_layers_of_writers_are_those_that_skipping_the_others_leaves(archit
 @pytest.mark.parametrize("architecture", ["llama", "gpt2"])
 def test_fresh_writers_have_the_shape_that_was_asked_for(architecture, tmp_path):
     start = small_writer(architecture)
-    made = Fresh(layers=2, width=24, heads=6, feed_forward=40).build(start, Context(start, 0, lambda: iter(TEXTS)))
+    made = Fresh(layers=2, width=24, heads=6, feed_forward=40).build(start, BuildContext(start, 0, lambda: iter(TEXTS)))
     assert type(made.model) is type(start.model)
     assert (anatomy.layer_count(made.model), anatomy.width(made.model)) == (2, 24)
     one = {

@@ -241,7 +241,7 @@ def test_answers_that_are_no_numbers_are_told(model: Path, tmp_path: Path, capsy
     for words in (["predict", model, rows], ["measure", model, "--data", rows], distill):
         assert potstill(*words) == 2
         told = capsys.readouterr()
-        assert "not finite; use weights of a training that went well" in told.err and "NaN" not in told.out
+        assert "not finite; use a teacher whose training did not diverge" in told.err and "NaN" not in told.out
 
 
 @pytest.mark.parametrize(

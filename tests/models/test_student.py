@@ -13,7 +13,8 @@ from transformers.utils import logging
 
 from potstill.errors import InputError
 from potstill.models.anatomy import encoder_layers
-from potstill.models.student import Context, Student, load_student, save_student
+from potstill.models.builder import BuildContext
+from potstill.models.student import Student, load_student, save_student
 from potstill.plugins.students.keep_layers import KeepLayers
 from tests.support.small_models import ARCHITECTURES, same_weights, sentences, small_model
 from tests.support.small_models import logits as logits_of
@@ -135,7 +136,7 @@ def test_half_precision_is_read_as_float32(folder):
     edit_config(folder / "config.json", dtype="float16")
     student = load_student(folder)
     assert {parameter.dtype for parameter in student.model.parameters()} == {torch.float32}
-    kept = KeepLayers(1).build(student, Context(student, 0, lambda: iter(TEXTS)))
+    kept = KeepLayers(1).build(student, BuildContext(student, 0, lambda: iter(TEXTS)))
     assert {parameter.dtype for parameter in kept.model.parameters()} == {torch.float32}
 
 

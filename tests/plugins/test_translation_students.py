@@ -13,15 +13,16 @@ from torch import Tensor
 from potstill.data.tokens import tokenizer_fingerprint
 from potstill.errors import InputError
 from potstill.models.anatomy import word_embeddings
+from potstill.models.builder import BuildContext
 from potstill.models.safety import LARGEST_VOCABULARY
-from potstill.models.student import Context, Student, save_student
+from potstill.models.student import Student, save_student
 from potstill.plugins.students.lstm_translator import LstmTranslator
 from potstill.plugins.students.marian import Marian
 from potstill.recipe import short_forms
 from potstill.runs.build import begin_anew
 from potstill.tasks.translate import Translation
-from potstill.training.losses import smoothed, soft_targets
-from potstill.training.teacher.top_classes import kept, spread
+from potstill.training.losses import smoothed_cross_entropy, soft_targets
+from potstill.training.teacher.top_classes import pack_top_classes, unpack_top_classes
 from tests.support.small_models import sentences, small_translator
 
 TEXTS = [text for text, _ in sentences(12, seed=1)]
@@ -68,19 +69,19 @@ def read(student: Student, some: list[str]) -> dict[str, Tensor]:
     ],
 )
 def test_short_forms(text: str, fields: list[dict[str, object]]) -> None:
-    assert short_forms.things("students", text) == fields
+    assert short_forms.plugin_tables("students", text) == fields
 
 
 @pytest.mark.parametrize("text", ["marian:4", "marian:4x256", "marian:0+4x256", "lstm_translator:500", "marian:a+bxc"])
 def test_other_short_forms_are_refused_with_an_example(text: str) -> None:
     with pytest.raises(InputError, match=r"write for example (marian:4\+4x256|lstm_translator:2x500)"):
-        short_forms.things("students", text)
+        short_forms.plugin_tables("students", text)
 
 
 @every_shape
 def test_its_vocabulary_is_that_of_the_model_before_or_of_a_folder_or_new(shape: str, tmp_path) -> None:
     teacher, other = small_translator(), SHAPES["marian"].begin(TASK, 0, texts)
-    context = Context(teacher, 0, texts)
+    context = BuildContext(teacher, 0, texts)
     taken = SHAPES[shape].build(teacher, context)
     assert tokenizer_fingerprint(taken.tokenizer) == tokenizer_fingerprint(teacher.tokenizer)
     assert word_embeddings(taken.model).num_embeddings == word_embeddings(teacher.model).num_embeddings
@@ -195,14 +196,14 @@ def test_it_learns_and_padding_stays_zero(shape: str) -> None:
         for _ in range(3):  # no share of a label is given to what is never written
             real = labels != -100
             starts = torch.cat([torch.zeros_like(labels[:, :1]), batch["input_ids"][:, :-1]], 1)
-            smoothed(
+            smoothed_cross_entropy(
                 model(**batch, decoder_input_ids=starts).logits[real], labels[real], None, 0.1, never
             ).mean().backward()
             optimizer.step()
             optimizer.zero_grad()
         for _ in range(3):  # nor of what a teacher leaves to the words that were not kept
             logits = model(**batch, decoder_input_ids=starts).logits[real]
-            theirs = spread(kept(torch.randn(logits.shape), 16))
+            theirs = unpack_top_classes(pack_top_classes(torch.randn(logits.shape), 16))
             assert (theirs > -torch.inf).all()
             (loss := soft_targets(logits, theirs, 1.0, never).mean()).backward()
             assert loss < 10  # a share of padding alone would cost more

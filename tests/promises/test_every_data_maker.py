@@ -11,7 +11,7 @@ import torch
 
 from potstill.data.batches import TokenisedSet
 from potstill.data.examples import Examples, key_of, store
-from potstill.data.making import Context
+from potstill.data.making import EpochDataMaker, MakeContext
 from potstill.data.pixel_reader import PixelReader
 from potstill.data.rows import open_table
 from potstill.data.tokens import tokenise
@@ -66,7 +66,7 @@ def examples_of(folder: Path, kind: str) -> tuple[Examples, Task]:
 
 def made_by(name: str, examples: Examples, task: Task, rows: str) -> Examples:
     """Pairs stand for translations where no task is named; a teacher writes them."""
-    about = Context(0, teacher=trained_marian(), longest=12) if rows == "translations" else Context(0, task)
+    about = MakeContext(0, teacher=trained_marian(), longest=12) if rows == "translations" else MakeContext(0, task)
     made: Examples = plugins.make("data", name, FIELDS.get(name, {})).make(examples, about)
     return made
 
@@ -128,16 +128,18 @@ REFUSED = [(name, rows) for name in TAKES for rows in ROWS[:3] if rows not in TA
 
 @pytest.mark.parametrize(("name", "rows"), REFUSED)
 def test_other_rows_are_refused(name: str, rows: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="leave it out"):
+    with pytest.raises(InputError, match="omit it"):
         made_by(name, *examples_of(tmp_path, rows), "refused")
 
 
-@pytest.mark.parametrize(("name", "rows"), [one for one in FITTING if hasattr(plugins.find("data", one[0]), "change")])
+@pytest.mark.parametrize(
+    ("name", "rows"), [one for one in FITTING if issubclass(plugins.find("data", one[0]), EpochDataMaker)]
+)
 def test_what_changes_in_an_epoch_hangs_on_the_example_alone(name: str, rows: str, tmp_path: Path) -> None:
     """Of a batch only what is read changes; another epoch reads something else."""
     examples, task = examples_of(tmp_path, rows)
     maker = plugins.make("data", name, FIELDS.get(name, {}))
-    made = maker.make(examples, Context(0, task))
+    made = maker.make(examples, MakeContext(0, task))
     tokens = tokenise(task, made, PixelReader((1, 8, 8)) if rows == "images" else small_tokenizer("bert"), 32)
     source = replace(TokenisedSet(task, made, tokens, tokens), changes=(maker.change,), seed=(0, 0))
     every = np.arange(len(made))

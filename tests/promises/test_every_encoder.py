@@ -12,10 +12,11 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel
 from potstill.errors import InputError
 from potstill.models.anatomy import KEY_BIAS, encoder_layers, has_layers, is_causal, without_effect
 from potstill.models.architectures.registration import PREFIX
+from potstill.models.builder import BuildContext
 from potstill.models.fingerprints import fingerprint
 from potstill.models.hooks import listen
 from potstill.models.padding_check import refuse_moved_by_padding
-from potstill.models.student import Context, Student, quiet_transformers
+from potstill.models.student import Student, quiet_transformers
 from potstill.plugins.students.keep_layers import KeepLayers
 from potstill.signals import View, Wants
 from tests.support.encoders import PADDING, asked, built, encoders, texts
@@ -34,7 +35,7 @@ def test_most_architectures_are_tried() -> None:
 
 def kept(model: PreTrainedModel) -> Student:
     whole = Student(model, small_tokenizer("bert"))
-    return KeepLayers(KEPT).build(whole, Context(whole, 0, lambda: iter(())))
+    return KeepLayers(KEPT).build(whole, BuildContext(whole, 0, lambda: iter(())))
 
 
 def test_layers_can_be_kept_and_the_student_comes_back_from_its_folder(tmp_path: Path) -> None:

@@ -15,11 +15,12 @@ from potstill.app import cli
 from potstill.errors import InputError, TrainingError
 from potstill.inference.predict import predict
 from potstill.measuring.measure_models import measure_models
+from potstill.models.builder import BuildContext
 from potstill.models.generation.ctranslate2 import convert
 from potstill.models.generation.decoding import decoder, decoder_of
 from potstill.models.inference import load_network, torch_run
 from potstill.models.onnx.writing import sample_inputs
-from potstill.models.student import Context, save_student
+from potstill.models.student import save_student
 from potstill.recipe import plugins
 from tests.support.generative_models import TRANSLATORS, WRITERS, small_writer, trained_marian
 from tests.support.small_models import ARCHITECTURES, digits, sentences, small_images, small_model
@@ -63,7 +64,7 @@ def test_networks_over_words_give_their_own_answers_also_for_empty_texts(
 ) -> None:
     start = small_model("bert", layers=1)
     texts = [text for text, _ in sentences(30, 0)]
-    student = plugins.make("students", name, {}).build(start, Context(start, 0, lambda: iter(texts), pairs))
+    student = plugins.make("students", name, {}).build(start, BuildContext(start, 0, lambda: iter(texts), pairs))
     rows = [(text, other if pairs else None) for text, other in zip(["", "", *texts], ["", *texts, ""], strict=True)]
     checked = plugins.make("exports", export, {}).export(student, tmp_path / "out", rows)
     network, run = load_network(tmp_path / "out"), torch_run(student.model)
@@ -95,7 +96,7 @@ def test_the_command_writes_what_predict_and_measure_read(
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 0
-    assert "same answer" in capsys.readouterr().out
+    assert "same prediction" in capsys.readouterr().out
     folder = tmp_path / f"student-{export}"
     texts = [text for text, _ in rows]
     plain, exported = (list(predict(place, texts)) for place in (tmp_path / "student", folder / "model.onnx"))
@@ -140,7 +141,7 @@ def test_a_model_that_the_converter_takes_for_another_is_refused(tmp_path: Path)
     student = small_writer("marian")
     for layer in student.model.model.encoder.layers:
         layer.self_attn_layer_norm.eps = 0.5
-    with pytest.raises(TrainingError, match="for another"):
+    with pytest.raises(TrainingError, match="misreads this marian"):
         plugins.make("exports", "ctranslate2", {}).export(student, tmp_path / "out", [])
     assert not (tmp_path / "out").exists()
 

@@ -18,7 +18,8 @@ from potstill.data.tokens import tokenizer_fingerprint
 from potstill.errors import InputError
 from potstill.models import student as students
 from potstill.models.anatomy import encoder_layers, layer_count, layers_path, parameters, word_embeddings
-from potstill.models.student import Context, Student, load_student, save_student
+from potstill.models.builder import BuildContext
+from potstill.models.student import Student, load_student, save_student
 from potstill.plugins.students.fresh import Fresh
 from potstill.plugins.students.keep_layers import KeepLayers, chosen_layers
 from potstill.plugins.students.trim_vocabulary import TrimVocabulary
@@ -41,7 +42,7 @@ from tests.support.small_models import logits as logits_of
 
 SHARED = Path(__file__).parents[3] / "shared"
 TEXTS = [text for text, _ in sentences(12, seed=1)]  # few enough that they do not use every piece
-BUILDERS = plugins.load("students")
+BUILDERS = {name: plugins.find("students", name) for name in plugins.names("students")}
 FIELDS = {  # where the defaults would make a test slow
     "fresh": {"layers": 2, "width": 24},
     "bilstm": {"hidden": 8, "features": 12, "width": 16},
@@ -52,12 +53,12 @@ FIELDS = {  # where the defaults would make a test slow
 OWN = ("bilstm", "bag", "mlp", "lstm_translator")  # networks that transformers does not have
 
 every_architecture = pytest.mark.parametrize("architecture", ARCHITECTURES)
-# a builder without `serves` takes every classifier of texts; one with it says for which head its networks are
+# a builder without `task_heads` takes every text classifier; one with them says for which head its networks are
 STARTS = {"ImageClassification": "digits", "Seq2SeqLM": "translator"}
-SERVES = {name: [STARTS[head] for head in getattr(builder, "serves", ())] for name, builder in BUILDERS.items()}
+SERVES = {name: [STARTS[head] for head in builder.task_heads] for name, builder in BUILDERS.items()}
 EVERY = [(name, one) for name in BUILDERS for one in (SERVES[name] or ARCHITECTURES)]
 READS_IMAGES = {name for name, one in EVERY if one == "digits"}
-BEGINS = [name for name, builder in BUILDERS.items() if hasattr(builder, "begin")]
+BEGINS = [name for name in BUILDERS if SERVES[name]]  # they need no model to begin from
 every_builder = pytest.mark.parametrize(("name", "architecture"), EVERY)
 
 
@@ -70,11 +71,11 @@ def logits(student: Student, texts: list[str] = TEXTS) -> torch.Tensor:
     return logits_of(student, texts)
 
 
-def context(start: Student, texts: list[str] = TEXTS, seed: int = 0) -> Context:
+def context(start: Student, texts: list[str] = TEXTS, seed: int = 0) -> BuildContext:
     def read() -> Iterator[str]:
         yield from texts
 
-    return Context(start=start, seed=seed, texts=read)
+    return BuildContext(start=start, seed=seed, texts=read)
 
 
 @pytest.fixture(scope="module")
@@ -463,7 +464,7 @@ def test_trimming_rows_follow_their_pieces(architecture):
 @pytest.mark.parametrize("architecture", WRITERS)
 def test_what_writes_is_not_trimmed(architecture):
     start = small_writer(architecture)
-    with pytest.raises(InputError, match=r"leave trim_vocabulary out and take layers instead"):
+    with pytest.raises(InputError, match=r"omit trim_vocabulary and keep fewer layers instead"):
         TrimVocabulary().build(start, context(start))
 
 

@@ -20,12 +20,14 @@ from transformers import pipeline as pipeline_of
 
 from potstill.data.batches import view
 from potstill.data.examples import store
-from potstill.data.rows import BETWEEN, open_table
+from potstill.data.row import PART_SEPARATOR
+from potstill.data.rows import open_table
 from potstill.data.tokens import tokenise, tokenise_texts
 from potstill.errors import InputError
 from potstill.inference.predict import Predictor, predict
+from potstill.models.builder import BuildContext
 from potstill.models.inference import torch_run
-from potstill.models.student import HEADS, Context, load_student, save_student
+from potstill.models.student import HEADS, load_student, save_student
 from potstill.recipe import plugins
 from potstill.reporting.numbers import titled
 from potstill.tasks.answer import LONGEST_ANSWER, QuestionAnswering
@@ -102,7 +104,7 @@ def test_a_teacher_learns_the_task_and_a_student_from_it(home: Path, tmp_path: P
     assert reached > {"translate": 0.05}.get(task, 0.4)  # in seconds; chance is 0.00
     assert {one["against"] for one in found["differences"]} == {"teacher", "fine-tuned"}
     page, card = ((tmp_path / "run" / name).read_text() for name in ("report.html", "student/README.md"))
-    assert titled(METRIC[task]) in page and BETWEEN not in page and BETWEEN not in card
+    assert titled(METRIC[task]) in page and PART_SEPARATOR not in page and PART_SEPARATOR not in card
     assert f'pipeline_tag: "{HUB[task]}"' in card
     assert "None" not in page and (task == "write") == ("same as teacher" not in page)
 
@@ -112,7 +114,11 @@ def test_a_method_that_does_not_fit_says_so(home: Path, tmp_path: Path, capsys: 
     if (home / "task").read_text() == "answer":
         assert code == 0
     else:
-        told = "is not made for" if (home / "task").read_text() != "translate" else "compares the layers of one stack"
+        told = (
+            "cannot train this task"
+            if (home / "task").read_text() != "translate"
+            else "compares the layers of one stack"
+        )
         assert code == 2 and f"answer_attention' {told}" in capsys.readouterr().err
 
 
@@ -139,7 +145,7 @@ def test_an_exported_student_answers_as_the_student(
 ) -> None:
     rows = str(next(home.glob("test.*")))
     assert potstill("export", home / "teacher/student", "--to", export, "--data", rows, "--out", tmp_path / "out") == 0
-    assert "same answer" in capsys.readouterr().out
+    assert "same prediction" in capsys.readouterr().out
     assert (
         potstill("measure", home / "teacher/student", tmp_path / "out", "--data", rows, "--json", "--length", "32") == 0
     )
@@ -246,7 +252,9 @@ def test_students_of_any_make_keep_the_head_of_the_task(
     student: str, fields: dict[str, Any], task: str, tmp_path: Path
 ) -> None:
     start = small_model("bert", labels=LABELS[task], seed=3, head=TASKS[task].head)
-    made = plugins.make("students", student, fields).build(start, Context(start, 0, lambda: iter(["a charming film"])))
+    made = plugins.make("students", student, fields).build(
+        start, BuildContext(start, 0, lambda: iter(["a charming film"]))
+    )
     assert type(made.model).__name__.endswith(f"For{TASKS[task].head}")
     save_student(made, tmp_path / "student")
     again = load_student(tmp_path / "student")
@@ -277,18 +285,18 @@ def test_words_are_read_where_the_pipeline_of_transformers_reads_them(architectu
 def test_a_sentence_that_is_too_long_keeps_its_first_words_and_the_rest_is_outside() -> None:
     task = TokenClassification(LABELS["tag"])
     words = NEUTRAL[:40]
-    tokens = tokenise_texts(task, [(BETWEEN.join(words), None)], small_tokenizer("bert"), 16)
+    tokens = tokenise_texts(task, [(PART_SEPARATOR.join(words), None)], small_tokenizer("bert"), 16)
     kept = int(task.predictions(tokens, np.array([0]))[0])
     assert 0 < kept < 40 and tokens.shortened == 1
     said = task.read(
-        np.eye(5, dtype=np.float32)[[1] * kept], tokens, np.array([0]), Unlabelled((BETWEEN.join(words), None))
+        np.eye(5, dtype=np.float32)[[1] * kept], tokens, np.array([0]), Unlabelled((PART_SEPARATOR.join(words), None))
     )[0]
     assert [LABELS["tag"][int(one)] for one in said[:, 0]] == ["B-GOOD"] * kept + ["O"] * (40 - kept)
 
 
 def test_two_tokenizers_that_cut_differently_teach_the_words_that_both_keep() -> None:
     task = TokenClassification(LABELS["tag"])
-    rows = [(BETWEEN.join(row["tokens"]), None) for row in tagged(20, 3)]
+    rows = [(PART_SEPARATOR.join(row["tokens"]), None) for row in tagged(20, 3)]
     ours, theirs = (tokenise_texts(task, rows, small_tokenizer(name), 12) for name in ("bert", "roberta"))
     every = np.arange(20)
     assert (task.predictions(ours, every) != task.predictions(theirs, every)).any()

@@ -25,6 +25,22 @@ def test_names_are_file_names_built_in_and_plugged(plugged: Path):
     assert not any(name.startswith("_") for name in plugins.names("methods"))
 
 
+def test_listing_and_describing_every_plugin_needs_no_torch(plugged: Path):
+    code = (
+        "import sys, potstill.recipe.resolve, potstill.recipe.plugins as p; from potstill import api; "
+        "[p.describe(kind, name) for kind in p.SINGULAR for name in p.names(kind)]; "
+        "print(*{'torch', 'transformers'} & set(sys.modules)); assert api.torch.zeros(1).sum() == 0"
+    )
+    environment = {"PYTHONPATH": str(Path(plugins.__file__).parent.parent.parent), "POTSTILL_PLUGINS": str(plugged)}
+    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout) == (0, "\n"), ran.stderr
+
+
+def test_a_plugin_that_imports_torch_itself_is_found(plugged: Path):
+    (plugged / "methods" / "heavy.py").write_text(METHOD.replace("from dataclasses", "import torch\nfrom dataclasses"))
+    assert plugins.make("methods", "heavy", {}).temperature == 5.0
+
+
 def test_listing_and_importing_recipes_needs_no_torch():
     code = "import sys, potstill.recipe.resolve, potstill.recipe.plugins as p; p.names('methods'); sys.exit('torch' in sys.modules)"
     source = str(Path(plugins.__file__).parent.parent.parent)
@@ -49,6 +65,12 @@ def test_a_plugin_may_not_take_a_built_in_name(plugged: Path):
             "has Slow, Quick",
         ),
         ("import no_such_module_anywhere", "cannot be loaded: ModuleNotFoundError"),
+        (
+            METHOD.replace("(Method)", ""),
+            "Slow is not a Method; write 'from potstill.api import Method' and 'class Slow",
+        ),
+        (METHOD.replace("Method", "Builder"), "Slow is not a Method; write"),
+        (METHOD.replace("def losses", "def loss"), r"Slow has no losses; write 'def losses\(self, …\)'"),
     ],
 )
 def test_a_file_without_exactly_one_dataclass_is_refused(plugged: Path, text: str, told: str):
@@ -63,12 +85,10 @@ def test_a_plugin_folder_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch
         plugins.names("data")
 
 
-def test_load_gives_every_dataclass(plugged: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_every_dataclass_is_found(plugged: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(plugins, "BUILT_IN", tmp_path / "nothing")
-    assert {name: thing.__name__ for name, thing in plugins.load("methods").items()} == {
-        "slow": "Slow",
-        "quick": "Whole",
-    }
+    classes = {name: plugins.find("methods", name).__name__ for name in plugins.names("methods")}
+    assert classes == {"slow": "Slow", "quick": "Whole"}
 
 
 def test_make_fills_in_and_converts_only_what_keeps_its_meaning():

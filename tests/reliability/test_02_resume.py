@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from potstill.models.student import Context
+from potstill.models.builder import BuildContext
 from potstill.recipe import plugins
 from tests.promises.test_every_student import FIELDS, READS_IMAGES, SERVES
 from tests.support.training_world import CASES, World, make_world, stopped_and_resumed
@@ -38,7 +38,7 @@ def test_02_so_does_every_student(name: str, tmp_path: Path, figure: Callable[..
     def make(folder: Path) -> World:
         world = make_world(folder, task="translate" if "translator" in SERVES[name] else "classify")
         texts = [text for text, _ in world.examples.texts()]
-        context = Context(start=world.teacher, seed=0, texts=lambda: iter(texts))
+        context = BuildContext(start=world.teacher, seed=0, texts=lambda: iter(texts))
         fields = {"keep_layers": {"layers": 1}, **FIELDS}.get(name, {})
         world.student = plugins.make("students", name, fields).build(world.student, context)
         return world

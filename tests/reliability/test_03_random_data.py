@@ -12,7 +12,7 @@ import torch
 
 from potstill.data.batches import TokenisedSet, all_lengths, step_batches
 from potstill.data.examples import Examples, store
-from potstill.data.making import Context
+from potstill.data.making import DataMaker, MakeContext
 from potstill.data.rows import open_table
 from potstill.plugins.data.augmented import Augmented
 from potstill.plugins.data.jitter import Jitter
@@ -21,6 +21,7 @@ from potstill.plugins.students.mlp import Mlp
 from potstill.signals import Batch, Signals, Term, Wants
 from potstill.system.randomness import mix
 from potstill.tasks.label_matching import labels_of, make_task
+from potstill.training.method import Method
 from tests.reliability.processes import run_to_the_end, same_student, started, steps_told, wait_until
 from tests.support.commands import patient
 from tests.support.small_models import write_digits
@@ -30,16 +31,16 @@ STOPS = (2, 5, 7, 10)
 
 
 @dataclass(frozen=True)
-class Redrawn:
+class Redrawn(DataMaker):
     """A data maker: as many rows as there are, drawn with repetition."""
 
-    def make(self, examples: Examples, context: Context) -> Examples:
+    def make(self, examples: Examples, context: MakeContext) -> Examples:
         random = np.random.default_rng(mix(context.seed, "redrawn"))
         return examples.take(random.integers(0, len(examples), len(examples)))
 
 
 @dataclass(frozen=True)
-class Masked:
+class Masked(Method):
     """A method that covers other answers in each micro-batch, and shakes the teacher's."""
 
     plain: SoftTargets
@@ -57,7 +58,7 @@ def test_03_random_rows_and_dynamic_masks_are_the_same_after_a_resume(
     tmp_path: Path, figure: Callable[..., None]
 ) -> None:
     def drawn(world: World) -> TokenisedSet:
-        return world.source(Redrawn().make(world.examples, Context(0)))
+        return world.source(Redrawn().make(world.examples, MakeContext(0)))
 
     difference, changed = stopped_and_resumed(make_world, tmp_path, Masked(SoftTargets()), STOPS, drawn)
     assert difference == 0 and changed
@@ -75,7 +76,7 @@ def test_03_augmented_copies_are_the_same_after_a_resume(
     def drawn(world: World) -> TokenisedSet:
         monkeypatch.setenv("POTSTILL_CACHE", str(tmp_path / f"cache{next(caches)}"))
         maker = Augmented(copies=2, tagger="tests.support.taggers:by_length")
-        made = maker.make(world.examples, Context(0, world.task))
+        made = maker.make(world.examples, MakeContext(0, world.task))
         assert len(made) > 2 * len(world.examples)
         return world.source(made)
 
@@ -124,7 +125,7 @@ def digits_world(folder: Path) -> World:
 
 def jittered(world: World, seed: int = 0) -> TokenisedSet:
     jitter = Jitter(2)
-    source = world.source(jitter.make(world.examples, Context(seed, world.task)))
+    source = world.source(jitter.make(world.examples, MakeContext(seed, world.task)))
     return replace(source, changes=(jitter.change,), seed=(seed, 0))
 
 

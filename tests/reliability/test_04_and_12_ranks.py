@@ -31,11 +31,12 @@ WRITES_DOWN = '''"""Soft targets, and the rows of every micro-batch are written 
 import os
 from dataclasses import dataclass
 
+from potstill.api import Method
 from potstill.plugins.methods.soft_targets import SoftTargets
 
 
 @dataclass(frozen=True)
-class WritesDown:
+class WritesDown(Method):
     weight: float = 1.0
 
     def wants(self, student_layers, teacher_layers):

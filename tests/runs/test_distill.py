@@ -350,11 +350,10 @@ def test_a_method_in_a_plug_in_folder_is_one_file(home: Path, tmp_path: Path, mo
         '''"""Soft targets at T = 1 and nothing else."""
 from __future__ import annotations
 from dataclasses import dataclass
-from potstill.losses import soft
-from potstill.signals import Batch, Signals, Term, Wants
+from potstill.api import Batch, Method, Signals, Term, Wants, losses
 
 @dataclass(frozen=True)
-class OnlySoft:
+class OnlySoft(Method):
     """L = KL"""
     weight: float = 1.0
 
@@ -362,7 +361,7 @@ class OnlySoft:
         return Wants(logits=True), Wants(logits=True)
 
     def losses(self, student: Signals, teacher: Signals, batch: Batch) -> dict[str, Term]:
-        return {"soft": self.weight * soft(student.logits, teacher.logits, batch, 1.0)}
+        return {"soft": self.weight * losses.soft(student.logits, teacher.logits, batch, 1.0)}
 '''
     )
     monkeypatch.setenv("POTSTILL_PLUGINS", str(tmp_path / "plugins"))

@@ -155,7 +155,8 @@ def test_inputs_of_every_kind_have_digests(home: Path, monkeypatch: pytest.Monke
     (home / "a-labels-idx1-ubyte").write_bytes(b"labels")
     (tmp_path / "plugged/methods").mkdir(parents=True)
     (tmp_path / "plugged/methods/mine.py").write_text(
-        "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass Mine:\n    alpha: float = 1.0\n"
+        "from dataclasses import dataclass\nfrom potstill.api import Method\n@dataclass(frozen=True)\nclass Mine(Method):\n"
+        "    alpha: float = 1.0\n    def wants(self, ours, theirs): ...\n    def losses(self, student, teacher, batch): ...\n"
     )
     monkeypatch.setenv("POTSTILL_PLUGINS", str(tmp_path / "plugged"))
     recipe = Recipe.model_validate(

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 from potstill.data.tokens import tokenizer_fingerprint
 from potstill.errors import InputError
 from potstill.models.generation.languages import knows_language
-from potstill.models.student import Student, save_student
+from potstill.models.student import save_student
 from potstill.models.tokenizers.joint_bpe import joint_bpe
 from potstill.plugins.students.marian import Marian
 from potstill.recipe.resolve import resolve
@@ -66,7 +66,7 @@ def test_labels_that_a_teacher_of_texts_does_not_read_are_told_of(home: Path) ->
     assert len(told) == 1 and told[0].endswith("; give a classifier as the teacher to learn them")
     _, heard = prepared(*rows, "data.task=write")  # it was said what is meant
     assert not any("not read" in one for one in heard)
-    with pytest.raises(InputError, match="leave --label out"):
+    with pytest.raises(InputError, match="omit --label"):
         prepared(*rows, "data.label=label")
 
 
@@ -101,8 +101,8 @@ def test_byte_pairs_are_looked_for_once(home: Path, monkeypatch: pytest.MonkeyPa
         made.append(size)
         return joint_bpe(texts, size, found)
 
-    monkeypatch.setattr("potstill.plugins.students._translation.joint_bpe", counted)
-    monkeypatch.setattr("potstill.plugins.students._translation._MADE", {})
+    monkeypatch.setattr("potstill.models.tokenizers.joint_bpe.joint_bpe", counted)
+    monkeypatch.setattr("potstill.plugins.students._translation._LAST_BPE", {})
     rows = [
         f"data.train={home}/pairs.csv",
         f"data.dev={home}/pairs.csv",
@@ -113,9 +113,9 @@ def test_byte_pairs_are_looked_for_once(home: Path, monkeypatch: pytest.MonkeyPa
     data = prepare(recipe, CPU, Heard())
     built = [build(recipe.model_copy(update={"seed": seed}), data) for seed in (0, 1)]
     assert made == [300]
-    (models, first), (others, second) = built
+    first, second = (student.tokenizer for student in built)
     assert tokenizer_fingerprint(first) == tokenizer_fingerprint(second) and first is not second
-    assert not same_weights(Student(models[0], first), Student(others[0], second))
+    assert not same_weights(*(student.students[0] for student in built))
     expected = joint_bpe([text for one in data for text in one.texts()], 300)
     assert tokenizer_fingerprint(first) == tokenizer_fingerprint(expected)
     for sets in (["student.vocabulary=301"], ["student.vocabulary=300", "data.language=de"]):

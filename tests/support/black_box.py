@@ -37,9 +37,9 @@ def broken(texts: list[str]) -> list[str]:
 def main(place: Path, rows: int, block: int, teacher: str) -> None:
     """Makes the examples of `rows` pairs, slowly; the cache is where the environment says."""
     global PAUSE
-    from potstill.plugins.data import teacher_outputs
+    from potstill.plugins.data.teacher_outputs import TeacherOutputs
 
-    teacher_outputs.BLOCK = block
+    TeacherOutputs.block = block
     PAUSE = 0.2
     sys.modules["tests.support.black_box"] = sys.modules["__main__"]
     outputs_of(place, rows, teacher)
@@ -47,7 +47,7 @@ def main(place: Path, rows: int, block: int, teacher: str) -> None:
 
 def outputs_of(place: Path, rows: int, teacher: str):  # type: ignore[no-untyped-def]
     from potstill.data.examples import store
-    from potstill.data.making import Context
+    from potstill.data.making import MakeContext
     from potstill.data.rows import open_table
     from potstill.plugins.data.teacher_outputs import TeacherOutputs
     from potstill.tasks.label_matching import make_task
@@ -60,10 +60,10 @@ def outputs_of(place: Path, rows: int, teacher: str):  # type: ignore[no-untyped
     task, _ = make_task(None, None, ["0", "1"], None, "rows", table.form)
     examples = store(table, task)
     if teacher == "black box":
-        return TeacherOutputs(function="tests.support.black_box:backwards").make(examples, Context(0))
+        return TeacherOutputs(function="tests.support.black_box:backwards").make(examples, MakeContext(0))
     from tests.support.generative_models import trained_marian
 
-    return TeacherOutputs(beam=2).make(examples, Context(0, teacher=trained_marian(), longest=24))
+    return TeacherOutputs(beam=2).make(examples, MakeContext(0, teacher=trained_marian(), longest=24))
 
 
 if __name__ == "__main__":

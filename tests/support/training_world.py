@@ -16,7 +16,8 @@ from potstill.data.examples import Examples, store
 from potstill.data.rows import open_table
 from potstill.data.tokens import tokenise
 from potstill.models.anatomy import layer_count
-from potstill.models.student import Context, Student
+from potstill.models.builder import BuildContext
+from potstill.models.student import Student
 from potstill.recipe import plugins, short_forms
 from potstill.recipe.schema import Stage
 from potstill.tasks.label_matching import labels_of, make_task
@@ -122,14 +123,14 @@ def make_world(
     teacher = small_teacher(task, architecture, seed=3)
     made, _ = make_task(None, teacher.model.config, labels_of(table), None, "train", table.form, table.choices)
     examples = store(table, made)
-    context = Context(teacher, 0, lambda: (text for text, _ in examples.texts()), bool(examples.meta["pairs"]))
+    context = BuildContext(teacher, 0, lambda: (text for text, _ in examples.texts()), bool(examples.meta["pairs"]))
     builder: dict[str, Any] = {"build": "keep_layers", "layers": layers}
     if width is not None:
         builder |= {"build": "fresh", "width": width, "heads": 4}
         if task == "translate":
             stacks = {"encoder_layers": layers, "decoder_layers": layers}
             builder = {"build": "marian", "width": width, "heads": 4, **stacks}
-    student = short_forms.made("students", over_words or builder).build(teacher, context)
+    student = short_forms.make_plugin("students", over_words or builder).build(teacher, context)
     return World(teacher, student, made, examples, folder)
 
 

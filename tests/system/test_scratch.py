@@ -19,6 +19,7 @@ import pytest
 from potstill.data.rows import Columns
 from potstill.errors import InputError, TrainingError
 from potstill.inference import export as exported
+from potstill.inference import onnx_forms
 from potstill.inference.export import MARK
 from potstill.inference.export_types import Checked, Rows
 from potstill.models.student import Student, load_student, save_student
@@ -172,10 +173,10 @@ def test_a_teacher_s_files_are_made_again_where_they_are_damaged_and_for_another
             (folder / name).write_bytes(b"whole")
         return folder / "model.onnx", folder / "int8.onnx"
 
-    monkeypatch.setattr(exported, "_made", write)
+    monkeypatch.setattr(onnx_forms, "_write_files", write)
     teacher = load_student(student)
     for _ in range(2):
-        plain, small = exported._kept(teacher, lambda _: None)
+        plain, small = onnx_forms._cached_files(teacher, lambda _: None)
     assert len(made) == 1 and plain.parent == small.parent == made[0]
     damages: list[Callable[[], object]] = [
         lambda: small.write_bytes(b"wholf"),
@@ -186,10 +187,10 @@ def test_a_teacher_s_files_are_made_again_where_they_are_damaged_and_for_another
     ]
     for count, damage in enumerate(damages, 2):
         damage()
-        exported._kept(teacher, lambda _: None)
+        onnx_forms._cached_files(teacher, lambda _: None)
         assert len(made) == count and plain.read_bytes() == small.read_bytes() == b"whole"
     other = Path(shutil.copytree(student, tmp_path / "other"))
     settings = json.loads((other / "config.json").read_text()) | {"hidden_act": "tanh"}
     (other / "config.json").write_text(json.dumps(settings))
-    exported._kept(load_student(other), lambda _: None)
+    onnx_forms._cached_files(load_student(other), lambda _: None)
     assert len(set(made)) == 2 and len(list(paths.exports().iterdir())) == 2

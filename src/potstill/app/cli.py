@@ -15,6 +15,10 @@ from potstill.errors import InputError, TrainingError
 from potstill.system.interrupts import Interrupted
 from potstill.system.terminal import prepare, put, tell_error
 
+# how threads of OpenMP wait for each other
+WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+SPINS = "1000"  # bench/neighbours.py: no slower alone, and much faster beside another process on the same cores
+
 # errors of the system that are about a path the user wrote
 WRONG_PATH = {
     errno.ENOENT,
@@ -64,6 +68,8 @@ app.command()(runs.show)
 def main() -> None:
     """Exit codes: 0 success, 1 the run failed, 2 the input is wrong, 130 and 143 stopped by a signal after saving."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    if not any(name in os.environ for name in WAITING):
+        os.environ["GOMP_SPINCOUNT"] = SPINS  # read when torch is loaded
     prepare()
     try:
         app()

@@ -15,7 +15,7 @@ from potstill.errors import InputError
 from potstill.recipe.flags import DATA, MODELS, RUN, TRAINING, parse_columns
 from potstill.recipe.schema import FlagField, flag_fields
 from potstill.recipe.short_forms import parse_value
-from potstill.recipe.user_functions import note_written
+from potstill.recipe.user_functions import trust_command_line
 
 MACHINE = "Machine"  # the group of options that only `plan` has
 GROUPS = (MODELS, DATA, TRAINING, RUN, MACHINE)
@@ -172,5 +172,5 @@ def plugin_fields(texts: list[str] | None) -> dict[str, Any]:
         if not equals:
             raise InputError(f"--with {text}: has no value; write --with {text}=VALUE")
         values[name.strip()] = parse_value(value.strip())
-    note_written(values)
+    trust_command_line(values)
     return values

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 
 from potstill.data.batches import TokenisedSet
+from potstill.data.task import DataTask
 from potstill.models.generation.decoding import Decoder, decoder, decoder_of
 from potstill.models.inference import Run, torch_run
 from potstill.models.student import Student
 from potstill.signals import Batch
 from potstill.tasks.generate import unpack
 from potstill.tasks.metrics.texts import BEAM
-from potstill.tasks.task import Task
 
 SCORED_AT_ONCE = 8192  # padded tokens of a batch
 GENERATED_AT_ONCE = 1024  # of generative models, whose logits are as wide as the vocabulary
@@ -39,7 +39,7 @@ def answers(ask: Ask, source: TokenisedSet) -> np.ndarray:
     return padded(predictions) if predictions else np.empty((0, source.task.classes), np.float32)
 
 
-def at_once(task: Task) -> int:
+def at_once(task: DataTask) -> int:
     """Return the number of padded tokens in a batch."""
     return GENERATED_AT_ONCE if task.generates else SCORED_AT_ONCE
 

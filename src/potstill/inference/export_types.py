@@ -1,33 +1,39 @@
-"""Finished forms of a student. One file is one export; its name is the word that users type: `potstill export DIR --to onnx`.
-
-An export is a frozen dataclass with `export(student, out, rows)`: it writes a folder that `predict` and `measure` read,
-checks it against PyTorch at once, and returns what it found. `rows` are examples to check, and later to calibrate, with.
-"""
+"""The base of exports. One file in `plugins/exports/` is one export; its name is the word of `potstill export DIR --to NAME`."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from potstill.models.student import Student
+from potstill.recipe.plugins import Plugin
+
+if TYPE_CHECKING:
+    from potstill.models.student import Student
 
 Rows = Sequence[tuple[str, str | None]]
-"""Text and pair of each, in the form that the student's task has."""
+"""The text and the pair of each row, in the form that the student's task reads."""
 
 
 @dataclass(frozen=True)
 class Checked:
-    """An exported file and how it compares with PyTorch."""
+    """An exported file, and how its answers compare with those of PyTorch."""
 
     file: Path
-    difference: float  # largest
-    agreement: float  # share of predictions that are the same
-    of: str = "a logit"  # what differs
-    rows: int | None = None  # that were compared; None: all that were given
-    answers: int | None = None  # of them, those that were answered anew; None: all
+    difference: float  # the largest
+    agreement: float  # share of equal predictions
+    of: str = "a logit"  # what `difference` is measured on
+    rows: int | None = None  # how many rows were compared; None: all
+    answers: int | None = None  # how many of these `agreement` is measured on; None: all
 
 
-class Export(Protocol):
-    def export(self, student: Student, out: Path, rows: Rows) -> Checked: ...
+class Export(Plugin):
+    """A finished form of a student, as a frozen dataclass."""
+
+    plugin_kind = "exports"
+
+    @abstractmethod
+    def export(self, student: Student, out: Path, rows: Rows) -> Checked:
+        """Write a folder that `predict` and `measure` can read, and compare it with PyTorch on `rows` (or random inputs)."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from potstill.data.batches import view
-from potstill.data.rows import BETWEEN
+from potstill.data.row import split_parts
 from potstill.data.tokens import tokenise_texts
 from potstill.inference.export_types import Checked, Rows
 from potstill.models.anatomy import longest_input
@@ -40,7 +40,7 @@ def compare(student: Student, file: Path, rows: Rows) -> Checked:
 
 def _views(student: Student, rows: Rows, length: int) -> Iterator[View]:
     config = student.model.config
-    candidates = len(str(rows[0][1]).split(BETWEEN))
+    candidates = len(split_parts(str(rows[0][1])))
     task, _ = make_task(None, config, [], None, "rows", form_of(config), candidates)
     tokens = tokenise_texts(task, rows, student.tokenizer, length)
     for begin in range(0, len(rows), 32):

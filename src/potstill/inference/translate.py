@@ -1,4 +1,4 @@
-"""Lines of text in, what a model makes of them out, block by block."""
+"""Translate lines of text, block by block."""
 
 from __future__ import annotations
 
@@ -22,22 +22,24 @@ def translate(
     longest: int | None = None,
     language: str | None = None,
 ) -> Iterator[str]:
-    """The best hypothesis of each line, on one line, in their order. `batch` lines are held at a time."""
+    """Yield the best hypothesis for each line, on one line, in order. `batch` lines are read and translated together."""
     if beam < 1 or batch < 1:
-        raise InputError(f"--beam {beam} --batch {batch}: both are at least 1; write for example --beam 5 --batch 512")
+        raise InputError(
+            f"--beam {beam} --batch {batch}: both must be at least 1; write for example --beam 5 --batch 512"
+        )
     rest = iter(lines)
     with decoder_of(model, longest or 256) as decode:
-        before = language_prefix(language, load_tokenizer(model), model) if language else ""
+        prefix = language_prefix(language, load_tokenizer(model), model) if language else ""
         while block := list(islice(rest, batch)):
-            full = [place for place, line in enumerate(block) if line.strip()]  # to ask for a language is no text
-            said = [""] * len(block)
-            for place, hypotheses in zip(full, decode([before + block[one] for one in full], beam, 1), strict=True):
-                said[place] = " ".join(hypotheses[0].text.splitlines())
-            yield from said
+            texts = {place: prefix + line for place, line in enumerate(block) if line.strip()}  # a prefix is no text
+            translations = [""] * len(block)
+            for place, hypotheses in zip(texts, decode(list(texts.values()), beam, 1), strict=True):
+                translations[place] = " ".join(hypotheses[0].text.splitlines())
+            yield from translations
 
 
 def lines_of(files: list[str]) -> Iterator[str]:
-    """Of files one after the other, or of standard input. What is no UTF-8 is replaced, and told by nobody: a line stays a line."""
+    """Yield the lines of files, or of standard input. Invalid UTF-8 is replaced silently so that line counts stay equal."""
     for file in files or [""]:
         try:
             with open(given(file), "rb") if file else nullcontext(sys.stdin.buffer) as opened:

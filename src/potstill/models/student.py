@@ -8,7 +8,6 @@ import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,6 +30,7 @@ from potstill.data.pixel_reader import PixelReader
 from potstill.errors import InputError
 from potstill.models.anatomy import has_layers, in_head, layers_path, positions
 from potstill.models.architectures.registration import PREFIX
+from potstill.models.builder import Student
 from potstill.models.folders import first_line
 from potstill.models.heads import WHAT, head_named
 from potstill.models.loading import NO_CODE, load_config, quiet_transformers, reader_of, refuse_odd_labels, safe_folder
@@ -53,23 +53,6 @@ HEADS: dict[str, Any] = {
     "CausalLM": AutoModelForCausalLM,
 }
 NAMED = ("SequenceClassification", "TokenClassification", "ImageClassification")  # heads whose outputs have names
-
-
-@dataclass
-class Student:
-    model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
-    new_head: bool = False  # whether its head was drawn at random when it was loaded
-
-
-@dataclass(frozen=True)
-class Context:
-    """What a builder may look at beside the current student."""
-
-    start: Student  # untouched, to take weights from
-    seed: int
-    texts: Callable[[], Iterator[str]]  # every text (and pair) of the task's train rows, anew at each call
-    pairs: bool = False  # whether a row of the task is two texts
 
 
 def load_student(

@@ -9,15 +9,16 @@ from dataclasses import replace
 import torch
 import xxhash
 
+from potstill.data.making import TeacherDataMaker
 from potstill.data.tokens import tokenizer_fingerprint
 from potstill.models.fingerprints import fingerprint as network_fingerprint
 from potstill.recipe import short_forms
-from potstill.recipe.pace import draws_weights
+from potstill.recipe.pace import has_random_weights
 from potstill.recipe.schema import Recipe, fingerprint
 from potstill.runs.build import build
 from potstill.runs.data_set import DataSet
 from potstill.runs.grid import BestCell, best_of_grid
-from potstill.runs.make_examples import data_makers, stage_examples, uses_teacher
+from potstill.runs.make_examples import data_makers, stage_examples
 from potstill.runs.stages import Run, Trained, save_models
 from potstill.system import paths, ranks
 from potstill.system.files import locked
@@ -25,7 +26,7 @@ from potstill.system.files import locked
 
 def is_distillation(recipe: Recipe, data_sets: list[DataSet]) -> bool:
     """False for fine-tuning: no stage learns from a teacher."""
-    if any(uses_teacher(maker) for stage in recipe.stage for maker in data_makers(stage)):
+    if any(isinstance(maker, TeacherDataMaker) for stage in recipe.stage for maker in data_makers(stage)):
         return True  # also if the teacher is a command
     asks = any(stage.method["name"] != "hard_labels" for stage in recipe.stage)
     return asks and all(data.has_teacher for data in data_sets)
@@ -55,7 +56,9 @@ def baseline_recipe(recipe: Recipe, chosen: Recipe, data_sets: list[DataSet], ro
     last = chosen.stage[-1]
     epochs = sum(stage.passes for stage in chosen.stage)
     smoothing = last.method.get("smoothing")  # of the labels, which both students learn
-    makers = [fields for fields in last.data if not uses_teacher(short_forms.made("data", fields))]
+    makers = [
+        fields for fields in last.data if not isinstance(short_forms.make_plugin("data", fields), TeacherDataMaker)
+    ]
     stage = last.model_copy(
         update={
             "method": {"name": "hard_labels", **({"smoothing": smoothing} if smoothing else {})},
@@ -99,6 +102,6 @@ def baseline_key(recipe: Recipe, data_sets: list[DataSet]) -> str:
 
 def initial_weights(recipe: Recipe) -> str:
     """Where a student's weights come from. A baseline that starts from its teacher's has something of the teacher."""
-    if draws_weights(recipe.student):
+    if has_random_weights(recipe.student):
         return "random weights"
     return f"the weights of {recipe.start}" if recipe.start is not None else "the weights of its teacher"

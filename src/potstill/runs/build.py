@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from potstill.data.pixel_reader import PixelReader
 from potstill.errors import InputError
 from potstill.models.anatomy import set_dropout
-from potstill.models.student import Context, Student, is_spread, load_student
+from potstill.models.builder import BuildContext, Builder, Texts
+from potstill.models.student import Student, is_spread, load_student
 from potstill.recipe import short_forms
 from potstill.recipe.schema import Recipe, Stage
 from potstill.runs.data_set import DataSet
@@ -80,11 +81,12 @@ def reshape(stage: Stage, recipe: Recipe, student: StudentModels, data_sets: lis
     return StudentModels([after.model], after.tokenizer)
 
 
-def begin_anew(builders: Builders, task: Task, texts: Callable[[], Iterator[str]], seed: int = 0) -> Student | None:
+def begin_anew(builders: Builders, task: Task, texts: Texts, seed: int = 0) -> Student | None:
     """Return the new network of the first builder; None if that builder needs weights to start from."""
-    first = short_forms.made("students", builders[0]) if builders else None
-    begin: Callable[[Task, int, Callable[[], Iterator[str]]], Student] | None = getattr(first, "begin", None)
-    return begin(task, seed, texts) if begin else None
+    if not builders:
+        return None
+    first: Builder = short_forms.make_plugin("students", builders[0])
+    return first.begin(task, seed, texts)
 
 
 def begin_from(folder: str | Path, task: Task, seed: int = 0) -> Student:
@@ -94,10 +96,10 @@ def begin_from(folder: str | Path, task: Task, seed: int = 0) -> Student:
 
 def run_builders(builders: Builders, start: Student, seed: int, data_sets: list[DataSet]) -> Student:
     student = start
-    context = Context(start=start, seed=seed, texts=partial(all_texts, data_sets), pairs=data_sets[0].has_pairs)
+    context = BuildContext(start=start, seed=seed, texts=partial(all_texts, data_sets), pairs=data_sets[0].has_pairs)
     for fields in builders:
-        builder = short_forms.made("students", fields)
-        if isinstance(student.tokenizer, PixelReader) and "ImageClassification" not in getattr(builder, "serves", ()):
+        builder: Builder = short_forms.make_plugin("students", fields)
+        if isinstance(student.tokenizer, PixelReader) and "ImageClassification" not in builder.task_heads:
             raise InputError(f"student.{fields['build']} builds networks for texts; for images write student = 'mlp'")
         student = builder.build(student, context)
     return student

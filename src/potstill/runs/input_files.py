@@ -13,7 +13,8 @@ import torch
 import transformers
 
 import potstill
-from potstill.data.formats import corpora, images, parallel
+from potstill.data.formats.parallel import two_files
+from potstill.data.sources import files_of
 from potstill.errors import InputError
 from potstill.recipe import plugins
 from potstill.recipe.schema import Recipe
@@ -82,10 +83,9 @@ def _file_digests(text: str) -> dict[str, str]:
             files += [file for pattern in MODEL_FILES for file in path.glob(pattern)]
         elif path.is_dir():
             saved = [file for pattern in DATA_SET_FILES for file in path.glob(pattern)]
-            files += saved or corpora.race_files(path)
+            files += saved or files_of(path)
         else:
-            labels = images.labels_beside(path) if images.is_idx(path.name) else None
-            files += [path, *([labels] if labels else [])]
+            files += files_of(path)
     return {str(file): _digest(file) for file in sorted(set(files)) if file.is_file()}
 
 
@@ -123,7 +123,7 @@ def paths_of(text: str) -> list[Path]:
     path, folder = os.path.expanduser(text), os.path.expanduser(text.rpartition(":")[0])
     if os.path.exists(path):  # Path.exists raises for a name that is too long for a file
         return [Path(path)]
-    if len(text) < LONGEST_PATH and (both := parallel.two_files(text)):
+    if len(text) < LONGEST_PATH and (both := two_files(text)):
         return list(both)
     return [Path(folder)] if folder and os.path.isdir(folder) else []
 

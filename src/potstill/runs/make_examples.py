@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from potstill.data.examples import Examples
-from potstill.data.making import Context
+from potstill.data.making import Change, DataMaker, EpochDataMaker, MakeContext, TeacherDataMaker
 from potstill.errors import InputError
 from potstill.recipe import short_forms
 from potstill.recipe.schema import Stage
@@ -18,27 +17,21 @@ from potstill.system import ranks
 from potstill.system.display import Display
 from potstill.system.randomness import mix
 
-MakeWithTeacher = Callable[[Any, Examples, Context], Examples]
+MakeWithTeacher = Callable[[TeacherDataMaker, Examples, MakeContext], Examples]
 """Runs a data maker that asks the teacher; `plan` replaces it."""
 
 
-def run_maker(maker: Any, examples: Examples, context: Context) -> Examples:
-    made: Examples = maker.make(examples, context)
-    return made
+def run_maker(maker: DataMaker, examples: Examples, context: MakeContext) -> Examples:
+    return maker.make(examples, context)
 
 
-def data_makers(stage: Stage) -> list[Any]:
-    return [short_forms.made("data", fields) for fields in stage.data]
+def data_makers(stage: Stage) -> list[DataMaker]:
+    return [short_forms.make_plugin("data", fields) for fields in stage.data]
 
 
-def epoch_changes(stage: Stage) -> tuple[Callable[..., Any], ...]:
+def epoch_changes(stage: Stage) -> tuple[Change, ...]:
     """The functions that change the examples in every epoch."""
-    return tuple(maker.change for maker in data_makers(stage) if hasattr(maker, "change"))
-
-
-def uses_teacher(maker: Any) -> bool:
-    """True if the maker's examples contain what the teacher wrote."""
-    return bool(getattr(maker, "asks_teacher", False))
+    return tuple(maker.change for maker in data_makers(stage) if isinstance(maker, EpochDataMaker))
 
 
 def stage_examples(
@@ -52,9 +45,9 @@ def stage_examples(
     """Run the stage's data makers on train. A method that does not ask the teacher learns from labelled rows only."""
     examples = data.train
     for maker in data_makers(stage):
-        context = Context(seed, data.task, display, data.loaded_teacher, data.length)
+        context = MakeContext(seed, data.task, display, data.loaded_teacher, data.length)
         # the ranks share the work of the teacher; other makers run on each rank
-        run = partial(make, maker) if uses_teacher(maker) else ranks.first_before_others(maker.make)
+        run = partial(make, maker) if isinstance(maker, TeacherDataMaker) else ranks.first_before_others(maker.make)
         examples = run(examples, context)
     if not asks_teacher:
         every, examples = len(examples), examples.labelled_only

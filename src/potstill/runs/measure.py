@@ -19,9 +19,9 @@ from transformers import PreTrainedTokenizerBase
 import potstill
 from potstill.data.batches import TokenisedSet
 from potstill.data.examples import Examples
-from potstill.data.rows import BETWEEN
+from potstill.data.row import split_parts
 from potstill.inference.answers import answers, model_answers, network
-from potstill.inference.export import onnx_files
+from potstill.inference.onnx_forms import onnx_files
 from potstill.measuring import quality
 from potstill.measuring.comparisons import write_predictions
 from potstill.measuring.measurements import (
@@ -39,6 +39,7 @@ from potstill.measuring.measurements import (
 from potstill.measuring.speed import decoding_speeds, engine_of, forward_speeds, too_busy
 from potstill.models.anatomy import layer_count
 from potstill.models.architectures.registration import PREFIX
+from potstill.models.builder import Builder
 from potstill.models.fingerprints import weights_hash
 from potstill.models.inference import Run as Forward
 from potstill.models.inference import onnx_run, torch_run
@@ -93,7 +94,7 @@ def measure_run(
         exportable[TEACHER] = first.loaded_teacher
     speeds: Speeds = {}
     to_onnx = timed and recipe.timing == "all" and not first.task.generates
-    with onnx_files(exportable if to_onnx else {}, kept=TEACHER, show=display) as files:
+    with onnx_files(exportable if to_onnx else {}, cached=TEACHER, show=display) as files:
         add_onnx_models(models, files, first)
         predictions |= predictions_of_models(data_sets, models)
         if timed and recipe.timing != "none":
@@ -309,7 +310,7 @@ def disagreements(data: DataSet, predictions: Predictions, student: str) -> list
 
 
 def shown(text: str) -> str:
-    return text.replace(BETWEEN, " ")[:SHOWN_CHARACTERS]
+    return " ".join(split_parts(text))[:SHOWN_CHARACTERS]
 
 
 def layer_maps(recipe: Recipe, data: DataSet, student_layers: int) -> list[LayerMap]:
@@ -319,7 +320,7 @@ def layer_maps(recipe: Recipe, data: DataSet, student_layers: int) -> list[Layer
         return []
     maps = []
     for number, stage in enumerate(recipe.stage):
-        wants = short_forms.made("methods", stage.method).wants(student_layers, teacher_layers)
+        wants = short_forms.make_plugin("methods", stage.method).wants(student_layers, teacher_layers)
         ours, theirs = (side.cls + side.hidden + side.attention for side in wants)
         maps.append(
             LayerMap(
@@ -338,5 +339,5 @@ def kept_layers(recipe: Recipe, layers: int) -> list[int] | None:
     """The layers of the teacher that the student started as; None if it started as something else."""
     if recipe.start is not None or len(recipe.student) != 1 or any(stage.reshape for stage in recipe.stage):
         return None
-    builder = short_forms.made("students", recipe.student[0])
-    return builder.kept(layers) if hasattr(builder, "kept") else None
+    builder: Builder = short_forms.make_plugin("students", recipe.student[0])
+    return builder.kept(layers)

@@ -14,7 +14,8 @@ from torch import Tensor
 from potstill.data.batches import window_keys
 from potstill.data.examples import Examples, store
 from potstill.data.pixel_reader import describe_size
-from potstill.data.rows import Columns, Form, Table, open_table
+from potstill.data.row import Form
+from potstill.data.rows import Columns, Table, open_table
 from potstill.data.splits import leaks, split_off_dev
 from potstill.data.task_words import TASK_WORDS
 from potstill.data.tokens import tokenise, tokenizer_fingerprint

@@ -38,7 +38,7 @@ def run_study(
                 out / name, Measurements.from_json(distill(one, out / name, "auto", overwrite, show, accept_changes))
             )
         except TrainingError as error:
-            if not may_diverge(study, name):
+            if not study.may_diverge(name):
                 raise
             show.say(f"{name}: {error}")
     answer = study.answer(found)
@@ -59,12 +59,6 @@ def refuse_place(out: Path, overwrite: bool) -> None:
     there = [*out.glob("study.md"), *out.glob("study*.svg")]
     if there and not ours and not overwrite:
         raise InputError(f"{there[0]} is not of a study here; move it away, or give another folder with --out")
-
-
-def may_diverge(study: Study, name: str) -> bool:
-    """Whether a run whose numbers grow beyond all bounds is an answer too; it is then not among those that are found."""
-    asked = getattr(study, "may_diverge", None)
-    return bool(asked and asked(name))
 
 
 def markdown(answer: Answer) -> str:

@@ -8,15 +8,16 @@ together: a table, a figure, and sentences that claim no more than was shown. On
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
 
 from potstill.measuring.comparisons import Predictions, RunPredictions, read_predictions
 from potstill.measuring.measurements import DEV, STUDENT, Measurements
 from potstill.measuring.significance import Difference, contrast, correct_differences
+from potstill.recipe.plugins import Plugin
 from potstill.recipe.schema import Recipe
 from potstill.reporting.numbers import points
 
@@ -70,10 +71,22 @@ class Answer:
     parts: list[Part] = field(default_factory=list)
 
 
-class Study(Protocol):
-    def runs(self, recipe: Recipe) -> dict[str, Recipe]: ...
+class Study(Plugin):
+    """A question that several runs answer together, as a frozen dataclass."""
 
-    def answer(self, found: Mapping[str, Found]) -> Answer: ...
+    plugin_kind = "studies"
+
+    @abstractmethod
+    def runs(self, recipe: Recipe) -> dict[str, Recipe]:
+        """Return the recipes of the runs, by name."""
+
+    def may_diverge(self, name: str) -> bool:
+        """Return True if a run of this name may diverge; it is then not among the results."""
+        return False
+
+    @abstractmethod
+    def answer(self, found: Mapping[str, Found]) -> Answer:
+        """Return a table, a figure, and sentences that claim no more than was shown."""
 
 
 def compared(ours: Sequence[Predictions | None], theirs: Sequence[Predictions | None]) -> Difference | None:

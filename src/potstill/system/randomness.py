@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
-import torch
 import xxhash
 
 SPLITMIX_STEP = np.uint64(0x9E3779B97F4A7C15)  # the counter of SplitMix64 advances by this number
@@ -41,6 +40,7 @@ def draw_uniform(keys: np.ndarray, seed: tuple[int, ...], count: int) -> np.ndar
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Seed torch's generators inside the block and restore their state after it."""
+    import torch
 
     with torch.random.fork_rng():
         torch.manual_seed(seed)

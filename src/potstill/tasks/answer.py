@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from potstill.data.examples import Examples
 from potstill.data.formats.text import short_repr
-from potstill.data.rows import Form, Label, Span
-from potstill.data.task_words import TASK_WORDS
+from potstill.data.row import Label, Span
 from potstill.data.tokens import Encoded, Tokens
 from potstill.errors import InputError
 from potstill.tasks.metrics import labels as metrics
@@ -24,8 +23,6 @@ from potstill.tasks.truncation import tokenize, truncated_on_the_right
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from potstill.recipe.schema import TaskName
-    from potstill.signals import Outcome
 
 NBEST = 20
 SHORTEST = 24  # tokens of a window
@@ -45,12 +42,11 @@ class QuestionAnswering(Task):
 
     labels: tuple[str, ...] = ("start", "end")
 
-    name: ClassVar[TaskName] = "answer"
-    outcome: ClassVar[Outcome] = "span"
-    form: ClassVar[Form] = "answers"
-    head: ClassVar[str] = TASK_WORDS["answers"].head
-    names_outputs: ClassVar[bool] = False
-    row_metrics: ClassVar[tuple[str, ...]] = ("exact",)
+    name = "answer"
+    outcome = "span"
+    form = "answers"
+    names_outputs = False
+    row_metrics = ("exact",)
 
     @classmethod
     def row(cls, asked: Asked) -> tuple[str, str | None]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from potstill.data.rows import Label
+from potstill.data.row import Label
 from potstill.errors import InputError
 from potstill.tasks.metrics import labels as metrics
 from potstill.tasks.metrics.labels import Score, by_class
@@ -27,7 +27,7 @@ class TextClassification(Task):
 
     name: ClassVar[TaskName] = "classify"
     problem: ClassVar[Problem | None] = "single_label_classification"
-    row_metrics: ClassVar[tuple[str, ...]] = ("accuracy",)
+    row_metrics = ("accuracy",)
 
     def encode(self, label: Label, where: str) -> list[float]:
         if isinstance(label, tuple):

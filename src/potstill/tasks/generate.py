@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
 
 from potstill.data.examples import Examples
-from potstill.data.rows import Label
+from potstill.data.row import Label
 from potstill.data.tokens import Tokens, ranges
 from potstill.tasks.metrics import texts as text_metrics
 from potstill.tasks.metrics.labels import Score
@@ -71,8 +71,8 @@ class Generation(Task):
 
     labels: tuple[str, ...] = ()
 
-    names_outputs: ClassVar[bool] = False
-    generates: ClassVar[bool] = True
+    names_outputs = False
+    generates = True
 
     def encode(self, label: Label, where: str) -> list[float]:
         return [0.0]  # the text is its own label

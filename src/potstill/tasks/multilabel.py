@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from potstill.data.rows import Label
+from potstill.data.row import Label
 from potstill.tasks.classify import named_probabilities
 from potstill.tasks.metrics import labels as metrics
 from potstill.tasks.metrics.labels import Score, of_class
-from potstill.tasks.task import Problem, Task
-
-if TYPE_CHECKING:
-    from potstill.recipe.schema import TaskName
-    from potstill.signals import Outcome
+from potstill.tasks.task import Task
 
 
 @dataclass(frozen=True)
 class MultiLabelClassification(Task):
     """`targets` are (n, classes) of 0 and 1, `outputs` (n, classes) logits; a class is predicted where its logit is above 0."""
 
-    name: ClassVar[TaskName] = "multilabel"
-    outcome: ClassVar[Outcome] = "classes"
-    problem: ClassVar[Problem | None] = "multi_label_classification"
-    row_metrics: ClassVar[tuple[str, ...]] = ("exact",)
+    name = "multilabel"
+    outcome = "classes"
+    problem = "multi_label_classification"
+    row_metrics = ("exact",)
 
     @property
     def target_width(self) -> int:

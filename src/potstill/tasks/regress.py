@@ -5,19 +5,15 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from potstill.data.rows import Label
+from potstill.data.row import Label
 from potstill.errors import InputError
 from potstill.tasks.metrics import labels as metrics
 from potstill.tasks.metrics.labels import Score
-from potstill.tasks.task import Problem, Task
-
-if TYPE_CHECKING:
-    from potstill.recipe.schema import TaskName
-    from potstill.signals import Outcome
+from potstill.tasks.task import Task
 
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
 
@@ -28,9 +24,9 @@ class Regression(Task):
 
     labels: tuple[str, ...] = ("value",)
 
-    name: ClassVar[TaskName] = "regress"
-    outcome: ClassVar[Outcome] = "value"
-    problem: ClassVar[Problem | None] = "regression"
+    name = "regress"
+    outcome = "value"
+    problem = "regression"
 
     def encode(self, label: Label, where: str) -> list[float]:
         if isinstance(label, tuple) or not NUMBER.match(label) or not math.isfinite(float(label)):

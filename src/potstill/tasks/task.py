@@ -16,7 +16,7 @@ import numpy as np
 from potstill.data.examples import Examples
 from potstill.data.formats.text import clean_text, short_repr
 from potstill.data.label_names import match_spellings
-from potstill.data.rows import Form, Label
+from potstill.data.row import Form, Label
 from potstill.data.task_words import TASK_WORDS
 from potstill.data.tokens import Encoded, Tokens, with_mask_token
 from potstill.errors import InputError
@@ -58,12 +58,15 @@ class Task(ABC):
     name: ClassVar[TaskName]  # the word that the user types
     outcome: ClassVar[Outcome] = "class"
     form: ClassVar[Form] = "text"  # of the rows that it reads
-    head: ClassVar[str] = TASK_WORDS["text"].head  # of the model, as transformers calls it
+    head: ClassVar[str]  # of the model, as transformers calls it; follows from the form
     problem: ClassVar[Problem | None] = None  # `problem_type` in the model's config
     names_outputs: ClassVar[bool] = True  # the labels are the names of the head's outputs
     generates: ClassVar[bool] = False  # the targets are texts: the classes are the vocabulary, too many to remember
     decodes: ClassVar[bool] = False  # texts that the model generates by itself are scored too
     row_metrics: ClassVar[tuple[str, ...]] = ()  # metrics that are the share of rows predicted correctly
+
+    def __init_subclass__(cls) -> None:
+        cls.head = TASK_WORDS[cls.form].head
 
     @property
     def classes(self) -> int:

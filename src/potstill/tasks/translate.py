@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from potstill.data.rows import Form
-from potstill.data.task_words import TASK_WORDS
 from potstill.data.tokens import Encoded, Tokens
 from potstill.tasks.generate import TARGET, Generation
 
@@ -18,17 +16,14 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedTokenizerBase
 
-    from potstill.recipe.schema import TaskName
-
 
 @dataclass(frozen=True)
 class Translation(Generation):
     """A sequence is the tokens of the source, then those of the target; each ends as the tokenizer ends a text."""
 
-    name: ClassVar[TaskName] = "translate"
-    form: ClassVar[Form] = "translation"
-    head: ClassVar[str] = TASK_WORDS["translation"].head
-    decodes: ClassVar[bool] = True
+    name = "translate"
+    form = "translation"
+    decodes = True
 
     @property
     def metrics(self) -> list[str]:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from potstill.data.rows import Form
-from potstill.data.task_words import TASK_WORDS
 from potstill.data.tokens import Encoded, Tokens
 from potstill.tasks.generate import TARGET, Generation
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-    from potstill.recipe.schema import TaskName
 
 
 @dataclass(frozen=True)
@@ -27,9 +23,8 @@ class LanguageModelling(Generation):
     has none, the first token of a window is not predicted.
     """
 
-    name: ClassVar[TaskName] = "write"
-    form: ClassVar[Form] = "writing"
-    head: ClassVar[str] = TASK_WORDS["writing"].head
+    name = "write"
+    form = "writing"
 
     @property
     def metrics(self) -> list[str]:

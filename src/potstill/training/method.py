@@ -1,18 +1,25 @@
-"""Objectives. One file is one method; its name is the word that recipes use.
-
-A method is a frozen dataclass: its fields are its hyperparameters, the recipe's schema and the help. It has
-`wants(student_layers, teacher_layers)`, what it asks of each side, and `losses(student, teacher, batch)`, whose return
-statement is the paper's equation, one weighted, named term per line.
-"""
+"""The base of methods. One file in `plugins/methods/` is one method; its name is the word that recipes use."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import abstractmethod
+from typing import ClassVar, get_args
 
-from potstill.signals import Batch, Signals, Term, Wants
+from potstill.recipe.plugins import Plugin
+from potstill.signals import Batch, Outcome, Signals, Term, Wants
 
 
-class Method(Protocol):
-    def wants(self, student_layers: int, teacher_layers: int) -> tuple[Wants, Wants]: ...
+class Method(Plugin):
+    """A training objective, as a frozen dataclass whose fields are its hyperparameters."""
 
-    def losses(self, student: Signals, teacher: Signals, batch: Batch) -> dict[str, Term]: ...
+    plugin_kind = "methods"
+    outcomes: ClassVar[tuple[Outcome, ...]] = get_args(Outcome)
+    """The outcomes of the tasks that the method can train."""
+
+    @abstractmethod
+    def wants(self, student_layers: int, teacher_layers: int) -> tuple[Wants, Wants]:
+        """Return the signals that the method needs of the student and of the teacher."""
+
+    @abstractmethod
+    def losses(self, student: Signals, teacher: Signals, batch: Batch) -> dict[str, Term]:
+        """Return the paper's equation: one weighted, named term per line."""

@@ -19,9 +19,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from potstill.data.augment.tagging import WORD, load_tagger
-from potstill.data.derived import origins
 from potstill.data.examples import Examples, store
-from potstill.data.making import Context
+from potstill.data.making import MakeContext
 from potstill.data.rows import open_table
 from potstill.data.tokens import MASK, tokenise_texts
 from potstill.errors import InputError
@@ -79,9 +78,9 @@ def made_of(
     examples: Examples, teacher: Student | None = None, **fields: Any
 ) -> tuple[Examples, list[tuple[int, str, str | None]]]:
     """The result, and of each copy its origin and texts."""
-    about = Context(0, TASK, teacher=teacher)
+    about = MakeContext(0, TASK, teacher=teacher)
     made = plugins.make("data", "augmented", {**QUICK, **fields}).make(examples, about)
-    owners = origins(made)
+    owners = made.origins
     return made, [(int(owners[row]), *made.text(row)) for row in made.index[len(examples) :]]
 
 
@@ -221,11 +220,11 @@ def test_other_tasks_and_wrong_fields_are_refused(tmp_path: Path) -> None:
         table = open_table(path)
         task, _ = make_task(None, None, labels_of(table), None, "x", table.form, table.choices)
         with pytest.raises(InputError, match=f"not for task '{name}'; leave it out"):
-            Augmented(**QUICK).make(store(table, task), Context(0, task))
+            Augmented(**QUICK).make(store(table, task), MakeContext(0, task))
     for fields, told in (
         ({"p_mask": 0.6, "p_pos": 0.6}, "more than 1"),
         ({"tagger": "nobody"}, 'write "textblob"'),
-        ({"tagger": "spacy"}, "not installed; write pip install spacy"),
+        ({"tagger": "spacy"}, "not installed; run pip install spacy"),
         ({"tagger": "subprocess:call"}, 'write "textblob"'),
         ({"tagger": "tests.support.taggers:nobody"}, "name a function"),
         ({"tagger": "tests.support.taggers:one_too_few"}, "gives 2 tags for the 3 words"),
@@ -265,7 +264,7 @@ def test_ten_thousand_sentences_a_second(tmp_path: Path) -> None:
     examples = examples_of(tmp_path, [text for text, _ in sentences(1000, 1)])
     made_of(examples, draw=1)  # tagged
     begun = time.process_time()
-    made = Augmented(**QUICK).make(examples, Context(0, TASK))
+    made = Augmented(**QUICK).make(examples, MakeContext(0, TASK))
     assert (len(made) - len(examples)) / (time.process_time() - begun) > 10_000
 
 

@@ -19,8 +19,9 @@ from potstill.inference.predict import predict
 from potstill.models import student as students
 from potstill.models.anatomy import layer_count, longest_input, parameters, word_embeddings
 from potstill.models.architectures.word_vectors import separated
+from potstill.models.builder import BuildContext
 from potstill.models.inference import onnx_run
-from potstill.models.student import Context, Student
+from potstill.models.student import Student
 from potstill.recipe import plugins
 from potstill.recipe.resolve import resolve
 from potstill.reporting.page import write_report
@@ -41,7 +42,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def built(name: str = "bilstm", start: Student | None = None, pairs: bool = False, **fields: Any) -> Student:
     start = start or small_model("bert")
     given = {**{key: value for key, value in SMALL.items() if name == "bilstm" or key != "hidden"}, **fields}
-    return plugins.make("students", name, given).build(start, Context(start, 0, lambda: iter(TEXTS), pairs))
+    return plugins.make("students", name, given).build(start, BuildContext(start, 0, lambda: iter(TEXTS), pairs))
 
 
 def logits(student: Student, *texts: list[str]) -> torch.Tensor:
@@ -183,18 +184,18 @@ def test_pieces_are_the_start_s_without_special_tokens(architecture: str) -> Non
 def test_words_are_counted_and_cut_and_lower_case() -> None:
     start = small_model("bert")
     texts = ["Film film FILM story", "story , plot [MASK]"]
-    context = Context(start, 0, lambda: iter(texts))
+    context = BuildContext(start, 0, lambda: iter(texts))
     student = plugins.make("students", "bilstm", {**SMALL, "words": "words", "most": 2}).build(start, context)
     assert set(student.tokenizer.get_vocab()) == {"[PAD]", "[UNK]", "[MASK]", "film", "story"}
     assert student.tokenizer.tokenize("FILM, plot [MASK]") == ["film", "[UNK]", "[UNK]", "[MASK]"]
     cased = small_model("roberta")  # its mask has another name, and it tells A from a
-    kept = plugins.make("students", "bag", {"words": "words"}).build(cased, Context(cased, 0, lambda: iter(texts)))
+    kept = plugins.make("students", "bag", {"words": "words"}).build(cased, BuildContext(cased, 0, lambda: iter(texts)))
     assert {"Film", "film", "<mask>"} <= set(kept.tokenizer.get_vocab())
 
 
 def test_a_word_has_the_mean_of_its_pieces_vectors() -> None:
     start = small_model("bert")
-    context = Context(start, 0, lambda: iter(["film filmstory"]))
+    context = BuildContext(start, 0, lambda: iter(["film filmstory"]))
     student = plugins.make("students", "bag", {"words": "words", "vectors": "teacher"}).build(start, context)
     theirs, ours = word_embeddings(start.model).weight, word_embeddings(student.model).weight
     pieces = start.tokenizer("filmstory", add_special_tokens=False)["input_ids"]
@@ -247,7 +248,7 @@ def test_a_smaller_vocabulary_goes_before_and_after(order: tuple[str, str]) -> N
     student, texts = small_model("bert"), TEXTS[:5]
     for name in order:
         fields = SMALL if name == "bilstm" else {}
-        student = plugins.make("students", name, fields).build(student, Context(student, 0, lambda: iter(texts)))
+        student = plugins.make("students", name, fields).build(student, BuildContext(student, 0, lambda: iter(texts)))
     assert word_embeddings(student.model).num_embeddings == len(student.tokenizer) < len(small_model("bert").tokenizer)
     assert student.tokenizer("a film")["input_ids"] and logits(student, texts).shape == (5, 2)
 
@@ -266,7 +267,7 @@ def test_tasks_and_builders_that_do_not_fit_are_refused() -> None:
             built(start=small_model("bert", head=head))
     student = built()
     with pytest.raises(InputError, match="a bilstm has no layers to choose from"):
-        plugins.make("students", "keep_layers", {}).build(student, Context(student, 0, lambda: iter(())))
+        plugins.make("students", "keep_layers", {}).build(student, BuildContext(student, 0, lambda: iter(())))
 
 
 def test_a_plan_counts_a_network_without_layers(home: Path, tmp_path: Path) -> None:

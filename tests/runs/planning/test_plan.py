@@ -23,11 +23,12 @@ from potstill.recipe.resolve import resolve
 from potstill.recipe.schema import Recipe
 from potstill.runs.distill import distill
 from potstill.runs.planning import machine as space
-from potstill.runs.planning.batch_sizes import Shapes, epoch_pieces, shapes_of, spread_out
+from potstill.runs.planning.batch_sizes import BatchRows, BatchSizes, batch_sizes, epoch_batches, parallel_seconds
 from potstill.runs.planning.flops import forward, training_step
-from potstill.runs.planning.plan import Machine, cost_key, ends_and_saves, plan
+from potstill.runs.planning.machine import Machine
+from potstill.runs.planning.plan import cost_key, count_saves, plan
 from potstill.runs.planning.stage_cost import Work
-from potstill.runs.planning.timing import fitted, time_training
+from potstill.runs.planning.timing import fit_law, time_training
 from potstill.signals import View, Wants
 from potstill.training.gradients import gradients
 from potstill.training.setup import make_projections
@@ -56,7 +57,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def short_trial_of_the_disk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if not request.node.get_closest_marker("slow"):
-        monkeypatch.setattr(space, "TRIED", 2**16)
+        monkeypatch.setattr(space, "TRIAL_BYTES", 2**16)
 
 
 def recipe_of(home: Path, *sets: str) -> Recipe:
@@ -166,7 +167,7 @@ def test_recipes_that_cost_the_same_are_timed_once(home: Path) -> None:
         assert plain != cost_key(recipe_of(home, other))
 
 
-def view_of(architecture: str, head: str) -> tuple[Any, View, Shapes]:
+def view_of(architecture: str, head: str) -> tuple[Any, View, BatchSizes]:
     model = small_model(architecture, head=head, width=64)
     texts = [text for text, _ in sentences(24, 1)]
     inputs = dict(model.tokenizer(texts, padding=True, return_tensors="pt"))
@@ -177,7 +178,7 @@ def view_of(architecture: str, head: str) -> tuple[Any, View, Shapes]:
     return (
         model.model,
         View(inputs, inputs["attention_mask"].bool(), places),
-        Shapes(one + rows, one + length, one, one),
+        BatchSizes(one + rows, one + length, one, one),
     )
 
 
@@ -187,7 +188,7 @@ def test_ends_of_epochs_and_saves_are_counted_as_if_one_by_one() -> None:
             for save_every in (1, 4, 6, 12, 200):
                 ends = {*range(per_epoch, steps + 1, per_epoch), steps}
                 saves = ends | set(range(save_every, steps + 1, save_every))
-                assert ends_and_saves(per_epoch, steps, save_every) == (len(ends), len(saves))
+                assert count_saves(per_epoch, steps, save_every) == (len(ends), len(saves))
 
 
 def test_huge_numbers_are_planned_without_counting_to_them(home: Path, tmp_path: Path) -> None:
@@ -227,7 +228,7 @@ def test_operations_of_models_that_write_are_those_that_torch_counts(architectur
     batch = source.batch(positions, source.count(positions))
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         listen(world.student.model, batch.student, Wants(logits=True))
-    shapes = shapes_of([(0, 0, positions)], [source])
+    shapes = batch_sizes([BatchRows(0, 0, positions)], [source])
     planned = forward(world.student.model, shapes, Wants(logits=True))
     assert planned[0] == pytest.approx(counter.get_total_flops(), rel=0.03)
 
@@ -251,12 +252,12 @@ def test_operations_of_training_are_three_times_those_of_a_forward_pass(
     for model in (world.student.model, world.teacher.model):
         model.config._attn_implementation = "eager"
     training = world.training(method, world.remembering())
-    _, owner, positions = (pieces := epoch_pieces(training))[0]
+    _, owner, positions = (pieces := epoch_batches(training))[0]
     source = training.sources[owner]
     batch = source.batch(positions, source.count(positions))
     with FlopCounterMode(display=False) as counter:
         gradients(training, make_projections(training), [MicroBatch(0, owner, batch)], 0)
-    planned = training_step(training, shapes_of(pieces[:1], training.sources))
+    planned = training_step(training, batch_sizes(pieces[:1], training.sources))
     assert planned[0] == pytest.approx(counter.get_total_flops(), rel=0.05)
 
 
@@ -269,31 +270,31 @@ def test_timing_changes_no_weight(optimizer: str, tmp_path: Path) -> None:
     world = make_world(tmp_path)
     before = weights(world)
     training = world.training("patient", world.remembering(), optimizer={"name": optimizer, "rate": 0.1})
-    pieces = epoch_pieces(training)
-    shapes = shapes_of(pieces, training.sources)
-    cost = time_training(training, pieces, shapes, turns=1, count=True)
+    batches = epoch_batches(training)
+    sizes = batch_sizes(batches, training.sources)
+    cost = time_training(training, batches, sizes, turns=1, memory=True)
     assert all(torch.equal(tensor, before[name]) for name, tensor in weights(world).items())
-    assert cost.step > 0 and (cost.batch.of(shapes) > 0).all()
-    assert cost.kept is not None
-    assert cost.kept.per_token > 0
+    assert cost.step > 0 and (cost.batch.of(sizes) > 0).all()
+    assert cost.activations is not None
+    assert cost.activations.per_token > 0
     whole = sum(one.numel() for one in world.student.model.parameters() if one.requires_grad)
-    assert (cost.trained < whole) == (cost.spare > 0) == (optimizer == "adamw")
+    assert (cost.trained < whole) == (cost.copied > 0) == (optimizer == "adamw")
 
 
 def test_a_law_is_found_again() -> None:
     sequences, lengths = np.array([1, 4, 8, 32, 32]), np.array([12, 8, 100, 20, 64])
-    shapes = Shapes(sequences, lengths, 0 * lengths, np.arange(5))
+    shapes = BatchSizes(sequences, lengths, 0 * lengths, np.arange(5))
     seconds = 0.002 + 1e-5 * sequences * lengths + 3e-7 * sequences * lengths**2
-    law = fitted(shapes, seconds)
+    law = fit_law(shapes, seconds)
     assert [law.per_token, law.per_pair, law.per_batch] == pytest.approx([1e-5, 3e-7, 0.002], rel=1e-6)
-    alone = fitted(shapes.take(np.array([2])), seconds[2:3])
+    alone = fit_law(shapes.take(np.array([2])), seconds[2:3])
     assert alone.of(shapes.take(np.array([2]))) == pytest.approx(seconds[2:3])
 
 
 def test_devices_help_as_far_as_a_step_has_micro_batches() -> None:
     steps = np.array([0, 0, 0, 1, 2, 2])
-    shapes, seconds = Shapes(steps, steps, steps, steps), np.array([5.0, 4.0, 3.0, 7.0, 2.0, 1.0])
-    assert [spread_out(seconds, shapes, devices) for devices in (1, 2, 3, 8)] == [22, 8 + 7 + 2, 5 + 7 + 2, 14]
+    shapes, seconds = BatchSizes(steps, steps, steps, steps), np.array([5.0, 4.0, 3.0, 7.0, 2.0, 1.0])
+    assert [parallel_seconds(seconds, shapes, devices) for devices in (1, 2, 3, 8)] == [22, 8 + 7 + 2, 5 + 7 + 2, 14]
     work = Work(rows=9, operations=9.0, seconds=12.0)
     assert [Machine(1.0, 1.0, devices).shared_seconds(work, 2.0) for devices in (1, 4, 100)] == [12, 3, 2]
     assert Machine(1.0, 10.0, 4).shared_seconds(work, 2.0) == pytest.approx(0.3)

@@ -123,7 +123,7 @@ def test_empty_or_unequal_sides_are_refused(score: Any) -> None:
 
 def test_several_labels_are_not_scored_as_one_by_mistake() -> None:
     rows = [[0, 1], [1, 1]]
-    with pytest.raises(ValueError, match="accuracy and f1"):
+    with pytest.raises(ValueError, match="accuracy or f1"):
         metrics.matthews(rows, rows)
     with pytest.raises(ValueError, match="macro"):
         metrics.f1(rows, rows, average="binary")
@@ -143,7 +143,7 @@ def test_answers_by_the_rules_of_squad() -> None:
     assert scores["exact_match"] == 50.0
     assert scores["f1"] == pytest.approx(100 * (1 + 0.5 + 0 + 0) / 4)
     assert [question["normalized"] for question in scores["per_question"]] == ["apple", "b c", "", ""]
-    with pytest.raises(InputError, match="no answers"):
+    with pytest.raises(InputError, match="no gold answers"):
         metrics.answer_scores([{"prediction": "x", "answers": []}])
 
 
@@ -191,7 +191,7 @@ def test_entities_know_their_ends() -> None:
 
 @pytest.mark.parametrize("tag", ["", "PER", "X-PER", "U-PER", "O-PER", "B-"])
 def test_a_tag_of_another_scheme_is_refused_with_what_to_write(tag: str) -> None:
-    with pytest.raises(InputError, match="write O or one of B"):
+    with pytest.raises(InputError, match="write O, or one of B"):
         metrics.entities(["O", tag])
 
 

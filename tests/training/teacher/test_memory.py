@@ -59,7 +59,7 @@ def filled(tmp_path: Path) -> Path:
 def test_nothing_is_created_until_something_is_written(tmp_path: Path) -> None:
     memory = Memory(tmp_path / "memory")
     assert memory.missing(np.arange(3), ["logits"]).all()
-    with pytest.raises(InputError, match="remembers no 'logits'"):
+    with pytest.raises(InputError, match="has no 'logits'"):
         memory.read(np.arange(3), "logits")
     memory.write(np.arange(0), {"logits": np.zeros((0, 2), np.float32)})
     assert not (tmp_path / "memory").exists()
@@ -125,7 +125,7 @@ def test_a_new_column_misses_alone(filled: Path) -> None:
         (np.zeros((2, 1)), "float32"),
         (np.zeros((3, 1), np.float32), r"\(2, ...\)"),
         (np.zeros((2, 4), np.float32), "another name"),
-        (np.zeros((2, 0), np.float32), "leave it out"),
+        (np.zeros((2, 0), np.float32), "omit it"),
     ],
 )
 def test_what_cannot_be_right_is_refused_and_changes_nothing(filled: Path, values: np.ndarray, reason: str) -> None:
@@ -185,7 +185,7 @@ def test_names_that_lead_elsewhere_are_refused(filled: Path, tmp_path: Path, cap
         write_atomically(filled / "manifest.json", sealed(manifest))
         caplog.clear()
         assert Memory(filled).missing(block(1)[0], ["logits"]).all()
-        assert "starts anew" in caplog.text
+        assert "starts empty" in caplog.text
     manifest["shards"][0]["name"] = "shard-00000.arrow"
     write_atomically(filled / "manifest.json", sealed(manifest))
     (filled / "shard-00000.arrow").unlink()

@@ -15,11 +15,11 @@ import pytest
 import sacrebleu
 
 from potstill.data.examples import Examples, key_of, store
-from potstill.data.making import Context
+from potstill.data.making import MakeContext
 from potstill.data.rows import open_table
 from potstill.errors import InputError
+from potstill.models.generation import decoding
 from potstill.models.generation.decoding import Hypothesis, decoder
-from potstill.plugins.data import teacher_outputs
 from potstill.plugins.data.teacher_outputs import TeacherOutputs
 from potstill.system import paths
 from potstill.tasks.label_matching import make_task
@@ -36,7 +36,7 @@ BEAM = 4
 @pytest.fixture(autouse=True)
 def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POTSTILL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(teacher_outputs, "BLOCK", 8)
+    monkeypatch.setattr(TeacherOutputs, "block", 8)
     black_box.asked.clear()
 
 
@@ -61,7 +61,7 @@ def test_every_source_has_the_teacher_s_best_hypothesis_and_is_decoded_once(
 ) -> None:
     texts = [text for text, _ in sentences(20, 3)]
     rows = [(text, "a reference") for text in [*texts, *texts[:5]]] + [("", "nothing")]
-    examples, context = pairs_of(tmp_path, rows), Context(0, teacher=trained_marian(), longest=24)
+    examples, context = pairs_of(tmp_path, rows), MakeContext(0, teacher=trained_marian(), longest=24)
     with decoder(trained_marian(), "ctranslate2", 24) as decode:
         every = decode([text for text, _ in rows], BEAM, BEAM)
     expected = [next((one.text for one in some if one.finished), "") for some in every]
@@ -74,16 +74,16 @@ def test_every_source_has_the_teacher_s_best_hypothesis_and_is_decoded_once(
     def nobody(*_: object) -> None:
         raise AssertionError("the teacher was asked again")
 
-    monkeypatch.setattr(teacher_outputs, "decoder", nobody)
+    monkeypatch.setattr(decoding, "decoder", nobody)
     again = TeacherOutputs(beam=BEAM).make(examples, context)
     assert again.folder == made.folder
     TeacherOutputs(beam=BEAM, closest=True).make(examples.take(examples.index[3:9]), context)
     with pytest.raises(AssertionError, match="asked again"):
         TeacherOutputs(beam=BEAM - 1).make(examples, context)
     with pytest.raises(AssertionError, match="asked again"):
-        TeacherOutputs(beam=BEAM).make(examples, Context(0, teacher=small_writer("marian", seed=1), longest=24))
+        TeacherOutputs(beam=BEAM).make(examples, MakeContext(0, teacher=small_writer("marian", seed=1), longest=24))
     with pytest.raises(AssertionError, match="asked again"):
-        TeacherOutputs(beam=BEAM).make(examples, Context(0, teacher=trained_marian(), longest=23))
+        TeacherOutputs(beam=BEAM).make(examples, MakeContext(0, teacher=trained_marian(), longest=23))
 
 
 def test_closest_is_the_one_that_sacrebleu_finds_nearest_to_the_reference(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_closest_is_the_one_that_sacrebleu_finds_nearest_to_the_reference(tmp_pa
     ]
     rows[5] = (texts[5], "")
     made = TeacherOutputs(beam=BEAM, closest=True).make(
-        pairs_of(tmp_path, rows), Context(0, teacher=trained_marian(), longest=24)
+        pairs_of(tmp_path, rows), MakeContext(0, teacher=trained_marian(), longest=24)
     )
     said = [pair for _, pair in made.texts()]
     for (_, reference), some, one in zip(rows, found, said, strict=True):
@@ -113,7 +113,7 @@ def test_closest_is_the_one_that_sacrebleu_finds_nearest_to_the_reference(tmp_pa
         assert one == some[list(zip(bleu, [each.score for each in some], strict=True)).index(best)].text
     assert said != [some[0].text for some in found]
     several = TeacherOutputs(beam=BEAM, best=2).make(
-        pairs_of(tmp_path, rows), Context(0, teacher=trained_marian(), longest=24)
+        pairs_of(tmp_path, rows), MakeContext(0, teacher=trained_marian(), longest=24)
     )
     assert list(several.texts()) == [
         (text, one.text) for text, some in zip(texts, found, strict=True) for one in some[:2]
@@ -134,7 +134,7 @@ def test_what_was_cut_off_teaches_nothing(tmp_path: Path) -> None:
         assert [one.finished for some in every for one in some] == ended.tolist()
         made = list(
             TeacherOutputs(beam=BEAM, engine=engine)  # type: ignore[arg-type]
-            .make(examples, Context(0, teacher=trained_marian(), longest=short))
+            .make(examples, MakeContext(0, teacher=trained_marian(), longest=short))
             .texts()
         )
         expected = [next((one.text for one in some if one.finished), "") for some in every]
@@ -144,8 +144,8 @@ def test_what_was_cut_off_teaches_nothing(tmp_path: Path) -> None:
 
 def test_a_teacher_that_never_ends_is_told_of(tmp_path: Path) -> None:
     examples = pairs_of(tmp_path, [(text, "a reference") for text, _ in sentences(3, 3)])
-    with pytest.raises(InputError, match="within 2 tokens; give a longer `length`"):
-        TeacherOutputs(beam=2).make(examples, Context(0, teacher=trained_marian(), longest=2))
+    with pytest.raises(InputError, match="within 2 tokens; write a larger `length`"):
+        TeacherOutputs(beam=2).make(examples, MakeContext(0, teacher=trained_marian(), longest=2))
 
 
 def test_a_damaged_block_is_decoded_again_and_no_other(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_commands_are_started_without_a_shell_and_checked(monkeypatch: pytest.Mo
     echoed = by_command("echo $HOME; id | cat")
     assert echoed(["x"], 1, 1)[0][0].text == "$HOME; id | cat", "nothing expands it"
     for command, told in {
-        "head -n 1": "gave 1 texts for 5",
+        "head -n 1": "returned 1 texts for 5",
         "false": "ended with 1",
         "sh -c 'echo a reason >&2; exit 3'": "ended with 3 \\(a reason\\)",
         "no-such-program": "cannot be started",
@@ -243,11 +243,11 @@ def test_a_command_of_the_same_name_elsewhere_is_another(tmp_path: Path, monkeyp
 
 def test_functions_are_of_modules_of_ones_own() -> None:
     assert by_function("tests.support.black_box:backwards")(["ab"], 1, 1)[0][0].text == "ba"
-    with pytest.raises(InputError, match="gave 1 texts for 2"):
+    with pytest.raises(InputError, match="returned 1 texts for 2"):
         by_function("tests.support.black_box:too_few")(["a", "b"], 1, 1)
     for name, message in (
         ("nothing", "TypeError"),
-        ("unknown", "gave None for a text"),
+        ("unknown", "returned None for a text"),
         ("broken", r"OSError \(no line\)"),
     ):
         with pytest.raises(InputError, match=message):
@@ -272,15 +272,15 @@ def test_what_cannot_be_is_refused_before_anything_is_asked(tmp_path: Path) -> N
     examples = pairs_of(tmp_path, [("a", "b"), ("c", "d")])
     task, _ = make_task(None, None, ["0", "1"], None, "rows", "text")
     running, _ = make_task("write", None, [], None, "rows", "writing")
-    with pytest.raises(InputError, match="without a prompt"):
+    with pytest.raises(InputError, match="have no prompt"):
         TeacherOutputs(function="tests.support.black_box:backwards").make(
-            pairs_of(tmp_path, [("", "b"), ("c", "d")]), Context(0, running)
+            pairs_of(tmp_path, [("", "b"), ("c", "d")]), MakeContext(0, running)
         )
     for maker, context, told in (
-        (TeacherOutputs(), Context(0, task), "leave it out"),
-        (TeacherOutputs(), Context(0), "name one"),
-        (TeacherOutputs(beam=2, best=3), Context(0, teacher=trained_marian()), "wider beam"),
-        (TeacherOutputs(command="cat", function="a:b"), Context(0), "one of them"),
+        (TeacherOutputs(), MakeContext(0, task), "omit it"),
+        (TeacherOutputs(), MakeContext(0), "name one"),
+        (TeacherOutputs(beam=2, best=3), MakeContext(0, teacher=trained_marian()), "wider beam"),
+        (TeacherOutputs(command="cat", function="a:b"), MakeContext(0), "one of them"),
     ):
         with pytest.raises(InputError, match=told):
             maker.make(examples, context)

@@ -40,9 +40,9 @@ def augment(
     maker = plugins.make("data", "augmented", fields)
     check_rows(file)
     from potstill.data.augment.files import augment_file
-    from potstill.data.making import Context
+    from potstill.data.making import MakeContext
 
-    context = Context(seed, show=Display(quiet))
+    context = MakeContext(seed, show=Display(quiet))
     rows, copied = augment_file(
         file,
         out,

@@ -32,6 +32,10 @@ def report(
 
     potstill report runs/kd runs/skip runs/last --out compared.html
     """
+    from potstill.measuring.run_folder import read_measurements
+
+    for folder in runs:
+        read_measurements(folder)  # refuses what is no finished run
     from potstill.measuring.comparisons import comparisons
     from potstill.reporting.console import print_comparisons
     from potstill.reporting.page import refuse_place, write_report

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from potstill.data.examples import Examples
-from potstill.data.making import Context
+from potstill.api import DataMaker, Examples, MakeContext
 
 
 @dataclass(frozen=True)
-class Sample:
-    """`rows` examples drawn without repetition; all where there are fewer. The draw hangs on `draw`, not on the run's seed."""
+class Sample(DataMaker):
+    """rows: how many examples are drawn, without repetition; all if there are fewer.
+    draw: decides the draw; the run's seed does not.
+    """
 
     rows: int = 1000
     draw: int = 0
 
-    def make(self, examples: Examples, context: Context) -> Examples:
+    def make(self, examples: Examples, context: MakeContext) -> Examples:
         return examples.sample(self.rows, self.draw)

@@ -6,69 +6,82 @@ import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
 import xxhash
 
-from potstill.data.examples import Examples, key_of
-from potstill.data.making import Context
-from potstill.data.rewritten import replace_targets
-from potstill.data.tokens import tokenizer_fingerprint
-from potstill.errors import InputError
-from potstill.models.fingerprints import fingerprint
-from potstill.models.generation.ctranslate2 import pieces
-from potstill.models.generation.decoding import Decoder, decoder
-from potstill.recipe.bounds import Count
-from potstill.system import interrupts, paths, ranks
-from potstill.system.files import locked
-from potstill.tasks.metrics.texts import closest
-from potstill.training.teacher.black_boxes import by_command, by_function, what_decides
-from potstill.training.teacher.texts import Outputs
+from potstill.api import (
+    Count,
+    Examples,
+    InputError,
+    MakeContext,
+    Missing,
+    Student,
+    TeacherDataMaker,
+    black_boxes,
+    ctranslate2,
+    decoding,
+    derived,
+    files,
+    fingerprints,
+    interrupts,
+    key_of,
+    paths,
+    ranks,
+    teacher_texts,
+    text_metrics,
+    tokens,
+)
 
-FORMAT = 2  # of what is remembered
-BLOCK = 512  # sources that are decoded and written together: what a kill costs at most
+FORMAT = 2  # of the stored texts
 
 
 @dataclass(frozen=True)
-class TeacherOutputs:
-    """Seq-KD: y = the teacher's best hypothesis. Seq-Inter (`closest`): y = argmax over the `best` ones of the smoothed
-    sentence BLEU against the reference, among equals the one of the highest probability.
+class TeacherOutputs(TeacherDataMaker):
+    """Seq-KD: y = the teacher's best hypothesis. Seq-Inter (`closest`): y = argmax over the `best` hypotheses of the smoothed
+    sentence BLEU against the reference; of equals, the most probable.
 
-    Without `closest`, a source stands once with each of its `best` hypotheses. Dev and test keep their references.
+    Without `closest`, a source occurs once with each of its `best` hypotheses. Dev and test keep their references.
+
+    beam: width of the beam.
+    best: hypotheses of a source. None: all of the beam with `closest`, otherwise 1.
+    engine: "auto" is CTranslate2 if it can run the model.
+    command: a program that reads a text per line and writes one per line, instead of the teacher.
+    function: module:name of a function from a list of texts to as many, instead of the teacher.
     """
 
-    asks_teacher: ClassVar[bool] = True
+    block: ClassVar[int] = 512  # a kill loses at most this many decoded texts
 
     beam: Count = 5
-    best: Count | None = None  # none: all of the beam with `closest`, else 1
+    best: Count | None = None
     closest: bool = False
     engine: Literal["auto", "ctranslate2", "transformers"] = "auto"
-    command: str | None = None  # a program that reads a text per line and writes one per line, instead of the teacher
-    function: str | None = None  # module:name, from a list of texts to as many
+    command: str | None = None
+    function: str | None = None
 
-    def make(self, examples: Examples, context: Context) -> Examples:
-        outputs, keys = self._asked(examples, context)
-        self._remember(outputs, examples, keys, context)
-        chosen, target = [outputs.folder.name, self._kept, self.closest], _target(examples, context)
-        work = lambda: replace_targets(examples, chosen, lambda: self._rows(examples, keys, outputs), target)  # noqa: E731
+    def make(self, examples: Examples, context: MakeContext) -> Examples:
+        outputs, keys = self._outputs(examples, context)
+        self._decode_missing(outputs, examples, keys, context)
+        decides = [outputs.folder.name, self._kept, self.closest]
+        rows = partial(self._rows, examples, keys, outputs)
+        work = partial(derived.replace_targets, examples, decides, rows, context.task)
         made = ranks.first_before_others(work)()
         if len(made) and not len(made.labelled_only):
             raise InputError(
-                f"data.teacher_outputs: no text that the teacher writes ends within {context.longest} tokens; give a longer "
-                "`length`, or a teacher that was trained to end"
+                f"data.teacher_outputs: no text of the teacher ends within {context.longest} tokens; write a larger `length`, "
+                "or give a teacher that was trained to end its texts"
             )
         return made
 
-    def unknown(self, examples: Examples, context: Context) -> tuple[Path, np.ndarray, np.ndarray]:
-        """Where outputs are kept, (n,) the sources' keys, and the positions of those that are not there, each once."""
-        outputs, keys = self._asked(examples, context)
+    def missing(self, examples: Examples, context: MakeContext) -> Missing:
+        outputs, keys = self._outputs(examples, context)
         outputs.refresh()
-        return outputs.folder, keys, outputs.missing(keys)
+        return Missing(outputs.folder, keys, outputs.missing(keys))
 
-    def imagined(self, examples: Examples, context: Context) -> Examples:
-        """As many rows as there will be. Their texts are about as long: the references, and sources where there is none."""
+    def stand_in(self, examples: Examples, context: MakeContext) -> Examples:
+        """Return the references, or the sources where there is none, as often as there will be hypotheses."""
         times = 1 if self.closest else self._kept
         if times == 1 and len(examples.labelled_only) == len(examples):
             return examples
@@ -77,34 +90,43 @@ class TeacherOutputs:
             for origin, (text, reference) in enumerate(examples.texts()):
                 yield from [(text, reference or text, origin)] * times
 
-        return replace_targets(examples, ["imagined", times], rows, _target(examples, context))
-
-    def _asked(self, examples: Examples, context: Context) -> tuple[Outputs, np.ndarray]:
-        self._refuse(context)
-        keys = np.fromiter((key_of(text, None) for text, _ in examples.texts()), np.int64, len(examples))
-        if context.task is not None and context.task.form == "writing" and key_of("", None) in keys:
-            raise InputError(
-                "data.teacher_outputs: there are rows without a prompt, such as running text, and all would get the same "
-                "continuation of nothing; leave it out, and learn by 'soft_targets'"
-            )
-        return Outputs(paths.outputs() / self._decides(context)), keys
+        return derived.replace_targets(examples, ["imagined", times], rows, context.task)
 
     @property
-    def block(self) -> int:
-        return BLOCK
+    def black_box(self) -> bool:
+        return self.command is not None or self.function is not None
+
+    def decoder(self, context: MakeContext) -> AbstractContextManager[decoding.Decoder]:
+        if self.command is not None:
+            return nullcontext(black_boxes.by_command(self.command))
+        if self.function is not None:
+            return nullcontext(black_boxes.by_function(self.function))
+        return decoding.decoder(_teacher(context), self.engine, context.longest)
 
     @property
     def _kept(self) -> int:
+        """How many hypotheses of a source are used."""
         return self.best or (self.beam if self.closest else 1)
 
-    def _refuse(self, context: Context) -> None:
+    def _outputs(self, examples: Examples, context: MakeContext) -> tuple[teacher_texts.Outputs, np.ndarray]:
+        """Return the stored texts and the key of each example's source."""
+        self._check(context)
+        keys = np.fromiter((key_of(text, None) for text, _ in examples.texts()), np.int64, len(examples))
+        if context.task is not None and context.task.form == "writing" and key_of("", None) in keys:
+            raise InputError(
+                "data.teacher_outputs: some rows have no prompt, such as running text, and all of them would get the same "
+                "continuation; omit it, and use method 'soft_targets'"
+            )
+        return teacher_texts.Outputs(paths.outputs() / self._fingerprint(context)), keys
+
+    def _check(self, context: MakeContext) -> None:
         if context.task is not None and context.task.form not in ("translation", "writing"):
             raise InputError(
-                f"data maker 'teacher_outputs' is for tasks that write texts, not for task '{context.task.name}'; "
-                "leave it out of the stage's data"
+                f"data maker 'teacher_outputs' is for tasks that generate texts, not for task '{context.task.name}'; "
+                "omit it from the stage's data"
             )
         if self.command is not None and self.function is not None:
-            raise InputError("data.teacher_outputs: there are a command and a function; write one of them")
+            raise InputError("data.teacher_outputs: it has a command and a function; write only one of them")
         if self._kept > self.beam:
             raise InputError(f"data.teacher_outputs: best = {self._kept} of a beam of {self.beam}; write a wider beam")
         if context.teacher is None and not self.black_box:
@@ -112,68 +134,61 @@ class TeacherOutputs:
                 "data.teacher_outputs: there is no teacher that could write; name one, or a command or a function"
             )
 
-    @property
-    def black_box(self) -> bool:
-        return self.command is not None or self.function is not None
-
-    def _decides(self, context: Context) -> str:
-        """A hash of whatever the outputs hang on. The engine is not in it: both write the same."""
+    def _fingerprint(self, context: MakeContext) -> str:
+        """Return a hash of all that the texts depend on. The engine is not part of it: both write the same."""
         if self.black_box:
-            what: list[object] = [what_decides(self.command, self.function)]
+            parts: list[object] = [black_boxes.what_decides(self.command, self.function)]
         else:
-            assert context.teacher is not None
-            model, tokenizer = context.teacher.model, context.teacher.tokenizer
-            what = [fingerprint(model, tokenizer_fingerprint(tokenizer), context.longest), self.beam]
-            what += [pieces(model, tokenizer)._asdict()]
-        return xxhash.xxh3_128_hexdigest(json.dumps([FORMAT, *what]).encode())
+            model, tokenizer = _teacher(context).model, _teacher(context).tokenizer
+            parts = [
+                fingerprints.fingerprint(model, tokens.tokenizer_fingerprint(tokenizer), context.longest),
+                self.beam,
+            ]
+            parts += [ctranslate2.pieces(model, tokenizer)._asdict()]
+        return xxhash.xxh3_128_hexdigest(json.dumps([FORMAT, *parts]).encode())
 
-    def decoder(self, context: Context) -> AbstractContextManager[Decoder]:
-        if self.command is not None:
-            return nullcontext(by_command(self.command))
-        if self.function is not None:
-            return nullcontext(by_function(self.function))
-        assert context.teacher is not None
-        return decoder(context.teacher, self.engine, context.longest)
-
-    def _remember(self, outputs: Outputs, examples: Examples, keys: np.ndarray, context: Context) -> None:
-        """Decode what is not known yet, block by block; all hypotheses of the beam are kept, so that Seq-Inter asks nobody."""
+    def _decode_missing(
+        self, outputs: teacher_texts.Outputs, examples: Examples, keys: np.ndarray, context: MakeContext
+    ) -> None:
+        """Decode missing sources block by block. All hypotheses of the beam are stored, so that Seq-Inter needs no decoding."""
         share, rank = ranks.count(), ranks.number()
 
         @ranks.on_first
-        def lacking() -> tuple[np.ndarray, list[int]]:
+        def missing() -> tuple[np.ndarray, list[int]]:
             outputs.refresh()
             outputs.clean()
-            unknown = outputs.missing(keys)
-            return unknown, outputs.free_numbers(-(-len(unknown) // BLOCK))
+            positions = outputs.missing(keys)
+            return positions, outputs.free_numbers(-(-len(positions) // self.block))
 
-        # the first holds the lock until all have written: another run that wants the same waits and finds it
-        with locked(outputs.folder) if rank == 0 else nullcontext():
-            unknown, numbers = lacking()
-            if len(unknown):
-                with self.decoder(context) as decode, context.bar("the teacher writes", len(unknown)) as advance:
+        # the first rank holds the lock until all have written: another run that wants the same texts waits for them
+        with files.locked(outputs.folder) if rank == 0 else nullcontext():
+            positions, numbers = missing()
+            if len(positions):
+                with self.decoder(context) as decode, context.bar("the teacher writes", len(positions)) as advance:
                     for place in range(rank, len(numbers), share):
-                        rows = unknown[place * BLOCK : (place + 1) * BLOCK]
+                        rows = positions[place * self.block : (place + 1) * self.block]
                         texts = [examples.text(row)[0] for row in examples.index[rows]]
                         outputs.write(numbers[place], keys[rows], decode(texts, self.beam, self.beam))
                         advance(len(rows))
                         if asked := interrupts.asked():
-                            raise interrupts.Interrupted(asked)  # what is written is kept
+                            raise interrupts.Interrupted(asked)  # the blocks so far are stored
             ranks.wait()
         outputs.refresh()
 
-    def _rows(self, examples: Examples, keys: np.ndarray, outputs: Outputs) -> Iterator[tuple[str, str, int]]:
+    def _rows(
+        self, examples: Examples, keys: np.ndarray, outputs: teacher_texts.Outputs
+    ) -> Iterator[tuple[str, str, int]]:
         for origin, (text, reference) in enumerate(examples.texts()):
-            # one that was cut off would teach to end in the middle of a sentence
-            found = [one for one in outputs.read(int(keys[origin])) if one.finished][: self._kept]
-            if self.closest and reference and found:
-                found = [found[closest(reference, [one[:2] for one in found])]]
+            # a text that was cut off would teach the student to end in the middle of a sentence
+            hypotheses = [one for one in outputs.read(int(keys[origin])) if one.finished][: self._kept]
+            if self.closest and reference and hypotheses:
+                hypotheses = [hypotheses[text_metrics.closest(reference, [one[:2] for one in hypotheses])]]
             elif self.closest:
-                found = found[:1]
-            for said in [one.text for one in found] or [""]:  # a row without a target
-                yield text, said, origin
+                hypotheses = hypotheses[:1]
+            for target in [hypothesis.text for hypothesis in hypotheses] or [""]:  # "": a row without a target
+                yield text, target, origin
 
 
-def _target(examples: Examples, context: Context) -> list[float]:
-    if context.task is None:
-        return [0.0] * int(examples.meta["target_width"])
-    return list(context.task.encode("", examples.source))
+def _teacher(context: MakeContext) -> Student:
+    assert isinstance(context.teacher, Student)
+    return context.teacher

@@ -1,92 +1,95 @@
-"""A model that writes, for CTranslate2 in weights of eight bits: smaller, and beam search several times faster on processors."""
+"""A generative model for CTranslate2 with weights of eight bits: smaller, and beam search several times faster on processors."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
-import torch
 
-from potstill.errors import TrainingError
-from potstill.inference.export_types import Checked, Rows
-from potstill.models.generation.ctranslate2 import Pieces, Weights, convert, library, longest_text, pieces, vocabulary
-from potstill.models.generation.decoding import by_ctranslate2, by_transformers, scores_of
-from potstill.models.student import Student
-from potstill.system.scratch import scratch_folder
+from potstill.api import Checked, Export, Rows, Student, TrainingError, ctranslate2, decoding, scratch, torch
 
-LARGEST_DIFFERENCE = (
-    1e-3  # of the log probability of a token, in float32: larger, and the converter took the model wrongly
-)
-CHECKED = 200  # rows
-WRITTEN = 32  # of them, anew, which takes longer
-LONGEST = 64  # tokens of what is compared
+LARGEST_DIFFERENCE = 1e-3  # of a token's log probability in float32; if it is larger, the converter misread the model
+CHECKED = 200  # rows whose log probabilities are compared
+DECODED = 32  # of these, the rows that are decoded too, which takes longer
+LONGEST = 64  # tokens of a compared text
 
 
 @dataclass(frozen=True)
-class Ctranslate2:
-    """The conversion is compared in float32 first, so that a difference found after rounding is the rounding's."""
+class Ctranslate2(Export):
+    """The conversion is checked in float32 first, so that a difference in int8 is due to rounding alone."""
 
-    weights: Weights = "int8"
+    weights: Literal["int8", "float32"] = "int8"
 
     def export(self, student: Student, out: Path, rows: Rows) -> Checked:
-        with scratch_folder() as place:
-            convert(student, place, "float32")
-            apart = compare(student, place, rows).difference
-        if apart > LARGEST_DIFFERENCE:
+        with scratch.scratch_folder() as folder:
+            ctranslate2.convert(student, folder, "float32")
+            difference = compare(student, folder, rows).difference
+        if difference > LARGEST_DIFFERENCE:
             raise TrainingError(
-                f"CTranslate2 takes this {student.model.config.model_type} for another: a token's log probability differs by "
-                f"{apart:.1e}; leave the model as it is, `potstill translate` runs it too"
+                f"CTranslate2 misreads this {student.model.config.model_type}: a token's log probability differs by "
+                f"{difference:.1e}; use the model as it is, `potstill translate` runs it too"
             )
-        convert(student, out, self.weights)
+        ctranslate2.convert(student, out, self.weights)
         return compare(student, out, rows)
 
 
 def compare(student: Student, folder: Path, rows: Rows) -> Checked:
-    """Largest difference of a text's log probability per token, and share of texts with the same greedy output; of the rows'
-    texts and pairs, or of random tokens without them."""
-    known, names = pieces(student.model, student.tokenizer), vocabulary(student.model, student.tokenizer)
-    longest = min(LONGEST, longest_text(student) // 2)
-    sources, targets = _tokens(student, rows, longest, known)
-    theirs = _scores(folder, names, sources, targets, known.start is not None)
-    ours = scores_of(student, known._replace(forced=None), sources, targets)
-    apart = [abs(a - b) / len(ids) for a, b, ids in zip(ours, theirs, targets, strict=True)]
-    searches = by_transformers(student, known, longest), by_ctranslate2(folder, longest, "cpu", known.forced)
-    written = sources[:WRITTEN]
-    said = [[one[0][0] for one in search(written, 1, 1)] for search in searches]
-    same = float(np.mean([a == b for a, b in zip(*said, strict=True)]))
-    return Checked(
-        folder / "model.bin", max(apart), same, "a text's log probability per token", len(sources), len(written)
+    """Return the largest difference of a text's log probability per token, and the share of texts with equal greedy output.
+
+    The texts are those of the rows with their pairs, or random tokens if there are no rows.
+    """
+    tokens = ctranslate2.pieces(student.model, student.tokenizer)
+    longest = min(LONGEST, ctranslate2.longest_text(student) // 2)
+    sources, targets = _token_ids(student, rows, longest, tokens)
+    names = ctranslate2.vocabulary(student.model, student.tokenizer)
+    theirs = _scores(folder, names, sources, targets, tokens.start is not None)
+    ours = decoding.scores_of(student, tokens._replace(forced=None), sources, targets)
+    differences = [abs(a - b) / len(ids) for a, b, ids in zip(ours, theirs, targets, strict=True)]
+    searches = (
+        decoding.by_transformers(student, tokens, longest),
+        decoding.by_ctranslate2(folder, longest, "cpu", tokens.forced),
     )
+    decoded = sources[:DECODED]
+    outputs = [[hypotheses[0][0] for hypotheses in search(decoded, 1, 1)] for search in searches]
+    agreement = float(np.mean([a == b for a, b in zip(*outputs, strict=True)]))
+    measured = "a text's log probability per token"
+    return Checked(folder / "model.bin", max(differences), agreement, measured, len(sources), len(decoded))
 
 
-def _tokens(student: Student, rows: Rows, longest: int, known: Pieces) -> tuple[list[list[int]], list[list[int]]]:
-    """Of each row its source, or prompt, and what is written after it with its end; the source where a row has no pair."""
+def _token_ids(
+    student: Student, rows: Rows, longest: int, tokens: ctranslate2.Pieces
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Return the source or prompt of each row, and what follows it with its end token; the source again without a pair."""
+    end = tokens.ends[0]
     if not rows:
         random = np.random.default_rng(0)
         most = min(len(student.tokenizer), int(student.model.get_output_embeddings().weight.shape[0]))
-        usual = np.setdiff1d(np.arange(most), [*student.tokenizer.all_special_ids, *known.never])
+        usual = np.setdiff1d(np.arange(most), [*student.tokenizer.all_special_ids, *tokens.never])
         drawn = [random.choice(usual, (2, length)).tolist() for length in random.integers(1, longest, 40)]
-        rest = [known.ends[0]] if known.start is not None else []
-        return [[*one, *rest] for one, _ in drawn], [[*two, known.ends[0]] for _, two in drawn]
+        source_end = [end] if tokens.start is not None else []
+        return [[*source, *source_end] for source, _ in drawn], [[*target, end] for _, target in drawn]
     cut = {"truncation": True, "max_length": longest}
-    texts = [text or "." for text, _ in rows[:CHECKED]]  # an empty one is not asked about
+    texts = [text or "." for text, _ in rows[:CHECKED]]  # an empty source is answered without the model
     pairs = [pair or text for (_, pair), text in zip(rows, texts, strict=False)]
     sources = student.tokenizer(texts, **cut)["input_ids"]
-    said = student.tokenizer(text_target=pairs, add_special_tokens=False, **cut)["input_ids"]
-    return sources, [[*ids, known.ends[0]] for ids in said]
+    targets = student.tokenizer(text_target=pairs, add_special_tokens=False, **cut)["input_ids"]
+    return sources, [[*ids, end] for ids in targets]
 
 
 def _scores(
     folder: Path, names: list[str], sources: list[list[int]], targets: list[list[int]], translates: bool
 ) -> list[float]:
-    """Log probabilities of the targets, by CTranslate2."""
-    runs = {"intra_threads": torch.get_num_threads()}
-    together = {"max_batch_size": 32, "max_input_length": 0}
-    if translates:  # the end is added there
-        given = [[[names[one] for one in ids] for ids in side] for side in (sources, [ids[:-1] for ids in targets])]
-        scored = library().Translator(str(folder), **runs).score_batch(*given, **together)
-        return [sum(one.log_probs) for one in scored]
-    whole = [[names[one] for one in (*ids, *more)] for ids, more in zip(sources, targets, strict=True)]
-    scored = library().Generator(str(folder), **runs).score_batch(whole, **together)
-    return [sum(one.log_probs[-len(ids) :]) for one, ids in zip(scored, targets, strict=True)]
+    """Return CTranslate2's log probabilities of the targets."""
+    threads = {"intra_threads": torch.get_num_threads()}
+    limits = {"max_batch_size": 32, "max_input_length": 0}
+    if translates:  # CTranslate2 adds the end itself
+        pairs = [
+            [[names[number] for number in ids] for ids in side] for side in (sources, [ids[:-1] for ids in targets])
+        ]
+        scored = ctranslate2.library().Translator(str(folder), **threads).score_batch(*pairs, **limits)
+        return [sum(result.log_probs) for result in scored]
+    whole = [[names[number] for number in (*ids, *more)] for ids, more in zip(sources, targets, strict=True)]
+    scored = ctranslate2.library().Generator(str(folder), **threads).score_batch(whole, **limits)
+    return [sum(result.log_probs[-len(ids) :]) for result, ids in zip(scored, targets, strict=True)]

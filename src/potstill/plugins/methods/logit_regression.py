@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from potstill.recipe.bounds import Share
-from potstill.signals import Batch, Signals, Term, Wants
-from potstill.training.losses import hard, logit_distance, taught
+from potstill.api import Batch, Method, Share, Signals, Term, Wants, losses
 
 
 @dataclass(frozen=True)
-class LogitRegression:
-    """L = α·CE(y, z) + (1−α)·‖z_teacher − z_student‖², summed over classes; α = 0 is best in the paper
+class LogitRegression(Method):
+    """L = α·CE(y, z) + (1−α)·‖z_teacher − z_student‖², and CE(y, z) alone where the teacher has no answer
 
-    Where the teacher has no answer, CE(y, z) alone, whole.
+    The distance is summed over classes.
+
+    alpha: α, the weight of the labels; 0 is best in the paper.
     """
 
     alpha: Share = 0.0
@@ -22,7 +22,8 @@ class LogitRegression:
         return Wants(logits=True), Wants(logits=True)
 
     def losses(self, student: Signals, teacher: Signals, batch: Batch) -> dict[str, Term]:
+        distance = losses.logit_distance(student.logits, teacher.logits, batch.never)
         return {
-            "hard": 1.0 * hard(student.logits, batch, beside_teacher=self.alpha),
-            "logits": (1 - self.alpha) * taught(logit_distance(student.logits, teacher.logits, batch.never), batch),
+            "hard": 1.0 * losses.hard(student.logits, batch, beside_teacher=self.alpha),
+            "logits": (1 - self.alpha) * losses.taught(distance, batch),
         }

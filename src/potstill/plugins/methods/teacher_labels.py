@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from potstill.signals import Batch, Signals, Term, Wants
-from potstill.training.losses import chosen_by_the_teacher, hard, taught
+from potstill.api import Batch, Method, Signals, Term, Wants, losses
 
 
 @dataclass(frozen=True)
-class TeacherLabels:
-    """L = CE(argmax z_teacher, z_student); CE(y, z_student) where the teacher has no answer"""
+class TeacherLabels(Method):
+    """L = CE(argmax z_teacher, z_student), and CE(y, z_student) where the teacher has no answer"""
 
     def wants(self, student_layers: int, teacher_layers: int) -> tuple[Wants, Wants]:
         return Wants(logits=True), Wants(logits=True)
 
     def losses(self, student: Signals, teacher: Signals, batch: Batch) -> dict[str, Term]:
+        chosen = losses.chosen_by_the_teacher(student.logits, teacher.logits, batch.outcome)
         return {
-            "hard": 1.0 * taught(chosen_by_the_teacher(student.logits, teacher.logits, batch.outcome), batch),
-            "labels": 1.0 * hard(student.logits, batch, beside_teacher=0.0),
+            "hard": 1.0 * losses.taught(chosen, batch),
+            "labels": 1.0 * losses.hard(student.logits, batch, beside_teacher=0.0),
         }

@@ -1,47 +1,82 @@
-"""What the builders of networks over word vectors share."""
+"""What the builders of networks over word vectors share: their fields and how the network is made."""
 
 from __future__ import annotations
 
 import copy
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
-import torch
-from transformers import AutoConfig
+from potstill.api import (
+    BuildContext,
+    Builder,
+    InputError,
+    Share,
+    Student,
+    TableRows,
+    Width,
+    anatomy,
+    networks,
+    registration,
+    torch,
+    transformers,
+    vectors,
+    words,
+)
 
-from potstill.errors import InputError
-from potstill.models.anatomy import longest_input, word_embeddings
-from potstill.models.architectures.registration import PREFIX
-from potstill.models.student import Context, Student, stock_model
-from potstill.models.tokenizers.vectors import word_vectors
-from potstill.models.tokenizers.words import Words, by_pieces, by_words, rows_of
 
+@dataclass(frozen=True)
+class WordVectorBuilder(Builder):
+    """The two texts of a pair, a and b, are read by the same network and joined as [a, b, a⊙b, |a−b|].
 
-def word_vector_student(
-    name: str, current: Student, context: Context, words: Words, most: int, vectors: str, width: int, **shape: Any
-) -> Student:
-    """Build a network of type potstill-NAME for the labels of `current`."""
-    if not type(current.model).__name__.endswith("ForSequenceClassification"):
-        raise InputError(
-            f"{name}: classifies whole texts, and this task needs other predictions; write student = 'keep_layers:3'"
+    features: units of the last hidden layer.
+    width: of the word vectors, if they are "fresh".
+    words: "pieces", the tokens of the student to begin from; or "words", the most frequent words of the train texts.
+    most: how many words.
+    vectors: "fresh", "teacher" (those of the student to begin from), "glove", or a text file.
+    """
+
+    random_weights: ClassVar[bool] = True
+    network: ClassVar[str]  # its model_type without the prefix
+
+    features: Width = 200
+    width: Width = 300
+    words: Literal["pieces", "words"] = "pieces"
+    most: TableRows = 30000
+    vectors: str = "fresh"
+    dropout: Share = 0.1
+
+    def shape(self) -> dict[str, Any]:
+        """Return what the config says beside the word vectors and the labels."""
+        return {"features": self.features, "dropout": self.dropout}
+
+    def build(self, current: Student, context: BuildContext) -> Student:
+        if not type(current.model).__name__.endswith("ForSequenceClassification"):
+            raise InputError(
+                f"{self.network}: classifies whole texts, and this task needs other predictions; "
+                "write student = 'keep_layers:3'"
+            )
+        tokenizer = (
+            words.by_pieces(current.tokenizer)
+            if self.words == "pieces"
+            else words.by_words(current.tokenizer, context.texts(), self.most)
         )
-    tokenizer = (
-        by_pieces(current.tokenizer) if words == "pieces" else by_words(current.tokenizer, context.texts(), most)
-    )
-    table = None if vectors == "fresh" else word_vectors(name, vectors, tokenizer, words, current, context.seed)
-    before, width = current.model.config, width if table is None else table.shape[1]
-    config = AutoConfig.for_model(
-        f"{PREFIX}{name}",
-        vocab_size=rows_of(tokenizer),
-        embedding_size=width,
-        max_position_embeddings=longest_input(current.model, current.tokenizer),
-        pad_token_id=tokenizer.pad_token_id,
-        pairs=context.pairs,
-        **{"hidden_size": width, **shape},
-    )
-    config.id2label, config.label2id = copy.deepcopy((before.id2label, before.label2id))
-    config.problem_type = before.problem_type
-    model = stock_model(current.model, config, weights=None, seed=context.seed)
-    if table is not None:
-        with torch.no_grad():
-            word_embeddings(model).weight.copy_(table)
-    return Student(model, tokenizer)
+        table = None
+        if self.vectors != "fresh":
+            table = vectors.word_vectors(self.network, self.vectors, tokenizer, self.words, current, context.seed)
+        before, width = current.model.config, self.width if table is None else table.shape[1]
+        config = transformers.AutoConfig.for_model(
+            f"{registration.PREFIX}{self.network}",
+            vocab_size=words.rows_of(tokenizer),
+            embedding_size=width,
+            max_position_embeddings=anatomy.longest_input(current.model, current.tokenizer),
+            pad_token_id=tokenizer.pad_token_id,
+            pairs=context.pairs,
+            **{"hidden_size": width, **self.shape()},
+        )
+        config.id2label, config.label2id = copy.deepcopy((before.id2label, before.label2id))
+        config.problem_type = before.problem_type
+        model = networks.stock_model(current.model, config, weights=None, seed=context.seed)
+        if table is not None:
+            with torch.no_grad():
+                anatomy.word_embeddings(model).weight.copy_(table)
+        return Student(model, tokenizer)

@@ -3,41 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from potstill.models.student import Context, Student
-from potstill.models.tokenizers.words import Words
-from potstill.plugins.students._word_vectors import word_vector_student
-from potstill.recipe.bounds import Rows, Share, Width
-from potstill.recipe.pace import FROM_RANDOM_WEIGHTS, Pace
+from potstill.api import FROM_RANDOM_WEIGHTS, Pace, Width, parse_value
+from potstill.plugins.students._word_vectors import WordVectorBuilder
 
 
 @dataclass(frozen=True)
-class Bilstm:
-    """Texts of a pair go through the same LSTM, into [a, b, a⊙b, |a−b|].
+class Bilstm(WordVectorBuilder):
+    """`hidden`: units of each direction. The other fields are those of every student over word vectors."""
 
-    `words`: the start's pieces, or the `most` frequent words of the task's texts. `vectors`: "fresh" ones of `width`,
-    "teacher" (the start's own table), "glove", or a text file.
-    """
-
-    hidden: Width = 150  # of each direction
-    features: Width = 200
-    width: Width = 300
-    words: Words = "pieces"
-    most: Rows = 30000
-    vectors: str = "fresh"
-    dropout: Share = 0.1
-
+    network: ClassVar[str] = "bilstm"
     pace: ClassVar[Pace] = Pace(2e-3, FROM_RANDOM_WEIGHTS.epochs)
 
-    def build(self, current: Student, context: Context) -> Student:
-        where = (self.words, self.most, self.vectors, self.width)
-        return word_vector_student(
-            "bilstm",
-            current,
-            context,
-            *where,
-            hidden_size=self.hidden,
-            features=self.features,
-            dropout=self.dropout,
-        )
+    hidden: Width = 150
+
+    @classmethod
+    def short_form(cls, text: str) -> dict[str, Any]:
+        return {"hidden": parse_value(text)}
+
+    def shape(self) -> dict[str, Any]:
+        return {"hidden_size": self.hidden, **super().shape()}

@@ -5,36 +5,41 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 
-from torch import Tensor
-from transformers import PreTrainedConfig
-
-from potstill.errors import InputError
-from potstill.models.anatomy import layers_path, stacks
-from potstill.models.student import Context, Student, stock_model
-from potstill.recipe.pace import FINE_TUNING, Pace
+from potstill.api import (
+    FINE_TUNING,
+    BuildContext,
+    Builder,
+    InputError,
+    Pace,
+    Student,
+    anatomy,
+    networks,
+    torch,
+    transformers,
+)
 
 SAME_PARTS = {"full_attention", "sliding_attention"}  # kinds of layers that have the same weights
-NOT_OF_LAYERS = ("architectures", "token_id", "token_ids")  # ends of names whose lists may be as long by chance
+NOT_PER_LAYER = ("architectures", "token_id", "token_ids")  # ends of names of lists that may be as long by chance
 
 
 @dataclass(frozen=True)
-class KeepLayers:
-    """`layers`: a number (the first ones), "first:3", "last:3", "every:2" (2, 4, 6 …), "skip:3" (spread out: 4, 8, 12
-    of 12), or a list counted from 1. Of a translator, so many on either side."""
+class KeepLayers(Builder):
+    """layers: a number (the first ones), "first:3", "last:3", "every:2" (2, 4, 6 …), "skip:3" (spread out: 4, 8, 12 of 12),
+    or a list counted from 1. A translation model keeps as many in its encoder as in its decoder.
+    """
 
     layers: int | str | list[int] | tuple[int, ...] = 3
 
     def kept(self, layers: int) -> list[int]:
-        """Which of a network's layers they are, counted from 1: the report draws it."""
         return chosen_layers(self.layers, layers)
 
     @property
     def pace(self) -> Pace:
-        """The rate that fits all of twelve layers, more for fewer of them: 2e-4 for three, 6e-4 for one."""
+        """The rate of fine-tuning suits twelve layers, and fewer need more: 2e-4 for three, 6e-4 for one."""
         return Pace(12 * FINE_TUNING.rate / min(12, self._count()), FINE_TUNING.epochs)
 
     def _count(self) -> int:
-        """How many layers are kept, out of twelve where it hangs on that."""
+        """Return how many layers are kept, of twelve if that depends on their number."""
         if isinstance(self.layers, int):
             return max(1, self.layers)
         if isinstance(self.layers, str):
@@ -43,29 +48,31 @@ class KeepLayers:
             return max(1, 12 // count) if way == "every" else count
         return max(1, len(self.layers))
 
-    def build(self, current: Student, context: Context) -> Student:
+    def build(self, current: Student, context: BuildContext) -> Student:
         model, old = current.model, current.model.state_dict()
-        layers_path(model)  # refuses networks without layers
+        anatomy.layers_path(model)  # refuses networks without layers
         config, weights = copy.deepcopy(model.config), dict(old)
         kinds = getattr(model.config, "layer_types", None)
-        for path, counted in stacks(model).items():
-            chosen = self.kept(int(getattr(config, counted)))
-            follow(config, int(getattr(config, counted)), chosen)
+        for path, counted in anatomy.stacks(model).items():
+            total = int(getattr(config, counted))
+            chosen = self.kept(total)
+            _choose_in_lists(config, total, chosen)
             setattr(config, counted, len(chosen))
             weights = {name: weight for name, weight in weights.items() if not name.startswith(f"{path}.")}
             for place, layer in enumerate(chosen):
-                ours, there = _inside(old, f"{path}.{layer - 1}."), _inside(old, f"{path}.{place}.")
+                ours = _below(old, f"{path}.{layer - 1}.")
+                there = _below(old, f"{path}.{place}.")
                 both = {kinds[layer - 1], kinds[place]} if kinds else set()
-                told = len(both) > 1 and not both <= SAME_PARTS  # by the new list, which says what the layer is
-                if ours.keys() != there.keys() and not told:
+                listed = len(both) > 1 and not both <= SAME_PARTS  # then the new layer_types says what the layer is
+                if ours.keys() != there.keys() and not listed:
                     raise InputError(
                         f"keep_layers: layer {layer} of this {config.model_type} cannot become layer {place + 1}: one has "
-                        "a part that the other lacks (ModernBERT's first layer lacks the norm of its attention, T5's alone "
-                        f"has distances); keep layer 1, e.g. layers = {[1, *chosen[1:]]}"
+                        "a part that the other lacks (ModernBERT's first layer lacks the norm of its attention, only T5's "
+                        f"first has relative positions); keep layer 1, e.g. layers = {[1, *chosen[1:]]}"
                     )
                 weights |= {f"{path}.{place}.{name}": weight for name, weight in ours.items()}
         try:
-            built = stock_model(current.model, config, weights)
+            built = networks.stock_model(current.model, config, weights)
         except (RuntimeError, ValueError) as error:
             raise InputError(
                 f"keep_layers: a {config.model_type} of {len(chosen)} layers cannot be made of these weights "
@@ -74,22 +81,22 @@ class KeepLayers:
         return Student(built, copy.deepcopy(current.tokenizer))
 
 
-def follow(config: PreTrainedConfig, total: int, chosen: list[int]) -> None:
-    """Every list of a config that has an entry for each layer keeps those of the chosen ones."""
+def _choose_in_lists(config: transformers.PreTrainedConfig, total: int, chosen: list[int]) -> None:
+    """Keep the entries of the chosen layers in every list of a config that has an entry for each layer."""
     for name, value in list(vars(config).items()):
-        if isinstance(value, list | tuple) and len(value) == total and not name.endswith(NOT_OF_LAYERS):
+        if isinstance(value, list | tuple) and len(value) == total and not name.endswith(NOT_PER_LAYER):
             setattr(config, name, type(value)(value[layer - 1] for layer in chosen))
-    if hasattr(config, "attention_types"):  # of GPT-Neo, which writes its list of layers also as [[kinds, times], …]
-        config.attention_types = [[[one], 1] for one in config.attention_layers]
+    if hasattr(config, "attention_types"):  # GPT-Neo writes its list of layers also as [[kinds, times], …]
+        config.attention_types = [[[kind], 1] for kind in config.attention_layers]
     kinds = getattr(config, "layer_types", None) or []
     if kinds and set(kinds) == {"linear_attention"}:
         raise InputError(
-            f"keep_layers: of this {config.model_type} one layer of full attention has to stay; name it in a list of layers"
+            f"keep_layers: this {config.model_type} needs a layer of full attention; name one in a list of layers"
         )
 
 
 def chosen_layers(layers: int | str | list[int] | tuple[int, ...], total: int) -> list[int]:
-    """The layers to keep, counted from 1."""
+    """Return the layers to keep, counted from 1."""
     if isinstance(layers, int):
         layers = f"first:{layers}"
     if isinstance(layers, str):
@@ -114,5 +121,5 @@ def chosen_layers(layers: int | str | list[int] | tuple[int, ...], total: int) -
     return chosen
 
 
-def _inside(weights: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def _below(weights: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
     return {name.removeprefix(prefix): weight for name, weight in weights.items() if name.startswith(prefix)}

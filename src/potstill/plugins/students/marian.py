@@ -3,65 +3,46 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-from transformers import GenerationConfig, MarianConfig, MarianMTModel
-
-from potstill.errors import InputError
-from potstill.models.student import Context, Student, new_network
-from potstill.models.tokenizers.joint_bpe import LONGEST
-from potstill.plugins.students._translation import HEAD, Vocabulary, new_vocabulary, sizes, taken_vocabulary
-from potstill.plugins.students.fresh import fitting_heads
-from potstill.recipe.bounds import Layers, Rows, Share, Width
-from potstill.recipe.pace import FROM_RANDOM_WEIGHTS, Pace
-from potstill.signals import NEVER
-from potstill.tasks.task import Task
+from potstill.api import NEVER, InputError, Layers, Width, joint_bpe, networks, torch, transformers
+from potstill.plugins.students._heads import fitting_heads
+from potstill.plugins.students._translation import TranslationBuilder, Vocabulary, sizes
 
 
 @dataclass(frozen=True)
-class Marian:
-    """Begins from nothing, with byte pairs of the rows' texts; after another model it takes over its tokenizer.
+class Marian(TranslationBuilder):
+    """One embedding table serves both languages and the output; positions are sinusoidal.
 
-    One table of embeddings for both sides and the output; positions are sines.
+    feed_forward: None: 4 * width.
+    heads: None: of a size near 64.
     """
+
+    name: ClassVar[str] = "marian"
 
     encoder_layers: Layers = 4
     decoder_layers: Layers = 4
     width: Width = 256
-    feed_forward: Width | None = None  # 4 * width
-    heads: Width | None = None  # of a size near 64
-    vocabulary: Rows = 8000  # pieces, where a tokenizer is made
-    dropout: Share = 0.1
-    tokenizer: str | None = None  # a folder to take it from
+    feed_forward: Width | None = None
+    heads: Width | None = None
 
-    serves: ClassVar[tuple[str, ...]] = (HEAD,)
-    pace: ClassVar[Pace] = FROM_RANDOM_WEIGHTS
-
-    @staticmethod
-    def short_form(text: str) -> dict[str, int]:
-        encoder, decoder, width = sizes("marian", text, r"(\d+)\+(\d+)x(\d+)", "4+4x256")
+    @classmethod
+    def short_form(cls, text: str) -> dict[str, int]:
+        encoder, decoder, width = sizes(cls.name, text, r"(\d+)\+(\d+)x(\d+)", "4+4x256")
         return {"encoder_layers": encoder, "decoder_layers": decoder, "width": width}
 
-    def begin(self, task: Task, seed: int, texts: Callable[[], Iterator[str]]) -> Student:
-        return self._made(new_vocabulary("marian", self.tokenizer, task, texts, self.vocabulary), seed)
-
-    def build(self, current: Student, context: Context) -> Student:
-        return self._made(taken_vocabulary("marian", self.tokenizer, current), context.seed)
-
-    def _made(self, vocabulary: Vocabulary, seed: int) -> Student:
+    def network(self, vocabulary: Vocabulary, seed: int) -> transformers.PreTrainedModel:
         heads = self.heads or fitting_heads(self.width, even=False)
         if self.width % heads or self.width % 2:
             step = math.lcm(2, self.heads or 1)
             below = self.width // step * step
             fitting = f"{below} or {below + step}" if below else f"{step}"
             raise InputError(
-                f"marian: {heads} heads and sines in pairs do not fit a width of {self.width}; write a width of {fitting}"
+                f"marian: {heads} heads and pairs of sines do not fit a width of {self.width}; write a width of {fitting}"
             )
         feed_forward = self.feed_forward or 4 * self.width
-        config = MarianConfig(
+        config = transformers.MarianConfig(
             vocab_size=vocabulary.size,
             encoder_layers=self.encoder_layers,
             decoder_layers=self.decoder_layers,
@@ -72,16 +53,14 @@ class Marian:
             decoder_attention_heads=heads,
             dropout=self.dropout,
             activation_function="relu",
-            max_position_embeddings=LONGEST,
+            max_position_embeddings=joint_bpe.LONGEST,
             scale_embedding=True,
-            init_std=0.02,  # of a post-norm network; with width**-0.5 (embeddings of size 1) it learned far slower
+            init_std=0.02,  # for a post-norm network; with width**-0.5 (embeddings of size 1) it learned far more slowly
             forced_eos_token_id=None,
             **vocabulary.special,
         )
-        model = new_network(lambda: MarianMTModel(config), seed)
+        model = networks.new_network(lambda: transformers.MarianMTModel(config), seed)
         with torch.no_grad():
-            # never written, so that its row of the shared table stays zero: that is what the decoder starts from
+            # never written, so that its row of the shared table stays zero: the decoder starts from it
             model.final_logits_bias[0, vocabulary.pad] = NEVER
-        model.config.architectures = [type(model).__name__]
-        model.generation_config = GenerationConfig(max_length=LONGEST, **vocabulary.special)
-        return Student(model.eval(), vocabulary.tokenizer)
+        return model

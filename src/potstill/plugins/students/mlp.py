@@ -2,59 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
+from potstill.api import (
+    BuildContext,
+    Builder,
+    BuilderTask,
+    Field,
+    InputError,
+    Student,
+    Texts,
+    Width,
+    classify_images,
+    mlp,
+    networks,
+    pixel_reader,
+)
 
-from potstill.data.pixel_reader import PixelReader
-from potstill.errors import InputError
-from potstill.models.architectures.mlp import MlpForImageClassification
-from potstill.models.architectures.mlp_config import MOST_LAYERS, MlpConfig
-from potstill.models.student import Context, Student, new_network
-from potstill.recipe.bounds import Width
-from potstill.recipe.pace import FROM_RANDOM_WEIGHTS, Pace
-from potstill.tasks.classify_images import ImageTask
-from potstill.tasks.task import Task
-
-Dropped = Annotated[float, Field(ge=0, lt=1)]
+Dropout = Annotated[float, Field(ge=0, lt=1)]
 
 
 @dataclass(frozen=True)
-class Mlp:
-    """`hidden`: rectified linear units of each hidden layer. Needs nothing to begin from."""
+class Mlp(Builder):
+    """A multi-layer perceptron with rectified linear units. It needs no model to begin from.
 
-    hidden: Annotated[list[Width], Field(min_length=1, max_length=MOST_LAYERS)] = field(
-        default_factory=lambda: [800, 800]
-    )
-    dropout: Dropped = 0.0  # of hidden units
-    input_dropout: Dropped = 0.0  # of pixels
+    hidden: units of each hidden layer.
+    dropout: of hidden units.
+    input_dropout: of pixels.
+    """
 
-    serves: ClassVar[tuple[str, ...]] = ("ImageClassification",)
-    pace: ClassVar[Pace] = FROM_RANDOM_WEIGHTS
+    task_heads: ClassVar[tuple[str, ...]] = ("ImageClassification",)
+    random_weights: ClassVar[bool] = True
 
-    def begin(self, task: Task, seed: int, texts: Callable[[], Iterator[str]] | None = None) -> Student:
-        """With random weights from `seed`, for images of the task's shape and its classes; `texts` are of no use to it."""
-        if not isinstance(task, ImageTask):
+    hidden: Annotated[list[Width], Field(min_length=1, max_length=64)] = field(default_factory=lambda: [800, 800])
+    dropout: Dropout = 0.0
+    input_dropout: Dropout = 0.0
+
+    def begin(self, task: BuilderTask, seed: int, texts: Texts | None = None) -> Student:
+        if not isinstance(task, classify_images.ImageTask):
             raise InputError(
                 "mlp: reads images, but the rows are texts; write another student, such as 'keep_layers:3'"
             )
-        return self._made(PixelReader(task.shape), dict(enumerate(task.labels)), task.problem, seed)
+        labels = dict(enumerate(task.labels))
+        return self._student(pixel_reader.PixelReader(task.shape), labels, task.problem, seed)
 
-    def build(self, current: Student, context: Context) -> Student:
-        if not isinstance(current.tokenizer, PixelReader):
+    def build(self, current: Student, context: BuildContext) -> Student:
+        if not isinstance(current.tokenizer, pixel_reader.PixelReader):
             raise InputError(
-                "mlp: reads images, but the model before it texts; write another student, such as 'fresh:4'"
+                "mlp: reads images, but the model before it reads texts; write another student, such as 'fresh:4'"
             )
         before: Any = current.model.config
-        return self._made(
-            PixelReader(current.tokenizer.shape), dict(before.id2label), before.problem_type, context.seed
-        )
+        reader = pixel_reader.PixelReader(current.tokenizer.shape)
+        return self._student(reader, dict(before.id2label), before.problem_type, context.seed)
 
-    def _made(self, reader: PixelReader, labels: dict[int, str], problem: Any, seed: int) -> Student:
+    def _student(self, reader: pixel_reader.PixelReader, labels: dict[int, str], problem: Any, seed: int) -> Student:
         channels, *size = reader.shape
-        config = MlpConfig(
+        config = mlp.MlpConfig(
             hidden_sizes=list(self.hidden),
             image_size=size,
             num_channels=channels,
@@ -64,6 +68,6 @@ class Mlp:
             label2id={label: number for number, label in labels.items()},
             problem_type=problem,
         )
-        model = new_network(lambda: MlpForImageClassification(config), seed)
+        model = networks.new_network(lambda: mlp.MlpForImageClassification(config), seed)
         model.config.architectures = [type(model).__name__]
         return Student(model.eval(), reader)

@@ -1,4 +1,4 @@
-"""What lies in a teacher's soft answers, read from finished runs: entropy, nearness of classes, bias, noise of gradients."""
+"""What a teacher's soft answers contain, read from finished runs: entropy, similar classes, bias."""
 
 from __future__ import annotations
 
@@ -8,25 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import torch
 from safetensors.numpy import load
 
-from potstill.data.batches import all_lengths, epoch_order, step_batches
 from potstill.measuring.comparisons import Predictions
 from potstill.measuring.measurements import GOLD
 from potstill.measuring.run_folder import seed_folders
 from potstill.measuring.significance import contrast
-from potstill.models.student import load_student
-from potstill.recipe.resolve import resolve
-from potstill.runs.build import build
-from potstill.runs.devices import make_accelerator
-from potstill.runs.prepare import prepare
-from potstill.runs.stages import Run, StageInputs, make_training, teacher_wants
-from potstill.system.display import Display
 from potstill.system.paths import RunFolder
 from potstill.tasks.metrics.labels import softmax
-from potstill.training.gradients import gradients
-from potstill.training.setup import make_network
 
 
 def errors(said: Predictions) -> list[int]:
@@ -82,37 +71,3 @@ def with_bias(logits: np.ndarray, number: int, bias: float) -> np.ndarray:
     raised = logits.copy()
     raised[:, number] += bias
     return raised
-
-
-def gradient_noise(run: Path, trained: bool, steps: int = 24) -> float:
-    """Variance of a step's gradient over steps, summed over weights, by the squared length of its mean.
-
-    Of the run's own method and batches, at the student's first weights or at its last ones.
-    """
-    recipe = resolve(RunFolder(seed_folders(run)[0][1]).recipe).recipe
-    accelerator, quiet = make_accelerator(recipe), Display(quiet=True)
-    data = prepare(recipe, accelerator.device, quiet)
-    student = build(recipe, data)
-    if trained:
-        student.models[0].load_state_dict(load_student(seed_folders(run)[0][1] / "student").model.state_dict())
-    stage = recipe.stage[-1]
-    shared = Run(recipe, data, run, accelerator, quiet)
-    training = make_training(StageInputs(shared, len(recipe.stage) - 1, student))
-    if not training.sources[0].changes:
-        data[0].teacher.remember(training.sources[0], teacher_wants(training)[0])
-    lengths, starts = all_lengths(training.sources)
-    order = epoch_order(lengths, stage.batch, recipe.seed, 0, 0, "order")[:steps]
-    network, projections = make_network(training)
-    network.train()
-    total = squares = torch.zeros(())
-    for number, step in enumerate(order):
-        network.zero_grad(set_to_none=True)
-        gradients(training, projections, step_batches(training.sources, step, lengths, starts, stage.tokens), number)
-        found = torch.cat(
-            [one.grad.flatten().double() for one in training.models[0].parameters() if one.grad is not None]
-        )
-        total, squares = total + found, squares + found.square().sum()
-    mean = (total / len(order)).square().sum()
-    # the mean of n noisy gradients is longer than the true one by an n-th of the variance
-    variance = (squares - len(order) * mean) / (len(order) - 1)
-    return float(variance / max(float(mean - variance / len(order)), 1e-30))

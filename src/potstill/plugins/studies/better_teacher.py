@@ -11,13 +11,13 @@ from potstill.measuring.measurements import TEACHER
 from potstill.recipe.bounds import Count
 from potstill.recipe.schema import Recipe
 from potstill.reporting.figures import forest
-from potstill.runs.study_types import Answer, Found, compared, how_tested, in_points, shown, told_together
+from potstill.runs.study_types import Answer, Found, Study, compared, how_tested, in_points, shown, told_together
 
 MAPS = ("skip", "last")
 
 
 @dataclass(frozen=True)
-class BetterTeacher:
+class BetterTeacher(Study):
     """`teachers`: a name and a folder each. A student of `layers` begins as the first layers of its own teacher, or of `one`
     model for all. Of the first teacher, also as every n-th layer (skip) and as its last ones."""
 

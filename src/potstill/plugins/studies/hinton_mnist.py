@@ -19,13 +19,13 @@ from potstill.reporting.figures import Curve, heat_map, lines
 from potstill.reporting.scatter import Point, scatter
 from potstill.reporting.svg import BASELINE as BASELINE_COLOUR
 from potstill.reporting.svg import COLOURS
-from potstill.runs.study_types import Answer, Found, Part
+from potstill.runs.study_types import Answer, Found, Part, Study
 
 MANY = Annotated[list[Above], Field(min_length=2)]
 
 
 @dataclass(frozen=True)
-class HintonMnist:
+class HintonMnist(Study):
     """`omitted`: the class that the transfer set lacks; `rates` are tried for `epochs`, on soft targets and on labels;
     answers are shown at `temperatures`."""
 
@@ -116,9 +116,11 @@ class HintonMnist:
         both = [rate for rate in self.rates if all(rate in curve for curve in curves.values())]
         if not both:
             raise InputError(f"study hinton_mnist: every rate of {self.rates} is too high; write lower ones")
+        from potstill.plugins.studies._gradient_noise import gradient_noise  # loads torch
+
         best = {kind: min(curve, key=curve.__getitem__) for kind, curve in curves.items()}
         runs = {kind: found[f"{kind}-{both[-1]:g}"].folder for kind in curves}
-        noise = {kind: [soft_answers.gradient_noise(runs[kind], trained) for trained in (False, True)] for kind in runs}
+        noise = {kind: [gradient_noise(runs[kind], trained) for trained in (False, True)] for kind in runs}
         rows = [
             [
                 f"errors at rate {rate:g}",

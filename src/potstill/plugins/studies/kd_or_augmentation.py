@@ -12,7 +12,7 @@ from potstill.measuring.significance import ONE_SEED, Difference
 from potstill.recipe import plugins
 from potstill.recipe.schema import Recipe, Stage
 from potstill.reporting.figures import forest
-from potstill.runs.study_types import Answer, Found, how_tested, in_points, shown, told_together, weighed
+from potstill.runs.study_types import Answer, Found, Study, how_tested, in_points, shown, told_together, weighed
 
 TARGETS = {"gold": "gold labels", "choice": "the teacher's choice", "logits": "the teacher's logits"}
 DATA = {"rows": "rows alone", "copies": "rows and copies"}
@@ -21,7 +21,7 @@ COPIES = 20  # where the recipe does not say, as for single texts
 
 
 @dataclass(frozen=True)
-class KdOrAugmentation:
+class KdOrAugmentation(Study):
     """Six runs of the recipe, whose own method teaches logits and whose data maker `augmented` makes the copies. Rows alone are
     read as many times more as there are copies, so that all take about as many steps. `further`: also soft targets,
     half of the gold labels, and each rule left out."""

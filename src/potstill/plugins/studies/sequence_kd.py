@@ -13,7 +13,7 @@ from potstill.recipe.bounds import Above, Count, Share
 from potstill.recipe.schema import Recipe, Stage
 from potstill.reporting.figures import forest
 from potstill.reporting.numbers import metric_title, points, score_text
-from potstill.runs.study_types import Answer, Found, compared, how_tested, told_together
+from potstill.runs.study_types import Answer, Found, Study, compared, how_tested, told_together
 
 WORDS = {
     "no-kd": "no KD",
@@ -30,7 +30,7 @@ COLUMNS = {
 
 
 @dataclass(frozen=True)
-class SequenceKd:
+class SequenceKd(Study):
     """Four runs of the recipe's student with the epochs of the recipe's last stage each. Of Seq-Inter's the last
     `epochs_after` go on from what Seq-KD made, at `rate_after` times its rate."""
 

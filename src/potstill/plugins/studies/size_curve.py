@@ -17,11 +17,11 @@ from potstill.reporting.numbers import metric_title, ratio
 from potstill.reporting.scatter import Point, scatter
 from potstill.reporting.svg import BASELINE as BASELINE_COLOUR
 from potstill.reporting.svg import COLOURS
-from potstill.runs.study_types import Answer, Found, compared, how_tested, shown, told_together
+from potstill.runs.study_types import Answer, Found, Study, compared, how_tested, shown, told_together
 
 
 @dataclass(frozen=True)
-class SizeCurve:
+class SizeCurve(Study):
     """`layers` of the start are kept, the first ones; `rate` is divided by their number, since shallow networks need
     larger steps. `tiny` is built fresh beside them."""
 

@@ -1,28 +1,34 @@
-"""Batches by their sizes alone: what an epoch, a scoring or a remembering is cut into, before any of it is done."""
+"""The sizes of batches before they are made: how an epoch, an evaluation or the teacher's rows are split."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from potstill.data.batches import TokenisedSet, all_lengths, epoch_order, step_positions
 from potstill.training.setup import Training
 
-Piece = tuple[int, int, np.ndarray]
-"""An optimiser step, the number of a data set, and positions among its examples."""
+
+class BatchRows(NamedTuple):
+    """The examples of one batch."""
+
+    step: int  # of the optimizer
+    data: int  # number of the data set
+    positions: np.ndarray  # among its examples
 
 
 @dataclass(frozen=True)
-class Shapes:
-    """Batches that are padded to their longest sequence, all (batches,). A translator pads source and target apart."""
+class BatchSizes:
+    """Batches padded to their longest sequence; all arrays are (batches,). Seq2seq models pad source and target apart."""
 
     sequences: np.ndarray
-    lengths: np.ndarray  # tokens of each sequence, padding among them
-    owners: np.ndarray  # number of the data set
-    steps: np.ndarray  # number of the optimiser step
-    targets: np.ndarray | None = None  # of the lengths, what a decoder reads; None: there is none
+    lengths: np.ndarray  # tokens of each sequence, with padding
+    data: np.ndarray  # number of the data set
+    steps: np.ndarray  # number of the optimizer step
+    targets: np.ndarray | None = None  # the part of `lengths` that a decoder reads; None without a decoder
 
     @property
     def tokens(self) -> np.ndarray:
@@ -31,58 +37,74 @@ class Shapes:
     def __len__(self) -> int:
         return len(self.sequences)
 
-    def take(self, which: np.ndarray) -> Shapes:
-        targets = None if self.targets is None else self.targets[which]
-        return Shapes(self.sequences[which], self.lengths[which], self.owners[which], self.steps[which], targets)
+    def take(self, batches: np.ndarray) -> BatchSizes:
+        targets = None if self.targets is None else self.targets[batches]
+        return BatchSizes(
+            self.sequences[batches], self.lengths[batches], self.data[batches], self.steps[batches], targets
+        )
 
 
-def shapes_of(pieces: Iterable[Piece], sources: list[TokenisedSet]) -> Shapes:
-    """In the student's reading."""
+def batch_sizes(batches: Iterable[BatchRows], sources: list[TokenisedSet]) -> BatchSizes:
+    """The sizes of batches in the student's tokens."""
     counts = [source.student.counts(source.examples.index) for source in sources]
-    longest = [source.lengths // ours for source, ours in zip(sources, counts, strict=True)]
-    apart = [source.task.head == "Seq2SeqLM" for source in sources]
-    written = [
+    longest = [source.lengths // count for source, count in zip(sources, counts, strict=True)]
+    seq2seq = [source.task.head == "Seq2SeqLM" for source in sources]
+    target_lengths = [
         source.task.predictions(source.student, source.examples.index) if two else 0 * lengths
-        for source, two, lengths in zip(sources, apart, longest, strict=True)
+        for source, two, lengths in zip(sources, seq2seq, longest, strict=True)
     ]
-    read = [lengths - targets for lengths, targets in zip(longest, written, strict=True)]
-    found = []
-    for step, owner, positions in pieces:
-        targets = written[owner][positions].max()
-        length = read[owner][positions].max() + targets
-        found.append((counts[owner][positions].sum(), length, owner, step, targets))
-    sequences, lengths, owners, steps, targets = np.array(found, np.int64).reshape(-1, 5).T
-    return Shapes(sequences, lengths, owners, steps, targets if any(apart) else None)
+    source_lengths = [lengths - targets for lengths, targets in zip(longest, target_lengths, strict=True)]
+    sizes = []
+    for step, data, positions in batches:
+        target = target_lengths[data][positions].max()
+        length = source_lengths[data][positions].max() + target
+        sizes.append((counts[data][positions].sum(), length, data, step, target))
+    sequences, lengths, numbers, steps, targets = np.array(sizes, np.int64).reshape(-1, 5).T
+    return BatchSizes(sequences, lengths, numbers, steps, targets if any(seq2seq) else None)
 
 
-def epoch_pieces(training: Training, epoch: int = 0) -> list[Piece]:
-    """The micro-batches of an epoch, in the order in which they will be met."""
+def epoch_batches(training: Training, epoch: int = 0) -> list[BatchRows]:
+    """The micro-batches of an epoch, in the order of training."""
     stage = training.stage
     lengths, starts = all_lengths(training.sources)
     order = epoch_order(lengths, stage.batch, training.seed, training.number, epoch, "order")
     return [
-        (step, owner, positions)
+        BatchRows(step, data, positions)
         for step, rows in enumerate(order)
-        for owner, positions in step_positions(rows, lengths, starts, stage.tokens)
+        for data, positions in step_positions(rows, lengths, starts, stage.tokens)
     ]
 
 
-def read_pieces(sources: list[TokenisedSet], tokens: int) -> list[Piece]:
-    """Batches for asking or scoring; they make no steps, so all are of step 0."""
+def reading_batches(sources: list[TokenisedSet], tokens: int) -> list[BatchRows]:
+    """Batches for evaluation and for the teacher, all of step 0."""
     return [
-        (0, owner, positions) for owner, source in enumerate(sources) for positions in source.positions_in_order(tokens)
+        BatchRows(0, number, positions)
+        for number, source in enumerate(sources)
+        for positions in source.positions_in_order(tokens)
     ]
 
 
-def spread_out(seconds: np.ndarray, shapes: Shapes, devices: int) -> float:
-    """Seconds of all steps where the micro-batches of a step are dealt to devices in turn, and the last one is waited for.
+def parallel_seconds(seconds: np.ndarray, sizes: BatchSizes, devices: int) -> float:
+    """Seconds of all steps, if the micro-batches of each step are dealt to devices in turn and the slowest is waited for.
 
-    A step of fewer micro-batches than devices is no faster by the rest.
+    With fewer micro-batches in a step than devices, the other devices are idle.
     """
-    if not len(shapes):
+    if not len(sizes):
         return 0.0
-    _, first, step, sizes = np.unique(shapes.steps, return_index=True, return_inverse=True, return_counts=True)
-    devices = min(devices, int(sizes.max()))  # the others of a large number have nothing to do
-    device = (np.arange(len(shapes)) - first[step]) % devices
-    shares = np.bincount(step * devices + device, weights=seconds, minlength=len(first) * devices)
-    return float(shares.reshape(-1, devices).max(1).sum())
+    _, first, step, counts = np.unique(sizes.steps, return_index=True, return_inverse=True, return_counts=True)
+    devices = min(devices, int(counts.max()))
+    device = (np.arange(len(sizes)) - first[step]) % devices
+    by_device = np.bincount(step * devices + device, weights=seconds, minlength=len(first) * devices)
+    return float(by_device.reshape(-1, devices).max(1).sum())
+
+
+def token_counts(source: TokenisedSet) -> np.ndarray:
+    """(n,) tokens of each example for the student, without padding."""
+    rows = source.examples.index
+    sizes = source.student.sizes(source.student.sequences(rows))
+    counts = source.student.counts(rows)
+    return np.add.reduceat(sizes, np.cumsum(counts) - counts) if len(rows) else sizes
+
+
+def token_count(source: TokenisedSet) -> int:
+    return int(token_counts(source).sum())

@@ -1,4 +1,4 @@
-"""What there is room for: memory of the device, and the disks that a run writes to."""
+"""How fast a machine is, and what fits into its memory and onto its disks."""
 
 from __future__ import annotations
 
@@ -11,36 +11,64 @@ from pathlib import Path
 
 import torch
 
+from potstill.runs.planning.batch_sizes import parallel_seconds
+from potstill.runs.planning.stage_cost import StageCost, Work
 from potstill.system.units import byte_size
 from potstill.training import checkpoints
 
-TRIED = 32 * 1024**2  # bytes of a checkpoint that is written to see how fast the disk is
+TRIAL_BYTES = 32 * 1024**2  # of a checkpoint that is written to see how fast the disk is
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Converts seconds of this machine into those of another one with another peak and more devices."""
+
+    peak_here: float  # operations per second of a large matrix product
+    peak_there: float
+    devices: int
+
+    def seconds(self, work: Work) -> float:
+        """Work of the first device alone. The other machine is taken to reach the same share of its peak."""
+        return work.seconds * self.peak_here / self.peak_there
+
+    def shared_seconds(self, work: Work, largest_block: float) -> float:
+        """Work that the devices share in blocks. `largest_block`: its seconds here."""
+        return max(work.seconds / self.devices, largest_block) * self.peak_here / self.peak_there
+
+    def epoch_seconds(self, cost: StageCost, steps: int) -> float:
+        """Training steps: the devices share the micro-batches of each."""
+        batches = parallel_seconds(cost.seconds, cost.sizes, self.devices)
+        return (batches + steps * cost.timed.step) * self.peak_here / self.peak_there
 
 
 @dataclass(frozen=True)
 class Disk:
-    """A folder that a run writes to, and what it will hold there."""
+    """A folder that a run writes to, and the bytes it will hold."""
 
     what: str
     folder: Path
     kept: int  # bytes that stay
-    passing: int  # bytes beside them at the worst moment
+    passing: int  # further bytes at the worst moment
+
+    @property
+    def free(self) -> int:
+        return shutil.disk_usage(existing(self.folder)).free
 
 
 def private_bytes() -> int:
-    """Memory of this process that belongs to no file; 0 where the system does not tell."""
-    return _kilobytes("/proc/self/status", "RssAnon")
+    """Memory of this process that is not mapped from files; 0 if the system does not tell."""
+    return _proc_bytes("/proc/self/status", "RssAnon")
 
 
 def device_memory(device: torch.device) -> int:
-    """Bytes that a run may use here: free ones, and those that this process has and a run would have instead of it."""
+    """Bytes that a run may use here: free ones, and those of this process, which the run would have instead."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0]) + torch.cuda.memory_reserved(device)
-    free = _kilobytes("/proc/meminfo", "MemAvailable") + private_bytes()
+    free = _proc_bytes("/proc/meminfo", "MemAvailable") + private_bytes()
     return free or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _kilobytes(file: str, name: str) -> int:
+def _proc_bytes(file: str, name: str) -> int:
     try:
         lines = Path(file).read_text().splitlines()
     except OSError:
@@ -49,39 +77,55 @@ def _kilobytes(file: str, name: str) -> int:
 
 
 def existing(folder: Path) -> Path:
-    """The folder, or what is there of the way to it."""
+    """The folder, or the nearest one above it that exists."""
     folder = folder.absolute()
-    return next(one for one in (folder, *folder.parents) if one.is_dir())
+    return next(path for path in (folder, *folder.parents) if path.is_dir())
 
 
-def overfull(disks: list[Disk]) -> str | None:
-    """The first folder whose disk is too small for it and all before it on the same disk, in words."""
-    used: dict[int, int] = {}
+def what_does_not_fit(needed: dict[str, int], limit: int, disks: list[Disk]) -> str | None:
+    """The first thing that does not fit, in the order of a run, and what to write instead."""
+    weights = needed["program"] + needed["weights"]
+    if weights > limit:
+        return (
+            f"the weights of teacher and student need {byte_size(weights)} of the device's memory, and {byte_size(limit)} "
+            "are available; use a smaller teacher or student, or give more with --memory"
+        )
+    full = full_disk(disks[:1]) if len(disks) > 1 else None
+    if full is None and needed["peak"] > limit:
+        return (
+            f"training needs {byte_size(needed['peak'])} of the device's memory, and {byte_size(limit)} are available; "
+            "write --set tokens=N with a smaller N for smaller micro-batches, or use a smaller student"
+        )
+    return full or full_disk(disks)
+
+
+def full_disk(disks: list[Disk]) -> str | None:
+    """A message about the first folder whose disk is too small for it and for the folders before it on that disk."""
+    kept: dict[int, int] = {}
     passing: dict[int, int] = {}
-    for one in disks:
-        place = existing(one.folder)
-        disk = place.stat().st_dev
-        used[disk] = used.get(disk, 0) + one.kept
-        passing[disk] = max(passing.get(disk, 0), one.passing)
-        needed, free = used[disk] + passing[disk], shutil.disk_usage(place).free
-        if needed > free:
-            told = (
-                f"{one.what} in {one.folder}: {byte_size(needed)} are needed on this disk, {byte_size(free)} are free"
+    for disk in disks:
+        device = existing(disk.folder).stat().st_dev
+        kept[device] = kept.get(device, 0) + disk.kept
+        passing[device] = max(passing.get(device, 0), disk.passing)
+        needed = kept[device] + passing[device]
+        if needed > disk.free:
+            return (
+                f"{disk.what} in {disk.folder}: {byte_size(needed)} are needed on this disk, and {byte_size(disk.free)} "
+                "are free; free some space, or give a folder on another disk"
             )
-            return f"{told}; free some, or give a folder on another disk"
     return None
 
 
 def seconds_of_saving(folder: Path) -> tuple[float, float]:
-    """Of a checkpoint in this folder, with its checksums, and of each of its bytes; 0 where nothing can be written."""
-    spent = []
+    """Seconds to save an empty checkpoint in this folder, and seconds for each byte; 0 if nothing can be written."""
+    seconds = []
     try:
-        with tempfile.TemporaryDirectory(prefix=".potstill-", dir=existing(folder)) as place:
-            for step, size in enumerate((4, TRIED)):
-                begun = time.perf_counter()
-                checkpoints.save(Path(place), step, {"weights": {"zeros": torch.zeros(size // 4)}}, {})
-                checkpoints.rotate(Path(place), keep=1)
-                spent.append(time.perf_counter() - begun)
+        with tempfile.TemporaryDirectory(prefix=".potstill-", dir=existing(folder)) as trial:
+            for step, size in enumerate((4, TRIAL_BYTES)):
+                start = time.perf_counter()
+                checkpoints.save(Path(trial), step, {"weights": {"zeros": torch.zeros(size // 4)}}, {})
+                checkpoints.rotate(Path(trial), keep=1)
+                seconds.append(time.perf_counter() - start)
     except OSError:
         return 0.0, 0.0
-    return spent[0], max(spent[1] - spent[0], 0.0) / TRIED
+    return seconds[0], max(seconds[1] - seconds[0], 0.0) / TRIAL_BYTES

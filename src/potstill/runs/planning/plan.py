@@ -1,12 +1,10 @@
-"""What a recipe will cost, before it is run: steps, operations, memory, disk and time. `plan` is the table of contents."""
+"""What a recipe will cost before it is run: steps, operations, memory, disk and time. `plan` is the table of contents."""
 
 from __future__ import annotations
 
 import json
 import math
-import shutil
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +12,23 @@ import torch
 
 from potstill.errors import InputError
 from potstill.measuring.measurements import BASELINE, STUDENT
-from potstill.recipe.pace import paced
+from potstill.recipe.pace import with_pace
 from potstill.recipe.resolve import grid_recipes
 from potstill.recipe.schema import Recipe
 from potstill.runs.baseline import baseline_recipe, is_distillation
 from potstill.runs.data_set import DataSet
 from potstill.runs.devices import make_accelerator
 from potstill.runs.grid import refuse_shared_fields
-from potstill.runs.planning.batch_sizes import spread_out
-from potstill.runs.planning.dry_memory import Asking, askings
-from potstill.runs.planning.dry_texts import ImaginedOutputs
-from potstill.runs.planning.machine import Disk, device_memory, existing, overfull, private_bytes, seconds_of_saving
-from potstill.runs.planning.stage_cost import FLOAT, StageCost, Work, costs_of, teachers_work
+from potstill.runs.planning.machine import (
+    Disk,
+    Machine,
+    device_memory,
+    private_bytes,
+    seconds_of_saving,
+    what_does_not_fit,
+)
+from potstill.runs.planning.stage_cost import FLOAT, StageCost, Work, stage_costs, teacher_testing_work
+from potstill.runs.planning.teacher_cost import BlockedWork, TeacherCosts
 from potstill.runs.planning.timing import matmul_peak
 from potstill.runs.prepare import prepare
 from potstill.runs.stages import Run
@@ -33,10 +36,9 @@ from potstill.runs.teacher_check import rows_to_check
 from potstill.system import paths
 from potstill.system.display import Display
 from potstill.system.scratch import scratch_folder
-from potstill.system.units import byte_size
 from potstill.training.setup import steps_of
 
-SLACK = 0.25  # of all tensors: runs on a CPU were seen to hold so much more than what they use
+SLACK = 0.25  # of all tensors: runs on a CPU were seen to hold that much more than they use
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -63,24 +65,13 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Machine:
-    """Where the seconds are counted: this machine, or one of another peak and with more devices."""
+class PlannedRun:
+    """A student or baseline with one cell of the grid, for every seed."""
 
-    here: float  # operations per second of a large product
-    there: float
-    devices: int
-
-    def seconds(self, work: Work) -> float:
-        """Operations / (peak · the share of it that is reached here): what the first device does alone, as it scores dev."""
-        return work.seconds * self.here / self.there
-
-    def shared_seconds(self, work: Work, block: float) -> float:
-        """The same for what is shared out in blocks, of which the largest takes `block` seconds here."""
-        return max(work.seconds / self.devices, block) * self.here / self.there
-
-    def epoch_seconds(self, cost: StageCost, steps: int) -> float:
-        """The same for steps, which come one after the other: within one, micro-batches go to the devices in turn."""
-        return (spread_out(cost.seconds, cost.shapes, self.devices) + steps * cost.timed.step) * self.here / self.there
+    model: str  # "distilled" or "fine-tuned"
+    recipe: Recipe
+    seeds: list[int]
+    costs: list[StageCost]  # of each stage
 
 
 def plan(
@@ -91,82 +82,58 @@ def plan(
     memory: float | None = None,
     show: Display | None = None,
 ) -> dict[str, Any]:
-    """Lines of work with rows, tokens, steps, operations and seconds; bytes of device and disks; what will not fit first.
+    """Return lines of work with rows, tokens, steps, operations and seconds; bytes of device and disks; what does not fit.
 
-    Rows are read, matched and tokenised as a run does it. Seconds are those of this machine, from a few batches that are
-    timed. With `peak` in GFLOPS and `devices` they are those of another one, which is taken to reach the same share of its
-    peak: operations / (peak · share) / devices. `memory` is what a device there has, in GB.
+    Rows are read, matched and tokenised as in a run. Seconds are those of this machine, from a few batches that are timed.
+    With `peak` in GFLOPS and `devices`, they are those of another machine that reaches the same share of its peak:
+    operations / (peak · share) / devices. `memory` is what a device has there, in GB.
     """
-    show = show or Display(quiet=True)
     refuse_impossible(peak, devices, memory)
-    out = paths.to_write(out)
-    recipe = paced(recipe)
+    recipe, out, display = with_pace(recipe), paths.to_write(out), show or Display(quiet=True)
     refuse_shared_fields(recipe)
     accelerator = make_accelerator(recipe)
     device = accelerator.device
-    empty = private_bytes() if device.type == "cpu" else 0
-    data = prepare(recipe.model_copy(update={"force": True}), device, show)  # not asked yet whether it knows the task
-    here = matmul_peak(device, PRECISIONS[recipe.precision])
-    machine = Machine(here, 1e9 * peak if peak else here, devices)
-    asked = askings(data)
-    outputs = ImaginedOutputs()
-    known: dict[str, list[StageCost]] = {}
-    training: dict[tuple[str, int], Line] = {}
-    scoring, measuring, saving = Line("score dev"), Line("measure at the end"), Line("save checkpoints")
-    per_save, per_byte = seconds_of_saving(Path(out))
-    for one in asked:
-        if one and not recipe.force:
-            one.remember_rows(rows_to_check(one.data), "dev")
-    with scratch_folder() as place:
-        for name, several in trainings(recipe, data, known):
-            for cell in several:
-                if (key := cost_key(cell)) not in known:
-                    show.say(f"timing a few batches: {name}")
-                    known[key] = costs_of(Run(cell, data, place / str(len(known)), accelerator, show), outputs.make)
-                    remember_rows(asked, known[key])
-                for number, cost in enumerate(known[key]):
-                    title = name if len(cell.stage) == 1 else f"{name}, stage {number}"
-                    line = training.setdefault((name, number), Line(f"train {title}"))
-                    scorings, saves = add_stage(line, cell, seeds_of(recipe, cell), number, cost, machine)
-                    scoring.add(cost.scoring, machine.seconds(cost.scoring), scorings * recipe.seeds)
-                    best = scorings + 1  # weights alone, and those of the finished stage
-                    written = saves * (cost.weights + cost.saved_moments) + best * cost.weights
-                    each = (per_save * (saves + best) + per_byte * written) / saves
-                    saving.add(Work(), each, saves * recipe.seeds)
-            measuring.add(known[key][-1].testing, machine.seconds(known[key][-1].testing), recipe.seeds)
-    for one_set in data:
-        work = teachers_work(one_set)
-        if work.rows:
-            measuring.add(work, machine.seconds(work), recipe.seeds)
-    writing, remembering = Line("the teacher writes"), Line("remember the teacher")
-    for work, block in outputs.works:
-        writing.add(work, machine.shared_seconds(work, block))
-    for one in asked:
-        if one:
-            for split, examples in {"dev": one.data.dev, **one.data.tests}.items():
-                one.remember_rows(examples, split)
-            work, block = one.work()
-            remembering.add(work, machine.shared_seconds(work, block))
-    lines = [*([writing] if outputs.works else []), remembering, *training.values(), scoring, measuring, saving]
-    every = [cost for costs in known.values() for cost in costs]
-    needed = device_bytes(recipe, data, every, empty)
-    disks = disks_of(recipe, data, asked, every, Path(out))
+    program = private_bytes() if device.type == "cpu" else 0
+    unchecked = recipe.model_copy(update={"force": True})  # the teacher is not asked
+    data_sets = prepare(unchecked, device, display)
+    peak_here = matmul_peak(device, PRECISIONS[recipe.precision])
+    machine = Machine(peak_here, 1e9 * peak if peak else peak_here, devices)
+    teachers = TeacherCosts(data_sets)
+    if not recipe.force:
+        for queries in teachers.models:
+            queries.remember_logits(rows_to_check(queries.data), "dev")
+    with scratch_folder() as scratch:
+        runs = planned_runs(Run(recipe, data_sets, scratch, accelerator, display), teachers)
+    for queries in teachers.models:
+        for split, examples in queries.data.evaluation_splits.items():
+            queries.remember_logits(examples, split)
+    lines = [
+        *([shared_line("the teacher writes", teachers.text_work, machine)] if teachers.text_work else []),
+        shared_line("remember the teacher", [queries.work() for queries in teachers.models], machine),
+        *training_lines(runs, machine),
+        scoring_line(runs, machine),
+        measuring_line(runs, data_sets, machine),
+        saving_line(runs, out),
+    ]
+    costs = list({id(cost): cost for run in runs for cost in run.costs}.values())
+    needed = device_bytes(recipe, data_sets, costs, program)
+    disks = disks_of(recipe, data_sets, teachers, costs, out)
     limit = int(1e9 * memory) if memory else device_memory(device)
+    operations = sum(float(cost.operations.sum()) for cost in costs)
+    seconds = sum(float(cost.seconds.sum()) for cost in costs)
     return {
         "lines": [asdict(line) for line in lines],
         "seconds": sum(line.seconds for line in lines),
         "operations": sum(line.operations for line in lines),
         "device_memory": {**needed, "limit": limit},
-        "disks": [{**asdict(one), "folder": str(one.folder), "free": free_at(one.folder)} for one in disks],
+        "disks": [{**asdict(disk), "folder": str(disk.folder), "free": disk.free} for disk in disks],
         "machine": {
-            "peak_gflops": machine.there / 1e9,
-            "peak_gflops_here": here / 1e9,
+            "peak_gflops": machine.peak_there / 1e9,
+            "peak_gflops_here": peak_here / 1e9,
             "devices": devices,
-            "share_of_peak": sum(float(one.operations.sum()) for one in every)
-            / sum(float(one.seconds.sum()) for one in every)
-            / here,
+            "share_of_peak": operations / seconds / peak_here,
         },
-        "will_not_fit": too_much(needed, limit, disks),
+        "will_not_fit": what_does_not_fit(needed, limit, disks),
     }
 
 
@@ -176,28 +143,39 @@ def refuse_impossible(peak: float | None, devices: int, memory: float | None) ->
             raise InputError(f"--{name} {value:g}: must be above zero and finite; write for example --{name} {example}")
 
 
-def trainings(
-    recipe: Recipe, data: list[DataSet], known: dict[str, list[StageCost]]
-) -> Iterator[tuple[str, list[Recipe]]]:
-    """What is trained for each seed: a name, and the cells of which one is kept. The baseline is that of the first cell,
-    which is `known` when it is asked for."""
-    taught = is_distillation(recipe, data)
-    one = recipe.model_copy(update={"seeds": 1})
-    several = [cell for _, cell in grid_recipes(one)]
-    yield STUDENT if taught else BASELINE, several
-    if recipe.baseline and taught and all(len(each.train.labelled_only) for each in data):
-        rows = [cost.rows for cost in known[cost_key(several[0])]]
-        yield BASELINE, [cell for _, cell in grid_recipes(baseline_recipe(one, several[0], data, rows))]
+def planned_runs(run: Run, teachers: TeacherCosts) -> list[PlannedRun]:
+    """Time every run of the recipe: each cell of the grid, then the baseline of the first cell."""
+    timed: dict[str, list[StageCost]] = {}
+
+    def costs_of(model: str, recipe: Recipe) -> list[StageCost]:
+        key = cost_key(recipe)
+        if key not in timed:
+            run.display.say(f"timing a few batches: {model}")
+            timed[key] = stage_costs(replace(run, recipe=recipe, folder=run.folder / str(len(timed))), teachers.make)
+            teachers.remember_training(timed[key])
+        return timed[key]
+
+    def cells(model: str, recipe: Recipe) -> list[PlannedRun]:
+        grid = [cell for _, cell in grid_recipes(recipe)]
+        return [PlannedRun(model, cell, seeds_of(run.recipe, cell), costs_of(model, cell)) for cell in grid]
+
+    one_seed = run.recipe.model_copy(update={"seeds": 1})
+    distilled = is_distillation(run.recipe, run.data_sets)
+    runs = cells(STUDENT if distilled else BASELINE, one_seed)
+    if run.recipe.baseline and distilled and all(len(data.train.labelled_only) for data in run.data_sets):
+        rows = [cost.rows for cost in runs[0].costs]
+        runs += cells(BASELINE, baseline_recipe(one_seed, runs[0].recipe, run.data_sets, rows))
+    return runs
 
 
 def seeds_of(recipe: Recipe, cell: Recipe) -> list[int]:
-    """Of the runs of a cell, one for each seed of the recipe; a grid may give the cell a seed of its own."""
+    """The seeds of a cell's runs, one for each seed of the recipe. A grid may fix the seed of the cell."""
     fixed = "seed" in recipe.grid
     return [cell.seed + (0 if fixed else more) for more in range(recipe.seeds)]
 
 
 def cost_key(recipe: Recipe) -> str:
-    """The same for recipes whose stages cost the same for each epoch: seeds, rates and weights of terms change nothing."""
+    """The same for recipes whose epochs cost the same: seeds, rates and weights of loss terms do not matter."""
     stages = [
         {
             "method": {name: value for name, value in stage.method.items() if not isinstance(value, float)},
@@ -209,96 +187,124 @@ def cost_key(recipe: Recipe) -> str:
     return json.dumps([recipe.start, recipe.student, recipe.dropout, stages], sort_keys=True)
 
 
-def remember_rows(asked: list[Asking | None], costs: list[StageCost]) -> None:
-    for cost in costs:
-        for one, source, wants in zip(asked, cost.sources, cost.asks, strict=True):
-            if one and not source.changes:
-                one.remember(source, wants)
+def shared_line(title: str, works: list[BlockedWork], machine: Machine) -> Line:
+    """Work that all devices share."""
+    line = Line(title)
+    for work, largest_block in works:
+        line.add(work, machine.shared_seconds(work, largest_block))
+    return line
 
 
-def add_stage(
-    line: Line, recipe: Recipe, seeds: list[int], number: int, cost: StageCost, machine: Machine
-) -> tuple[int, int]:
-    """A run of a stage for each seed. How often dev is scored in one, and how often a checkpoint is saved."""
-    per_epoch, steps = steps_of(recipe.stage[number], cost.rows)
+def training_lines(runs: list[PlannedRun], machine: Machine) -> list[Line]:
+    """One line for each stage of student and baseline, over all cells and seeds."""
+    lines: dict[tuple[str, int], Line] = {}
+    for run in runs:
+        for number in range(len(run.costs)):
+            title = run.model if len(run.costs) == 1 else f"{run.model}, stage {number}"
+            add_stage(lines.setdefault((run.model, number), Line(f"train {title}")), run, number, machine)
+    return list(lines.values())
+
+
+def add_stage(line: Line, run: PlannedRun, number: int, machine: Machine) -> None:
+    cost, seeds = run.costs[number], len(run.seeds)
+    per_epoch, steps = steps_of(run.recipe.stage[number], cost.rows)
     epochs, rest = divmod(steps, per_epoch)
-    for seed in seeds if rest else ():  # which rows the first steps of an epoch meet is drawn
-        rows, tokens = cost.rows_and_tokens(recipe, seed, number, epochs, rest)
+    for seed in run.seeds if rest else ():  # the rows in the first steps of an epoch depend on the seed
+        rows, tokens = cost.first_steps(run.recipe, seed, number, epochs, rest)
         line.rows += rows
         line.tokens += tokens
-    runs, done, each = len(seeds), steps / per_epoch, cost.tokens
-    line.runs += runs
-    line.rows_per_epoch, line.tokens_per_epoch = cost.rows, each
-    line.steps += runs * steps
-    line.rows += runs * epochs * cost.rows
-    line.tokens += runs * epochs * each
-    line.operations += runs * done * float(cost.operations.sum())
-    line.seconds += runs * done * machine.epoch_seconds(cost, per_epoch)
-    return ends_and_saves(per_epoch, steps, recipe.save_every)
+    line.runs += seeds
+    line.rows_per_epoch, line.tokens_per_epoch = cost.rows, cost.tokens
+    line.steps += seeds * steps
+    line.rows += seeds * epochs * cost.rows
+    line.tokens += seeds * epochs * line.tokens_per_epoch
+    line.operations += seeds * steps / per_epoch * float(cost.operations.sum())
+    line.seconds += seeds * steps / per_epoch * machine.epoch_seconds(cost, per_epoch)
 
 
-def ends_and_saves(per_epoch: int, steps: int, save_every: int) -> tuple[int, int]:
-    """How many of the steps end an epoch, the last one among them; and how many end one or are a multiple of `save_every`."""
+def scoring_line(runs: list[PlannedRun], machine: Machine) -> Line:
+    line = Line("score dev")
+    for run in runs:
+        for number, cost in enumerate(run.costs):
+            epochs, _ = epochs_and_saves(run, number)
+            line.add(cost.scoring, machine.seconds(cost.scoring), epochs * len(run.seeds))
+    return line
+
+
+def measuring_line(runs: list[PlannedRun], data_sets: list[DataSet], machine: Machine) -> Line:
+    """Dev and tests, once for student and baseline, and for a generative teacher."""
+    line = Line("measure at the end")
+    seeds = len(runs[0].seeds)
+    for run in {run.model: run for run in runs}.values():
+        line.add(run.costs[-1].testing, machine.seconds(run.costs[-1].testing), seeds)
+    for data in data_sets:
+        work = teacher_testing_work(data)
+        if work.rows:
+            line.add(work, machine.seconds(work), seeds)
+    return line
+
+
+def saving_line(runs: list[PlannedRun], out: Path) -> Line:
+    line = Line("save checkpoints")
+    per_save, per_byte = seconds_of_saving(out)
+    for run in runs:
+        for number, cost in enumerate(run.costs):
+            epochs, saves = epochs_and_saves(run, number)
+            weights_only = epochs + 1  # the best weights of each epoch, and those of the finished stage
+            written = saves * (cost.weights + cost.saved_moments) + weights_only * cost.weights
+            seconds = (per_save * (saves + weights_only) + per_byte * written) / saves
+            line.add(Work(), seconds, saves * len(run.seeds))
+    return line
+
+
+def epochs_and_saves(run: PlannedRun, number: int) -> tuple[int, int]:
+    return count_saves(*steps_of(run.recipe.stage[number], run.costs[number].rows), run.recipe.save_every)
+
+
+def count_saves(per_epoch: int, steps: int, save_every: int) -> tuple[int, int]:
+    """The number of epochs that begin; and of checkpoints: at the end of each epoch, and every `save_every` steps."""
     ends = -(-steps // per_epoch)
     both = steps // math.lcm(per_epoch, save_every) + (steps % per_epoch > 0 and steps % save_every == 0)
     return ends, ends + steps // save_every - both
 
 
-def device_bytes(recipe: Recipe, data: list[DataSet], costs: list[StageCost], empty: int) -> dict[str, int]:
-    """Of the stage that takes most. `program`: what Python and its libraries hold on a CPU before there is a model.
+def device_bytes(recipe: Recipe, data_sets: list[DataSet], costs: list[StageCost], program: int) -> dict[str, int]:
+    """Memory of the stage that needs most. `program`: what Python and its libraries hold on a CPU before a model is loaded.
 
-    The teacher stays loaded while the student trains, and the student while its baseline does. A checkpoint needs the
-    moments of unused word vectors for a moment, when there are no gradients and activations. `slack` is what freed
+    The teacher stays loaded while the student trains, and the student while its baseline trains. Saving a checkpoint needs
+    the moments of unused word embeddings for a moment, when there are no gradients and activations. `slack` is what freed
     tensors leave behind.
     """
-    teachers = {id(one.loaded_teacher): one.loaded_teacher.model for one in data if one.loaded_teacher}
-    of_teachers = sum(FLOAT * one.num_parameters() for one in teachers.values())
-    kept = 1 + (recipe.baseline and is_distillation(recipe, data))
-    found = [
+    teachers = {id(data.loaded_teacher): data.loaded_teacher.model for data in data_sets if data.loaded_teacher}
+    teacher_weights = sum(FLOAT * model.num_parameters() for model in teachers.values())
+    students = 1 + (recipe.baseline and is_distillation(recipe, data_sets))
+    stages = [
         {
-            "program": empty,
-            "weights": of_teachers + kept * cost.weights + FLOAT * cost.timed.spare,
+            "program": program,
+            "weights": teacher_weights + students * cost.weights + FLOAT * cost.timed.copied,
             "gradients": cost.gradients,
             "moments": cost.moments,
             "activations": max(cost.activations, cost.saved_moments - cost.moments - cost.gradients),
         }
         for cost in costs
     ]
-    most = max(found, key=lambda one: sum(one.values()))
-    most["slack"] = int(SLACK * (sum(most.values()) - empty))
+    most = max(stages, key=lambda parts: sum(parts.values()))
+    most["slack"] = int(SLACK * (sum(most.values()) - program))
     return {**most, "peak": sum(most.values())}
 
 
 def disks_of(
-    recipe: Recipe, data: list[DataSet], asked: list[Asking | None], costs: list[StageCost], out: Path
+    recipe: Recipe, data_sets: list[DataSet], teachers: TeacherCosts, costs: list[StageCost], out: Path
 ) -> list[Disk]:
-    """In the order in which they fill. While a stage trains there are two checkpoints and two best weights for a moment."""
-    memories = {id(one.imagined): one.imagined for one in asked if one}
-    new = sum(one.new_bytes for one in memories.values())
-    last = max(costs, key=lambda cost: cost.weights + cost.saved_moments)
-    passing = 2 * (last.weights + last.saved_moments) + (2 + len(recipe.stage)) * last.weights
+    """In the order in which they fill. While a stage trains there are briefly two checkpoints and two sets of best weights."""
+    largest = max(costs, key=lambda cost: cost.weights + cost.saved_moments)
+    passing = 2 * (largest.weights + largest.saved_moments) + (2 + len(recipe.stage)) * largest.weights
     student = costs[0].heads * max(cost.weights for cost in costs)
-    with_baseline = recipe.baseline and is_distillation(recipe, data)
+    with_baseline = recipe.baseline and is_distillation(recipe, data_sets)
     folders = recipe.seeds * (2 if with_baseline else 1) + (recipe.seeds > 1)
-    found = [Disk("the teacher's memory", paths.memory(recipe.memory), new, 0)] if memories else []
-    found.append(Disk("students and checkpoints", out, folders * student, passing))
+    disks = [Disk("students and checkpoints", out, folders * student, passing)]
+    if teachers.memories:
+        disks.insert(0, Disk("the teacher's memory", paths.memory(recipe.memory), teachers.new_bytes, 0))
     if with_baseline:
-        found.append(Disk("baselines", paths.baselines(), recipe.seeds * student, passing))
-    return found
-
-
-def free_at(folder: Path) -> int:
-    return shutil.disk_usage(existing(folder)).free
-
-
-def too_much(needed: dict[str, int], limit: int, disks: list[Disk]) -> str | None:
-    """The first thing that will not fit, and what to write instead."""
-    weights = needed["program"] + needed["weights"]
-    if weights > limit:
-        told = f"the weights of teacher and student need {byte_size(weights)} of the device's memory, {byte_size(limit)} are there"
-        return f"{told}; take a smaller teacher or student, or give more with --memory"
-    full = overfull(disks[:1]) if len(disks) > 1 else None
-    if full is None and needed["peak"] > limit:
-        told = f"training needs {byte_size(needed['peak'])} of the device's memory, {byte_size(limit)} are there"
-        return f"{told}; write --set tokens=N with a smaller N for smaller micro-batches, or a smaller student"
-    return full or overfull(disks)
+        disks.append(Disk("baselines", paths.baselines(), recipe.seeds * student, passing))
+    return disks

@@ -1,7 +1,7 @@
-"""How good translations are: BLEU and chrF as sacrebleu counts them, one reference each, as shares of one.
+"""Metrics of generated texts: BLEU and chrF as sacrebleu computes them with one reference, from 0 to 1, and perplexity.
 
-A corpus's score follows from counts that are summed over sentences. They are given sentence by sentence, so that a score
-of any draw of rows is a sum away: `bleu_of(bleu_statistics(said, references)[rows].sum(0))`.
+A corpus score depends on counts summed over sentences. The functions below return the counts of each sentence, so that the
+score of any sample of rows is quick: `bleu_of(bleu_statistics(hypotheses, references)[rows].sum(0))`.
 """
 
 from __future__ import annotations
@@ -23,47 +23,48 @@ def search_name(beam: int) -> str:
 
 
 def bleu_statistics(hypotheses: Sequence[str], references: Sequence[str]) -> NDArray[np.int64]:
-    """(n, 10) of each sentence: its length, the reference's, n-grams of one to four words that match, and all that it has.
+    """(n, 10) for each sentence: its length, the reference's length, its matching n-grams of 1 to 4 words, all its n-grams.
 
-    Texts are split as mteval-v13a does it; case is kept.
+    Texts are tokenized as by mteval-v13a; case is kept.
     """
     return _statistics(_bleu(), hypotheses, references)
 
 
 def bleu_of(summed: NDArray[np.int64]) -> float:
-    """Corpus BLEU (Papineni et al., 2002), 0..1, of the (10,) sum of sentences' statistics; an order without a match is
-    smoothed by halves (exp)."""
+    """Corpus BLEU (Papineni et al., 2002), 0..1, from the (10,) sum of statistics; exponential smoothing."""
     return float(_bleu()._compute_score_from_stats(summed.tolist()).score) / 100
 
 
 def chrf_statistics(hypotheses: Sequence[str], references: Sequence[str]) -> NDArray[np.int64]:
-    """(n, 18) of each sentence: n-grams of one to six characters that it has, the reference has, and both have."""
+    """(n, 18) for each sentence: n-grams of 1 to 6 characters in it, in the reference, and in both."""
     return _statistics(_chrf(), hypotheses, references)
 
 
 def chrf_of(summed: NDArray[np.int64]) -> float:
-    """Corpus chrF2 (Popović, 2015), 0..1, of the (18,) sum of sentences' statistics."""
+    """Corpus chrF2 (Popović, 2015), 0..1, from the (18,) sum of statistics."""
     return float(_chrf()._compute_score_from_stats(summed.tolist()).score) / 100
 
 
 def signature() -> str:
-    """sacrebleu's words for how BLEU was computed: to be printed beside every figure."""
+    """sacrebleu's signature of BLEU, which is printed beside every figure."""
     return str(_bleu().get_signature())
 
 
 def signatures() -> dict[str, str]:
-    """The same of every metric that sacrebleu counts here, by the names that it gives them."""
+    """The signatures of all metrics that sacrebleu computes, by its names for them."""
     return {"BLEU": signature(), "chrF2": str(_chrf().get_signature())}
 
 
 def sentence_bleu(hypothesis: str, reference: str) -> float:
-    """Smoothed BLEU of one sentence, 0..1; orders longer than the hypothesis are left out."""
+    """Smoothed BLEU of one sentence, 0..1; n-grams longer than the hypothesis are ignored."""
     return float(_bleu(effective_order=True).sentence_score(hypothesis, [reference]).score) / 100
 
 
 def closest(reference: str, hypotheses: Sequence[tuple[str, float]]) -> int:
-    """Which of several (text, score) sequence-level interpolation keeps (Kim and Rush, 2016): the one nearest to the
-    reference by sentence BLEU; among equals the one of the highest score, then the first."""
+    """The index of the (text, score) that sequence-level interpolation keeps (Kim and Rush, 2016).
+
+    It is the text nearest to the reference by sentence BLEU; among equals the one with the highest score, then the first.
+    """
     if not hypotheses:
         raise ValueError("there are no hypotheses to choose from")
     ranks = [(sentence_bleu(text, reference), score) for text, score in hypotheses]
@@ -71,7 +72,7 @@ def closest(reference: str, hypotheses: Sequence[tuple[str, float]]) -> int:
 
 
 def perplexity(loss_sum: float, tokens: int) -> float:
-    """exp of the mean negative log likelihood of a token; infinite where that is too large for a float."""
+    """exp of the mean negative log likelihood per token; infinite if that is too large for a float."""
     if tokens < 1:
         raise ValueError("there are no tokens to score")
     try:
@@ -82,9 +83,9 @@ def perplexity(loss_sum: float, tokens: int) -> float:
 
 @cache
 def _bleu(effective_order: bool = False) -> Any:
-    from sacrebleu.metrics import BLEU  # here, since help needs none of it
+    from sacrebleu.metrics import BLEU  # not needed for --help
 
-    # references make it count one each; force: texts that look tokenised are not our business
+    # references: one for each text; force: do not warn about texts that look tokenized
     return BLEU(tokenize="13a", effective_order=effective_order, force=True, references=[[""]])
 
 
@@ -92,12 +93,12 @@ def _bleu(effective_order: bool = False) -> Any:
 def _chrf() -> Any:
     from sacrebleu.metrics import CHRF
 
-    return CHRF(references=[[""]])  # as above
+    return CHRF(references=[[""]])
 
 
 def _statistics(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -> NDArray[np.int64]:
-    """What sacrebleu's own bootstrap resamples."""
-    if len(hypotheses) != len(references):  # which would be cut to the shorter
+    """The statistics that sacrebleu's own bootstrap resamples."""
+    if len(hypotheses) != len(references):  # sacrebleu would ignore the rest
         raise ValueError(f"{len(hypotheses)} hypotheses and {len(references)} references; give one of each per row")
     if not hypotheses:
         raise ValueError("there are no translations to score")

@@ -15,7 +15,7 @@ from potstill.models.student import save_student
 from potstill.recipe.resolve import resolve
 from potstill.recipe.schema import Recipe
 from potstill.runs.distill import distill
-from potstill.runs.planning import dry_texts as imagined_outputs
+from potstill.runs.planning import teacher_cost
 from potstill.runs.planning.plan import plan
 from tests.runs.planning.test_plan import QUICK, lines_of, logged
 from tests.support.generative_models import trained_marian
@@ -29,8 +29,8 @@ LINE = "the teacher writes"
 
 @pytest.fixture(autouse=True)
 def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert imagined_outputs.FEW <= 64
-    monkeypatch.setattr(imagined_outputs, "FEW", FEW)
+    assert teacher_cost.DECODED_TEXTS <= 64
+    monkeypatch.setattr(teacher_cost, "DECODED_TEXTS", FEW)
     monkeypatch.setenv("POTSTILL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("POTSTILL_COMMANDS", "allowed")
 
@@ -39,10 +39,11 @@ def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every text that the data maker has written, by any beam."""
     found: list[str] = []
+    real = decoding.decoder
 
     @contextmanager
     def listening(*given: Any) -> Any:
-        with decoding.decoder(*given) as decode:
+        with real(*given) as decode:
 
             def told(texts: Sequence[str], beam: int, best: int) -> Any:
                 found.extend(texts)
@@ -50,7 +51,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
             yield told
 
-    monkeypatch.setattr("potstill.plugins.data.teacher_outputs.decoder", listening)
+    monkeypatch.setattr("potstill.models.generation.decoding.decoder", listening)
     return found
 
 

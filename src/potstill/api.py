@@ -1,0 +1,177 @@
+"""All that a plug-in may import. The rooms behind it may be rebuilt; these names stay.
+
+Bases, types and bounds are plain names. Modules are imported when one of their functions is first used, so that
+listing plug-ins and checking recipes needs neither torch nor transformers: write `from potstill.api import torch`
+instead of `import torch`, and `losses.soft(…)` instead of importing the function.
+"""
+
+from __future__ import annotations
+
+import importlib
+import types
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from potstill.data.examples import Examples, key_of
+from potstill.data.making import DataMaker, Draw, EpochDataMaker, MakeContext, Missing, TeacherDataMaker
+from potstill.errors import InputError, TrainingError
+from potstill.inference.export_types import Checked, Export, Rows
+from potstill.models.builder import BuildContext, Builder, BuilderTask, Student, Texts
+from potstill.recipe.bounds import Above, Count, Drawn, Layers, NotBelow, Share, Width
+from potstill.recipe.bounds import Rows as TableRows
+from potstill.recipe.pace import FINE_TUNING, FROM_RANDOM_WEIGHTS, Pace
+from potstill.recipe.short_forms import parse_value
+from potstill.signals import NEVER, Batch, Outcome, Signals, Term, View, Wants
+from potstill.training.layer_maps import LayerMap
+from potstill.training.method import Method
+
+
+class _LazyModule(types.ModuleType):
+    """A stand-in for a module that is imported when an attribute is first used."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # asked by inspection, not by a plug-in
+            raise AttributeError(f"module '{self.__name__}' has no attribute '{name}'")
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+if TYPE_CHECKING:
+    import torch
+    import transformers
+
+    from potstill.data import derived, pixel_reader, tokens
+    from potstill.data.augment import tagging, word_changes
+    from potstill.inference import onnx_check
+    from potstill.models import anatomy, fingerprints, heads, loading
+    from potstill.models import student as networks
+    from potstill.models.architectures import lstm_translator, mlp, registration
+    from potstill.models.generation import ctranslate2, decoding, languages
+    from potstill.models.onnx import quantizing as onnx_quantizing
+    from potstill.models.onnx import writing as onnx_writing
+    from potstill.models.tokenizers import joint_bpe, trimming, vectors, words
+    from potstill.system import files, interrupts, paths, ranks, scratch
+    from potstill.tasks import classify_images
+    from potstill.tasks.metrics import texts as text_metrics
+    from potstill.training import layer_maps, losses
+    from potstill.training.teacher import black_boxes
+    from potstill.training.teacher import texts as teacher_texts
+else:
+    for _name, _module in {
+        "torch": "torch",
+        "transformers": "transformers",
+        "derived": "potstill.data.derived",
+        "pixel_reader": "potstill.data.pixel_reader",
+        "tokens": "potstill.data.tokens",
+        "tagging": "potstill.data.augment.tagging",
+        "word_changes": "potstill.data.augment.word_changes",
+        "onnx_check": "potstill.inference.onnx_check",
+        "anatomy": "potstill.models.anatomy",
+        "fingerprints": "potstill.models.fingerprints",
+        "heads": "potstill.models.heads",
+        "loading": "potstill.models.loading",
+        "networks": "potstill.models.student",
+        "lstm_translator": "potstill.models.architectures.lstm_translator",
+        "mlp": "potstill.models.architectures.mlp",
+        "registration": "potstill.models.architectures.registration",
+        "ctranslate2": "potstill.models.generation.ctranslate2",
+        "decoding": "potstill.models.generation.decoding",
+        "languages": "potstill.models.generation.languages",
+        "onnx_quantizing": "potstill.models.onnx.quantizing",
+        "onnx_writing": "potstill.models.onnx.writing",
+        "joint_bpe": "potstill.models.tokenizers.joint_bpe",
+        "trimming": "potstill.models.tokenizers.trimming",
+        "vectors": "potstill.models.tokenizers.vectors",
+        "words": "potstill.models.tokenizers.words",
+        "files": "potstill.system.files",
+        "interrupts": "potstill.system.interrupts",
+        "paths": "potstill.system.paths",
+        "ranks": "potstill.system.ranks",
+        "scratch": "potstill.system.scratch",
+        "classify_images": "potstill.tasks.classify_images",
+        "text_metrics": "potstill.tasks.metrics.texts",
+        "layer_maps": "potstill.training.layer_maps",
+        "losses": "potstill.training.losses",
+        "black_boxes": "potstill.training.teacher.black_boxes",
+        "teacher_texts": "potstill.training.teacher.texts",
+    }.items():
+        globals()[_name] = _LazyModule(_module)
+
+__all__ = [
+    "FINE_TUNING",
+    "FROM_RANDOM_WEIGHTS",
+    "NEVER",
+    "Above",
+    "Batch",
+    "BuildContext",
+    "Builder",
+    "BuilderTask",
+    "Checked",
+    "Count",
+    "DataMaker",
+    "Draw",
+    "Drawn",
+    "EpochDataMaker",
+    "Examples",
+    "Export",
+    "Field",
+    "InputError",
+    "LayerMap",
+    "Layers",
+    "MakeContext",
+    "Method",
+    "Missing",
+    "NotBelow",
+    "Outcome",
+    "Pace",
+    "Rows",
+    "Share",
+    "Signals",
+    "Student",
+    "TableRows",
+    "TeacherDataMaker",
+    "Term",
+    "Texts",
+    "TrainingError",
+    "View",
+    "Wants",
+    "Width",
+    "anatomy",
+    "black_boxes",
+    "classify_images",
+    "ctranslate2",
+    "decoding",
+    "derived",
+    "files",
+    "fingerprints",
+    "heads",
+    "interrupts",
+    "joint_bpe",
+    "key_of",
+    "languages",
+    "layer_maps",
+    "loading",
+    "losses",
+    "lstm_translator",
+    "mlp",
+    "networks",
+    "onnx_check",
+    "onnx_quantizing",
+    "onnx_writing",
+    "parse_value",
+    "paths",
+    "pixel_reader",
+    "ranks",
+    "registration",
+    "scratch",
+    "tagging",
+    "teacher_texts",
+    "text_metrics",
+    "tokens",
+    "torch",
+    "transformers",
+    "trimming",
+    "vectors",
+    "word_changes",
+    "words",
+]

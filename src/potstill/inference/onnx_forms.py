@@ -1,0 +1,83 @@
+"""ONNX and int8 files of models for the time in which they are measured; those of the teacher are cached for later runs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+from potstill.models.fingerprints import fingerprint
+from potstill.models.student import Student
+from potstill.system import paths
+from potstill.system.display import Display
+from potstill.system.files import fsync_path, locked, sealed, unsealed, write_atomically, xxh3_of
+from potstill.system.scratch import scratch_folder
+
+MANIFEST = "manifest.json"
+Files = dict[str, tuple[Path, Path]]
+"""By model: the float32 file and the int8 file."""
+
+
+@contextmanager
+def onnx_files(models: Mapping[str, Student], cached: str, show: Display) -> Iterator[Files]:
+    """Yield the files of each model, which are deleted at the end; those of the model named `cached` stay in the cache.
+
+    A model that cannot be exported is omitted with a message, since these figures are not worth failing a run for.
+    """
+    if models and not all(map(find_spec, ("onnx", "onnxscript", "onnxruntime"))):
+        show.say("no figures for ONNX and int8; to get them, write pip install 'potstill[onnx]'")
+        models = {}
+    with scratch_folder() as place:
+        files: Files = {}
+        for name, student in models.items():
+            try:
+                with show.bar(f"{name} as ONNX and int8", 2, "file") as bar:
+                    files[name] = (
+                        _cached_files(student, bar.advance)
+                        if name == cached
+                        else _write_files(student, place / name, bar.advance)
+                    )
+            except Exception as error:  # exporters fail in as many ways as there are architectures
+                show.say(f"no figures of ONNX for the {name} model: {str(error).splitlines()[0]}")
+        yield files
+
+
+def _cached_files(student: Student, advance: Callable[[int], None]) -> tuple[Path, Path]:
+    """The files in the cache, under a hash of weights and config; written again if they are incomplete or damaged."""
+    folder = paths.exports() / fingerprint(student.model, "onnx", 0)
+    with locked(folder):
+        if not _is_complete(folder):
+            _write_files(student, folder, advance)
+            sums = {path.name: xxh3_of(path) for path in _contents(folder)}
+            for path in _contents(folder):
+                fsync_path(path)
+            # the manifest is written last: if it is right, all files are complete
+            write_atomically(folder / MANIFEST, sealed({"files": sums}))
+    return folder / "model.onnx", folder / "int8.onnx"
+
+
+def _contents(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.iterdir()) if path.name != MANIFEST and not path.name.startswith(".")]
+
+
+def _is_complete(folder: Path) -> bool:
+    try:
+        sums = unsealed((folder / MANIFEST).read_bytes())["files"]
+        return {path.name: xxh3_of(path) for path in _contents(folder)} == sums
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+def _write_files(student: Student, folder: Path, advance: Callable[[int], None]) -> tuple[Path, Path]:
+    from potstill.models.onnx.quantizing import quantize  # onnx may not be installed
+    from potstill.models.onnx.writing import write_onnx
+
+    if student.model.device.type != "cpu":
+        student = Student(copy.deepcopy(student.model).cpu(), student.tokenizer)
+    float32, int8 = write_onnx(student, folder), folder / "int8.onnx"
+    advance(1)
+    quantize(float32, int8)
+    advance(1)
+    return float32, int8

@@ -1,0 +1,55 @@
+"""How noisy the gradient of a finished run is. This module loads torch: import it inside a function."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from potstill.data.batches import all_lengths, epoch_order, step_batches
+from potstill.measuring.run_folder import seed_folders
+from potstill.models.student import load_student
+from potstill.recipe.resolve import resolve
+from potstill.runs.build import build
+from potstill.runs.devices import make_accelerator
+from potstill.runs.prepare import prepare
+from potstill.runs.stages import Run, StageInputs, make_training, teacher_wants
+from potstill.system.display import Display
+from potstill.system.paths import RunFolder
+from potstill.training.gradients import gradients
+from potstill.training.setup import make_network
+
+
+def gradient_noise(run: Path, trained: bool, steps: int = 24) -> float:
+    """Return the variance of a step's gradient over steps, summed over weights, divided by the squared norm of its mean.
+
+    The method and the batches are those of the run's last stage; the weights are the student's first, or its last if
+    `trained`.
+    """
+    first_seed = seed_folders(run)[0][1]
+    recipe = resolve(RunFolder(first_seed).recipe).recipe
+    accelerator, quiet = make_accelerator(recipe), Display(quiet=True)
+    data = prepare(recipe, accelerator.device, quiet)
+    student = build(recipe, data)
+    if trained:
+        student.models[0].load_state_dict(load_student(first_seed / "student").model.state_dict())
+    stage = recipe.stage[-1]
+    inputs = StageInputs(Run(recipe, data, run, accelerator, quiet), len(recipe.stage) - 1, student)
+    training = make_training(inputs)
+    if not training.sources[0].changes:
+        data[0].teacher.remember(training.sources[0], teacher_wants(training)[0])
+    lengths, starts = all_lengths(training.sources)
+    order = epoch_order(lengths, stage.batch, recipe.seed, 0, 0, "order")[:steps]
+    network, projections = make_network(training)
+    network.train()
+    total = squares = torch.zeros(())
+    for number, step in enumerate(order):
+        network.zero_grad(set_to_none=True)
+        gradients(training, projections, step_batches(training.sources, step, lengths, starts, stage.tokens), number)
+        grads = [parameter.grad for parameter in training.models[0].parameters() if parameter.grad is not None]
+        gradient = torch.cat([grad.flatten().double() for grad in grads])
+        total, squares = total + gradient, squares + gradient.square().sum()
+    mean = (total / len(order)).square().sum()
+    # the squared norm of the mean of n noisy gradients exceeds the true one by an n-th of the variance
+    variance = (squares - len(order) * mean) / (len(order) - 1)
+    return float(variance / max(float(mean - variance / len(order)), 1e-30))
