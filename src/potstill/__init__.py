@@ -53,7 +53,7 @@ __all__ = [
 ]
 
 
-registration.watch()  # transformers learns potstill's own networks when it is imported
+registration.register()  # transformers learns potstill's own networks when it is imported
 
 
 def __getattr__(name: str) -> Any:

@@ -22,7 +22,7 @@ from potstill.measuring.speed import Speed, decoding_speeds, engine_of, forward_
 from potstill.models.anatomy import longest_input
 from potstill.models.generation.ctranslate2 import ABOUT, is_exported
 from potstill.models.generation.languages import language_prefix
-from potstill.models.inference import Run, load_network
+from potstill.models.inference import Forward, load_network
 from potstill.models.loading import load_config, load_tokenizer
 from potstill.models.student import Student, load_student
 from potstill.system.paths import given
@@ -42,7 +42,7 @@ class Candidate:
     source: TokenisedSet
     predictions: np.ndarray
     size: dict[str, Any]
-    model: Run | Generator
+    model: Forward | Generator
     engine: str
 
 
@@ -98,7 +98,7 @@ def _networks(
         tokens = tokenise(task, examples, model.tokenizer, min(length, model.longest))
         source = TokenisedSet(task, examples, tokens, tokens)
         size = {"parameters": model.parameters, "bytes": model.bytes}
-        yield Candidate(path, task, source, answers(network(model.run), source), size, model.run, model.engine)
+        yield Candidate(path, task, source, answers(network(model.forward), source), size, model.forward, model.engine)
 
 
 def _generators(

@@ -14,9 +14,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from potstill.data.pixel_reader import PixelReader
 from potstill.errors import InputError
-from potstill.models.anatomy import set_dropout
+from potstill.models.anatomy import is_spread, set_dropout
 from potstill.models.builder import BuildContext, Builder, Texts
-from potstill.models.student import Student, is_spread, load_student
+from potstill.models.student import Student, load_student
 from potstill.recipe import short_forms
 from potstill.recipe.schema import Recipe, Stage
 from potstill.runs.data_set import DataSet

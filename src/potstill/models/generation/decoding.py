@@ -24,6 +24,7 @@ from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 from potstill.data.tokens import explain_panics
 from potstill.errors import InputError
+from potstill.models.anatomy import is_spread
 from potstill.models.generation.ctranslate2 import (
     ABOUT,
     TRANSLATORS,
@@ -38,7 +39,7 @@ from potstill.models.generation.ctranslate2 import (
 from potstill.models.generation.ctranslate2 import pieces as pieces_of
 from potstill.models.inference import device_of, without_dropout
 from potstill.models.loading import load_tokenizer, quiet_transformers
-from potstill.models.student import Student, is_spread, load_student
+from potstill.models.student import Student, load_student
 from potstill.models.tokenizers.long_texts import beginnings
 from potstill.system.paths import given
 from potstill.system.scratch import scratch_folder

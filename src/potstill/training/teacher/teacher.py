@@ -18,8 +18,8 @@ from transformers import PreTrainedModel
 
 from potstill.data.batches import TokenisedSet, place_keys
 from potstill.errors import InputError
+from potstill.models.anatomy import is_spread
 from potstill.models.hooks import listen
-from potstill.models.student import is_spread
 from potstill.signals import Batch, Signals, View, Wants, nothing
 from potstill.system import interrupts, ranks
 from potstill.training.teacher.memory import Memory
