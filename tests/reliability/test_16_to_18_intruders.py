@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from potstill.errors import InputError
 from potstill.models.student import load_student, save_student
-from potstill.system.files import sealed, unsealed, write_atomically
+from potstill.system.files import seal, unseal, write_atomically
 from potstill.training.teacher.memory import Memory
 from tests.support.commands import potstill
 from tests.support.small_models import same_weights, small_model, write_csv
@@ -214,9 +214,9 @@ def test_18_names_that_lead_out_of_a_memory_are_refused(tmp_path: Path, figure: 
     whole = (memory / "manifest.json").read_bytes()
     refused = 0
     for name in ["../shard-00000.arrow", str(outside), "x/../shard-00000.arrow", "shard-00000.arrow\n", ".hidden"]:
-        manifest = unsealed(whole)
+        manifest = unseal(whole)
         manifest["shards"][0]["name"] = name
-        write_atomically(memory / "manifest.json", sealed(manifest))
+        write_atomically(memory / "manifest.json", seal(manifest))
         refused += bool(Memory(memory).missing(block(0)[0], ["logits"]).all())
     (memory / "manifest.json").write_bytes(whole)
     for name in ("shard-00000.arrow", "manifest.json"):

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from potstill.errors import InputError
-from potstill.system.files import sealed, unsealed, write_atomically, xxh3_of
+from potstill.system.files import file_xxh3, seal, unseal, write_atomically
 from potstill.training import checkpoints
 from tests.support.faults import file_size_limit, flip
 
@@ -181,16 +181,16 @@ def test_what_is_no_checkpoint_says_so(tmp_path: Path) -> None:
 
 
 def reseal(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    manifest = unsealed((folder / "manifest.json").read_bytes())
+    manifest = unseal((folder / "manifest.json").read_bytes())
     change(manifest)
-    write_atomically(folder / "manifest.json", sealed(manifest))
+    write_atomically(folder / "manifest.json", seal(manifest))
 
 
 @pytest.mark.parametrize("name", ["../secret", "/etc/hostname", "x/../../secret", "..", ".hidden", "a\nb", ""])
 def test_names_that_lead_elsewhere_are_refused(tmp_path: Path, name: str) -> None:
     folder = save(tmp_path, 1).folder
     (tmp_path / "secret").write_text("x")
-    good = {"size": 1, "xxh3": xxh3_of(tmp_path / "secret")}
+    good = {"size": 1, "xxh3": file_xxh3(tmp_path / "secret")}
     reseal(folder, lambda manifest: manifest["files"].update({name: good}))
     with pytest.raises(InputError, match="not a regular file"):
         checkpoints.load(folder)
@@ -211,7 +211,7 @@ def test_links_are_refused(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("content", [[], {}, {"files": []}, {"files": {"state.json": 3}}, {"files": {}, "step": "x"}])
 def test_a_manifest_of_any_kind_is_an_input_error(tmp_path: Path, content: Any) -> None:
     folder = save(tmp_path, 1).folder
-    write_atomically(folder / "manifest.json", sealed(content) if isinstance(content, dict) else b"[]")
+    write_atomically(folder / "manifest.json", seal(content) if isinstance(content, dict) else b"[]")
     with pytest.raises(InputError):
         checkpoints.load(folder)
 
@@ -238,7 +238,7 @@ def test_pickles_never_run(tmp_path: Path) -> None:
     (folder / "more.safetensors").unlink()
     path = folder / "optimizer.safetensors"
     path.write_bytes(payload)
-    entry = {"size": len(payload), "xxh3": xxh3_of(path)}
+    entry = {"size": len(payload), "xxh3": file_xxh3(path)}
     reseal(folder, lambda manifest: manifest["files"].update({path.name: entry}))
     with pytest.raises(InputError, match="safetensors"):
         checkpoints.load(folder).tensors("optimizer")

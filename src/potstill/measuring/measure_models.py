@@ -25,7 +25,7 @@ from potstill.models.generation.languages import language_prefix
 from potstill.models.inference import Forward, load_network
 from potstill.models.loading import load_config, load_tokenizer
 from potstill.models.student import Student, load_student
-from potstill.system.paths import given
+from potstill.system.paths import expand_user
 from potstill.tasks.generate import Generated
 from potstill.tasks.label_matching import labels_of, make_task, with_positive
 from potstill.tasks.metrics.texts import signatures
@@ -105,7 +105,7 @@ def _generators(
     models: list[str], data: str, columns: Columns, task: Task, length: int, language: str | None
 ) -> Iterator[Candidate]:
     for path in models:
-        model: Generator = given(path) if is_exported(path) else load_student(path)
+        model: Generator = expand_user(path) if is_exported(path) else load_student(path)
         tokenizer = load_tokenizer(path) if isinstance(model, Path) else model.tokenizer
         table = open_table(data, replace(columns, before=language_prefix(language, tokenizer, path)), True, task.form)
         examples = store(table, task)

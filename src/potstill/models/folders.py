@@ -11,12 +11,12 @@ from typing import Literal
 
 from potstill.errors import InputError
 from potstill.models.safety import refuse_unsafe_files, refuse_unsafe_settings
-from potstill.system.paths import given
+from potstill.system.paths import expand_user
 
 
 def model_folder(model: str | Path) -> Path:
     """The local folder of a model. A name on the hub is downloaded first, unless it is cached or HF_HUB_OFFLINE forbids it."""
-    path = given(model)
+    path = expand_user(model)
     if is_there(path, "dir") and str(model):
         return path
     if _is_path(model):
@@ -42,7 +42,7 @@ def safe_folder(model: str | Path) -> Path:
 
 def onnx_file(model: str | Path) -> Path | None:
     """The ONNX file that `model` names, or that its folder holds; None if there is none."""
-    path = given(model)
+    path = expand_user(model)
     file = path / "model.onnx" if is_there(path, "dir") else path
     return file if file.suffix == ".onnx" and is_there(file, "file") else None
 

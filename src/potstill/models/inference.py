@@ -25,7 +25,7 @@ from potstill.models.loading import load_config, reader_of
 from potstill.models.onnx.session import bytes_on_disk, open_onnx
 from potstill.models.student import load_student
 from potstill.models.tokenizers.safety import refuse_other_vocabulary
-from potstill.system.paths import given
+from potstill.system.paths import expand_user
 
 Forward = Callable[[dict[str, Tensor]], np.ndarray]
 """(batch, tokens) inputs by name -> float32 (batch, outputs), or (batch, tokens, outputs) for heads over tokens."""
@@ -96,7 +96,7 @@ def refuse_infinite(forward: Forward, name: str | Path) -> Forward:
 
 def bytes_of(folder: str | Path, parameters: int) -> int:
     """Return the size of the weights' files; for a model of the hub, that of a float32 file."""
-    return sum(file.stat().st_size for file in given(folder).glob("*.safetensors")) or 4 * parameters
+    return sum(file.stat().st_size for file in expand_user(folder).glob("*.safetensors")) or 4 * parameters
 
 
 def load_network(path: str | Path) -> Network:

@@ -27,7 +27,7 @@ from potstill.models.safety import refuse_larger, stored_numbers
 from potstill.models.tokenizers.safety import refuse_other_vocabulary
 from potstill.system import paths
 from potstill.system.files import MODEL_FILE, TEMPORARY, disk_errors, fsync_path
-from potstill.system.paths import given
+from potstill.system.paths import expand_user
 from potstill.system.randomness import seeded
 
 Model = TypeVar("Model", bound=PreTrainedModel)
@@ -119,7 +119,7 @@ def _device_map(devices: str | dict[str, str]) -> dict[str, Any]:
 
 def save_student(student: Student, folder: Path) -> None:
     """Save in the layout of transformers, safetensors only; the folder appears once it is complete and on disk."""
-    folder = given(folder)
+    folder = expand_user(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     new = folder.with_name(f"{TEMPORARY}{secrets.token_hex(4)}-{folder.name}")
     old = new.with_name(f"{new.name}-before")

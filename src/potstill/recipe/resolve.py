@@ -24,7 +24,7 @@ from potstill.recipe.explain import as_toml, did_you_mean, explain_error, unknow
 from potstill.recipe.pace import with_pace
 from potstill.recipe.schema import Data, Optimizer, Recipe, Stage
 from potstill.recipe.user_functions import trust_command_line
-from potstill.system.paths import given, unreadable
+from potstill.system.paths import expand_user, unreadable
 
 RECIPES = Path(__file__).parent / "shipped"
 Flags = Mapping[str, tuple[str, Any]]
@@ -106,7 +106,7 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 def _read(path: str | Path) -> tuple[str, dict[str, Any]]:
     """The name of a recipe's file, and its content."""
-    file = given(path)
+    file = expand_user(path)
     if not file.is_file():
         if file.suffix == ".toml" or len(file.parts) != 1:
             raise InputError(f"there is no file {path}; write a TOML file or one of: {', '.join(shipped())}")

@@ -21,7 +21,7 @@ from potstill.runs.grid import BestCell, best_of_grid
 from potstill.runs.make_examples import data_makers, stage_examples
 from potstill.runs.stages import Run, Trained, save_models
 from potstill.system import paths, ranks
-from potstill.system.files import locked
+from potstill.system.files import folder_lock
 
 
 def is_distillation(recipe: Recipe, data_sets: list[DataSet]) -> bool:
@@ -40,7 +40,7 @@ def make_baseline(run: Run, best: BestCell) -> Trained | None:
     recipe = baseline_recipe(run.recipe, best.recipe, run.data_sets, best.student.rows)
     folder = paths.baselines() / baseline_key(recipe, run.data_sets)
     run.display.say(f"baseline: the same student on labels alone, starting from {initial_weights(recipe)}")
-    with locked(folder) if ranks.is_first() else nullcontext():  # another run may be training the same one
+    with folder_lock(folder) if ranks.is_first() else nullcontext():  # another run may be training the same one
         trained = best_of_grid(replace(run, recipe=recipe, folder=folder)).student
     names = ("baseline", *(f"baseline-{data.name}" for data in run.data_sets[1:]))
     save_models(trained, [run.folder / name for name in names])

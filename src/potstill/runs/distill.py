@@ -102,7 +102,7 @@ def run_seed(
     data_sets = prepare(recipe, accelerator.device, display)
     start(recipe, folder, opening)
     run = Run(recipe, data_sets, folder.root, accelerator, display)
-    with interrupts.watched():
+    with interrupts.deferred():
         best = best_of_grid(run, checkpoint)
         save_models(best.student, [folder.student, *(folder.heads(data.name) for data in data_sets[1:])])
         distilled = is_distillation(recipe, data_sets)

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from potstill.errors import InputError, TrainingError
 from potstill.models.safety import FILE_NAME, tensor_shapes
-from potstill.system.files import TEMPORARY, disk_errors, fsync_path, sealed, unsealed, write_atomically, xxh3_of
+from potstill.system.files import TEMPORARY, disk_errors, file_xxh3, fsync_path, seal, unseal, write_atomically
 
 log = logging.getLogger(__name__)
 
@@ -70,8 +70,8 @@ def save(folder: Path, step: int, tensors: dict[str, dict[str, Tensor]], state: 
         with ThreadPoolExecutor() as pool:  # in parallel: a quarter less time than one by one
             list(pool.map(lambda name: _write_tensors(draft / f"{name}.safetensors", tensors[name]), tensors))
         write_atomically(draft / "state.json", (json.dumps(state, indent=1, allow_nan=False) + "\n").encode())
-        files = {path.name: {"size": path.stat().st_size, "xxh3": xxh3_of(path)} for path in sorted(draft.iterdir())}
-        write_atomically(draft / "manifest.json", sealed({"step": step, "files": files}))
+        files = {path.name: {"size": path.stat().st_size, "xxh3": file_xxh3(path)} for path in sorted(draft.iterdir())}
+        write_atomically(draft / "manifest.json", seal({"step": step, "files": files}))
         _put_in_place(draft, place)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
@@ -88,7 +88,7 @@ def load(path: Path) -> Checkpoint:
         for name in ("manifest.json", "state.json"):
             if (path / name).stat().st_size > LARGEST_STATE:
                 raise ValueError(f"{name} is too large")
-        manifest = unsealed((path / "manifest.json").read_bytes())
+        manifest = unseal((path / "manifest.json").read_bytes())
         for name, expected in manifest["files"].items():
             _verify(path, name, expected)
         if "state.json" not in manifest["files"]:
@@ -260,5 +260,5 @@ def _verify(folder: Path, name: str, expected: dict[str, Any]) -> None:
     path = folder / name
     if not FILE_NAME.fullmatch(name) or path.is_symlink() or not path.is_file():
         raise ValueError(f"{name!r} is not a regular file of this folder")
-    if path.stat().st_size != expected["size"] or xxh3_of(path) != expected["xxh3"]:
+    if path.stat().st_size != expected["size"] or file_xxh3(path) != expected["xxh3"]:
         raise ValueError(f"{name} does not match its checksum")

@@ -16,7 +16,7 @@ from potstill.recipe.flags import RUN
 from potstill.recipe.resolve import RECIPES, Flags, resolve, shipped
 from potstill.recipe.resolve import show as lines_of
 from potstill.system.display import Display
-from potstill.system.terminal import put, say
+from potstill.system.terminal import print_line, say
 
 KINDS: tuple[plugins.Kind, ...] = get_args(plugins.Kind)
 
@@ -45,7 +45,7 @@ def report(
     differences = comparisons(runs) if len(runs) > 1 else None
     page = write_report(runs, page, differences, overwrite)
     print_comparisons(differences or [])
-    put(page)
+    print_line(page)
 
 
 @recipe_command(only=("--teacher", "--train", "--dev", "--test", "--seeds"))
@@ -79,7 +79,7 @@ def study(
     answer = run_study(question, resolved, folder, overwrite, Display(quiet), accept_changes)
     print_rows(answer.header, answer.rows)
     for sentence in answer.sentences:
-        put(sentence)
+        print_line(sentence)
     if not quiet:
         say(f"page: {folder}/study.md   figure: {folder}/study.svg")
 
@@ -87,7 +87,7 @@ def study(
 def show(recipe: options.RecipeName = None, set_: options.Set = None) -> None:
     """Show a recipe with every value it resolves to, and the source of each."""
     for line in lines_of(resolve(recipe, {}, set_ or ())).splitlines():
-        put(line)
+        print_line(line)
 
 
 def list_(
@@ -99,9 +99,9 @@ def list_(
     """List what recipes and commands can name: methods, students, data makers, exports, studies, and shipped recipes."""
     if kind is None:
         for plugin_kind in KINDS:
-            put(f"{plugin_kind}:")
+            print_line(f"{plugin_kind}:")
             print_plugins(plugin_kind, indent="  ")
-        put("recipes:")
+        print_line("recipes:")
         print_recipes(indent="  ")
     elif kind == "recipes":
         print_recipes()
@@ -114,13 +114,13 @@ def list_(
 def print_plugins(kind: plugins.Kind, indent: str = "") -> None:
     for name in plugins.names(kind):
         summary, fields = plugins.describe(kind, name)
-        put(f"{indent}{name:<18} {summary}")
+        print_line(f"{indent}{name:<18} {summary}")
         for field, expected, default in fields:
-            put(f"{indent}{'':<18}   {field} = {default}  ({expected})")
+            print_line(f"{indent}{'':<18}   {field} = {default}  ({expected})")
 
 
 def print_recipes(indent: str = "") -> None:
     width = max(map(len, shipped()))
     for name in shipped():
         first_line = (RECIPES / f"{name}.toml").read_text().splitlines()[0].lstrip("# ")
-        put(f"{indent}{name:<{width}} {first_line}")
+        print_line(f"{indent}{name:<{width}} {first_line}")

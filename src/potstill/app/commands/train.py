@@ -16,7 +16,7 @@ from potstill.recipe.resolve import Flags, resolve
 from potstill.recipe.schema import Recipe
 from potstill.system.display import Display
 from potstill.system.paths import RunFolder
-from potstill.system.terminal import put_json, say
+from potstill.system.terminal import print_json, say
 
 TEACHER_FLAGS = ("--teacher", "--start", "--unlabelled", "--method", "--no-baseline", "--force")  # without a teacher
 
@@ -121,7 +121,7 @@ def plan(
     folder = out or f"runs/{resolved.name if recipe else 'distilled'}"
     costs = make_plan(resolved, folder, peak, devices, memory, Display(quiet or as_json))
     if as_json:
-        put_json(costs, indent=1)
+        print_json(costs, indent=1)
     else:
         print_plan(costs)
 

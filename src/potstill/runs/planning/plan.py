@@ -89,7 +89,7 @@ def plan(
     operations / (peak · share) / devices. `memory` is what a device has there, in GB.
     """
     refuse_impossible(peak, devices, memory)
-    recipe, out, display = with_pace(recipe), paths.to_write(out), show or Display(quiet=True)
+    recipe, out, display = with_pace(recipe), paths.output_path(out), show or Display(quiet=True)
     refuse_shared_fields(recipe)
     accelerator = make_accelerator(recipe)
     device = accelerator.device

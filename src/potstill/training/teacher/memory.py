@@ -21,7 +21,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from potstill.errors import InputError
-from potstill.system.files import TEMPORARY, locked, sealed, unsealed, write_atomically, xxh3_of
+from potstill.system.files import TEMPORARY, file_xxh3, folder_lock, seal, unseal, write_atomically
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ class Memory:
             shapes = {column: columns[column].shape[1:] for column in sorted(columns)}
             shard = _open(self.folder, _name(number), len(np.unique(keys)), shapes, xxhash.xxh3_128_hexdigest(data))
             shards = sorted([*shards, shard], key=lambda shard: (len(shard.name), shard.name))
-            manifest = sealed({"shards": [shard.entry()._asdict() for shard in shards]})
+            manifest = seal({"shards": [shard.entry()._asdict() for shard in shards]})
             write_atomically(self._manifest, manifest)
             self._shards, self._listed, self._manifest_seen = shards, {shard.name for shard in shards}, manifest
 
@@ -140,7 +140,7 @@ class Memory:
             for place, (rows, shapes) in enumerate(added)
         ]
         entries = [*present, *new]
-        manifest = sealed({"shards": [entry._asdict() for entry in entries]}) if entries else b""
+        manifest = seal({"shards": [entry._asdict() for entry in entries]}) if entries else b""
         return len(manifest) + sum(shard_size(entry.rows, entry.columns) for entry in entries)
 
     @contextmanager
@@ -149,7 +149,7 @@ class Memory:
         if self._locked:
             yield
             return
-        with locked(self.folder):
+        with folder_lock(self.folder):
             try:
                 self._locked = True
                 self._read_manifest()
@@ -271,7 +271,7 @@ def _open(folder: Path, name: str, rows: int, shapes: dict[str, tuple[int, ...]]
     path = folder / name
     if path.is_symlink():
         raise ValueError("it is a symbolic link")
-    if xxh3_of(path) != xxh3:
+    if file_xxh3(path) != xxh3:
         raise ValueError("it does not match its checksum")
     with pa.memory_map(str(path)) as source:  # the arrays keep the mapping alive after the file is closed
         reader = pa.ipc.open_file(source)
@@ -293,7 +293,7 @@ def _open(folder: Path, name: str, rows: int, shapes: dict[str, tuple[int, ...]]
 def _parsed(manifest: bytes) -> list[Entry]:
     """The listed shards; an error of some kind if write() did not make this manifest."""
     entries = []
-    for entry in unsealed(manifest)["shards"]:
+    for entry in unseal(manifest)["shards"]:
         if not SHARD_NAME.fullmatch(entry["name"]):
             raise ValueError(f"{entry['name']!r} is not the name of a shard")
         shapes = {column: tuple(int(size) for size in shape) for column, shape in entry["columns"].items()}

@@ -142,8 +142,7 @@ class Teacher:
             states.append((keys, signals.cls.float().cpu().numpy()))
             if progress:
                 progress(len(positions))
-            if signal := interrupts.asked():
-                raise interrupts.Interrupted(signal)  # blocks written before are kept
+            interrupts.stop_if_asked()  # blocks written before are kept
         keys_of_places, outputs = (np.concatenate(parts) for parts in zip(*heads, strict=True))
         keys_of_sequences, cls = (np.concatenate(parts) for parts in zip(*states, strict=True))
         values = {head_column(wants): outputs} if wants.logits else {}

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from potstill.models.generation.decoding import Hypothesis
-from potstill.system.files import TEMPORARY, sealed, unsealed, write_atomically
+from potstill.system.files import TEMPORARY, seal, unseal, write_atomically
 
 log = logging.getLogger(__name__)
 NAME = re.compile(r"block-(\d{5,})\.json", re.ASCII)
@@ -38,7 +38,7 @@ class Outputs:
             if name is None or (number := int(name[1])) in self._blocks:
                 continue
             try:
-                keys = unsealed(file.read_bytes())["keys"]
+                keys = unseal(file.read_bytes())["keys"]
             except (OSError, ValueError, KeyError) as error:
                 log.warning("%s is damaged (%s): its sources are decoded again", file, error)
                 continue
@@ -67,14 +67,14 @@ class Outputs:
             for row in hypotheses
         ]
         content = {"keys": [int(key) for key in keys], "hypotheses": rows}
-        write_atomically(self.folder / f"block-{number:05}.json", sealed(content))
+        write_atomically(self.folder / f"block-{number:05}.json", seal(content))
 
     def read(self, key: int) -> list[Hypothesis]:
         block, row = self._places[key]
         return self._read(block)[row]
 
     def _block(self, number: int) -> list[list[Hypothesis]]:
-        rows = unsealed((self.folder / f"block-{number:05}.json").read_bytes())["hypotheses"]
+        rows = unseal((self.folder / f"block-{number:05}.json").read_bytes())["hypotheses"]
         return [
             [Hypothesis(text, math.nan if score is None else score, finished) for text, score, finished in row]
             for row in rows
