@@ -8,11 +8,10 @@ from typing import Annotated, get_args
 import typer
 
 from potstill.app import options
-from potstill.app.inputs import check_rows
+from potstill.app.inputs import check_recipe
 from potstill.app.options import recipe_command
 from potstill.errors import InputError
 from potstill.recipe import plugins
-from potstill.recipe.flags import RUN
 from potstill.recipe.resolve import RECIPES, Flags, resolve, shipped
 from potstill.recipe.resolve import show as lines_of
 from potstill.system.display import Display
@@ -55,7 +54,7 @@ def study(
     recipe: options.RecipeName = None,
     out: Annotated[
         str | None,
-        typer.Option(help="The study's folder, one run in each sub-folder. Default: runs/NAME.", rich_help_panel=RUN),
+        options.run_option("--out", help="The study's folder, one run in each sub-folder. Default: runs/NAME."),
     ] = None,
     with_: Annotated[list[str] | None, options.plugin_option("study", "'layers=[1, 2, 4]'")] = None,
     set_: options.Set = None,
@@ -69,9 +68,7 @@ def study(
     """
     question = plugins.make("studies", name.replace("-", "_"), options.plugin_fields(with_))
     resolved = resolve(recipe, flags, set_ or ()).recipe
-    for data in resolved.data:  # a study may replace the teacher
-        for source in (data.train, data.dev, data.unlabelled, *data.test.values()):
-            check_rows(source)
+    check_recipe(resolved, with_models=False)  # a study may replace the teacher
     from potstill.reporting.console import print_rows
     from potstill.runs.study import run_study
 
@@ -86,7 +83,7 @@ def study(
 
 def show(recipe: options.RecipeName = None, set_: options.Set = None) -> None:
     """Show a recipe with every value it resolves to, and the source of each."""
-    for line in lines_of(resolve(recipe, {}, set_ or ())).splitlines():
+    for line in lines_of(resolve(recipe, {}, set_ or ())).removesuffix("\n").split("\n"):
         print_line(line)
 
 
