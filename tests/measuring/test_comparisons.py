@@ -17,7 +17,7 @@ from potstill.errors import InputError
 from potstill.inference import onnx_forms
 from potstill.measuring import comparisons as results
 from potstill.measuring import speed as timing
-from potstill.measuring.comparisons import Said, differences, write_answers
+from potstill.measuring.comparisons import Predictions, differences, write_predictions
 from potstill.measuring.significance import NOT_TESTED, Difference
 from potstill.models.student import save_student
 from potstill.plugins.studies._soft_answers import gap_closed
@@ -123,7 +123,7 @@ def made_run(folder: Path, name: str, right: Iterable[np.ndarray], seeds: int = 
         quality = {"task": {"test": {"accuracy": float(rows.mean())}}}
         told = {"name": name, "seeds": [seed], "metrics": {"task": ["accuracy"]}, "labels": {"task": ["no", "yes"]}}
         told |= {"tasks": {"task": "classify"}, "models": {"distilled": {"quality": quality}}}
-        write_answers(
+        write_predictions(
             place / "answers.safetensors", {("distilled", "task", "test"): logits, ("targets", "task", "test"): gold}
         )
         (place / "measurements.json").write_text(json.dumps(told))
@@ -145,10 +145,10 @@ def test_a_difference_between_runs_is_said_where_it_is_there(tmp_path: Path) -> 
     assert len(told["bad", "good"]["mcnemar"]) == 3 and max(told["bad", "good"]["mcnemar"]) < 0.001
 
 
-def said_of(right: Iterable[np.ndarray], split: str = "test") -> Said:
+def said_of(right: Iterable[np.ndarray], split: str = "test") -> Predictions:
     """Answers of a seed each, right on given rows."""
     logits = [np.stack([rows * 2.0 - 1, 1 - rows * 2.0], 1) for rows in right]
-    return Said(TWO, "accuracy", np.zeros(len(logits[0])), logits, split)
+    return Predictions(TWO, "accuracy", np.zeros(len(logits[0])), logits, split)
 
 
 def test_nothing_is_tested_on_the_rows_that_it_was_chosen_by() -> None:
@@ -173,7 +173,7 @@ def test_runs_of_other_conditions_are_no_seeds() -> None:
     random = np.random.default_rng(1)
     hard = random.random(1800)
 
-    def runs(bound: float) -> Said:
+    def runs(bound: float) -> Predictions:
         return said_of([hard + 0.02 * random.normal(size=1800) < bound for _ in range(3)])
 
     found = compared([runs(0.93), runs(0.73)], [runs(0.90), runs(0.70)])
@@ -198,8 +198,8 @@ def test_a_share_of_a_gap_has_an_interval_over_rows_and_seeds() -> None:
 
 def test_other_rows_are_not_compared() -> None:
     said = {
-        ("a", "task", "test"): Said(TWO, "accuracy", np.zeros(5), [np.zeros((5, 2))]),
-        ("b", "task", "test"): Said(TWO, "accuracy", np.ones(5), [np.zeros((5, 2))]),
+        ("a", "task", "test"): Predictions(TWO, "accuracy", np.zeros(5), [np.zeros((5, 2))]),
+        ("b", "task", "test"): Predictions(TWO, "accuracy", np.ones(5), [np.zeros((5, 2))]),
     }
     assert differences(said, [("a", "b")]) == []
 

@@ -14,12 +14,12 @@ from potstill.measuring.significance import (
     bootstrap_interval,
     combined,
     contrast,
+    correct_comparisons,
     holm,
-    mcnemar,
+    mcnemar_p,
     mean_interval,
     paired,
     row_covariance,
-    told_together,
     wilson,
 )
 from potstill.tasks.metrics.labels import Score
@@ -38,7 +38,7 @@ def test_mcnemar_is_the_exact_sign_test(only_ours: int, only_theirs: int, both: 
     theirs = np.array([False] * only_ours + [True] * only_theirs + [True] * both, bool)
     several = only_ours + only_theirs
     expected = binomtest(only_ours, several).pvalue if several else 1.0
-    assert mcnemar(ours, theirs) == pytest.approx(expected, abs=1e-9)
+    assert mcnemar_p(ours, theirs) == pytest.approx(expected, abs=1e-9)
 
 
 def test_a_bootstrap_interval_of_a_mean_is_near_the_normal_one() -> None:
@@ -214,7 +214,7 @@ def test_holm_is_the_step_down_of_bonferroni(ps: list[float]) -> None:
 
 def test_comparisons_of_one_page_are_corrected_together_and_say_so() -> None:
     one = {"mean": 0.02, "low": 0.001, "high": 0.04, "seeds": 3}
-    told = told_together([{**one, "p": 0.03}, {**one, "p": 0.04}, {"mean": 0.1, "words": "not tested"}])
+    told = correct_comparisons([{**one, "p": 0.03}, {**one, "p": 0.04}, {"mean": 0.1, "words": "not tested"}])
     assert [line.get("p_corrected") for line in told] == [0.06, 0.06, None]
     assert told[0]["words"] == "no difference shown (p = 0.06)" and told[0]["comparisons"] == 2
     assert told[2]["words"] == "not tested"

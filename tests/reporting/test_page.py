@@ -17,7 +17,7 @@ import yaml
 from huggingface_hub import ModelCard
 
 from potstill.errors import InputError
-from potstill.measuring.significance import NOT_TESTED, told_together
+from potstill.measuring.significance import NOT_TESTED, correct_comparisons
 from potstill.reporting import figures as plots
 from potstill.reporting.card import base_model, model_card
 from potstill.reporting.console import print_differences, print_table, table
@@ -75,7 +75,7 @@ def test_one_seed_is_told_to_be_one_seed_in_terminal_page_and_card(
 ) -> None:
     """Whatever its p: it is about these two models, and never says that a method is better."""
     found = measurements(distilled=0.9)
-    found["differences"] = told_together([difference("distilled", "fine-tuned", 0.038, 0.004, seeds=1)])
+    found["differences"] = correct_comparisons([difference("distilled", "fine-tuned", 0.038, 0.004, seeds=1)])
     print_differences(found)
     text = page_of(tmp_path, found).text
     verdict = "these two models differ (p = 0.004); one seed says nothing about the methods"
@@ -93,7 +93,7 @@ def test_what_was_chosen_by_is_shown_and_not_tested(tmp_path: Path, capsys: pyte
                 model[kind]["task"] = {"dev": model[kind]["task"]["test"]}
     untested = {key: one for key, one in difference("distilled", "fine-tuned", 0.03, 0.5).items()}
     untested = {key: untested[key] for key in ("model", "against", "data", "metric", "mean")}
-    found["differences"] = told_together([{**untested, "split": "dev", "words": NOT_TESTED}])
+    found["differences"] = correct_comparisons([{**untested, "split": "dev", "words": NOT_TESTED}])
     print_differences(found)
     assert capsys.readouterr().out == f"distilled against fine-tuned, dev accuracy: +3.0, {NOT_TESTED}\n"
     text = page_of(tmp_path, found).text
@@ -111,7 +111,7 @@ def test_a_page_says_that_its_comparisons_are_corrected(tmp_path: Path, capsys: 
     assert note.format(2) in page_of(tmp_path / "one", found[0]).text
     for one in found:
         one["differences"][1] = difference("distilled", "teacher", 0.02, 0.015)  # 0.03 of two, 0.06 of four
-        one["differences"] = told_together(one["differences"])
+        one["differences"] = correct_comparisons(one["differences"])
     assert found[0]["differences"][1]["words"] == "better, p = 0.03"
     both = page_of(tmp_path / "two", *found).text
     assert note.format(4) in both and "no difference shown (p = 0.06)" in both and "better, p" not in both

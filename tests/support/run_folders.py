@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from potstill.measuring.significance import told_together
+from potstill.measuring.significance import correct_comparisons
 
 RECIPE = """# fingerprint 17cf80f12f375c77
 name = "{name}"
@@ -125,7 +125,7 @@ def measurements(
             kind: model(kind, {one: value + 0.003 * at for at, one in enumerate(metrics)}, labels, seeds)
             for kind, value in quality.items()
         },
-        "differences": told_together(
+        "differences": correct_comparisons(
             [
                 difference("distilled", "fine-tuned", distilled - 0.862, 0.7, metric=metrics[0], seeds=seeds),
                 difference("distilled", "teacher", distilled - 0.912, 0.0005, metric=metrics[0], seeds=seeds),

@@ -18,7 +18,7 @@ import potstill
 from potstill.app import cli
 from potstill.errors import InputError
 from potstill.measuring import run_folder as finished
-from potstill.measuring.comparisons import comparisons, write_answers
+from potstill.measuring.comparisons import comparisons, write_predictions
 from potstill.reporting import console
 from potstill.reporting.card import model_card
 from potstill.reporting.page import write_report
@@ -217,7 +217,7 @@ def test_damaged_measurements_are_refused_by_their_name(tmp_path: Path, key: str
             continue
         run = made_runs.write_run(tmp_path / str(place), found, logs=False)
         with pytest.raises(InputError, match=r"measurements\.json .*; write"):
-            finished.measurements_of(run)
+            finished.read_measurements(run)
     assert finished.misshapen({**whole, key: None}) == key
     assert finished.misshapen(whole) is None
 
@@ -238,7 +238,7 @@ def test_answers_that_do_not_fit_their_measurements_are_refused(tmp_path: Path, 
     runs = []
     for name, found in (("good", made_runs.measurements("good")), ("bad", {**made_runs.measurements("bad"), **change})):
         runs.append(made_runs.write_run(tmp_path / name, found, logs=False))
-        write_answers(
+        write_predictions(
             runs[-1] / "answers.safetensors", {("targets", "task", "test"): gold, ("distilled", "task", "test"): said}
         )
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from potstill.errors import InputError, TrainingError
+from potstill.measuring.measurements import Measurements
 from potstill.recipe.schema import Recipe
 from potstill.runs.distill import distill
 from potstill.runs.study_types import Answer, Found, Part, Study
@@ -33,7 +34,9 @@ def run_study(
     for number, (name, one) in enumerate(wanted.items()):
         show.say(f"{name}, run {number + 1} of {len(wanted)}")
         try:
-            found[name] = Found(out / name, distill(one, out / name, "auto", overwrite, show, accept_changes))
+            found[name] = Found(
+                out / name, Measurements.from_json(distill(one, out / name, "auto", overwrite, show, accept_changes))
+            )
         except TrainingError as error:
             if not study.may_diverge(name):
                 raise

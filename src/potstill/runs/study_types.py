@@ -7,16 +7,16 @@ together: a table, a figure, and sentences that claim no more than was shown. On
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-from potstill.measuring.comparisons import Said, Spoken, spoken
-from potstill.measuring.measurements import STUDENT, inside, quoted
-from potstill.measuring.significance import DEV, Difference, contrast, corrected
+from potstill.measuring.comparisons import Predictions, RunPredictions, read_predictions
+from potstill.measuring.measurements import DEV, STUDENT, Measurements
+from potstill.measuring.significance import Difference, contrast, correct_differences
 from potstill.recipe.plugins import Plugin
 from potstill.recipe.schema import Recipe
 from potstill.reporting.numbers import points
@@ -27,22 +27,28 @@ class Found:
     """One finished run of a study."""
 
     folder: Path
-    told: Mapping[str, Any]  # its measurements
+    measurements: Measurements
 
-    def said(self, model: str = STUDENT) -> Said | None:
+    def said(self, model: str = STUDENT) -> Predictions | None:
         """A model's answers on the first split that is quoted of the first data set."""
-        data, split, _ = quoted(self.told)[0]
+        data, split, _ = self.measurements.quoted()[0]
         return self._spoken.get((model, data, split))
 
     def score(self, model: str = STUDENT) -> tuple[float, float] | None:
         """Mean and deviation over seeds of the metric that is chosen by, on the same split; in percent."""
-        place = quoted(self.told)[0]
-        quality, deviation = (inside(self.told, "models", model, kind, *place) for kind in ("quality", "deviation"))
-        return None if quality is None else (100 * quality, 100 * (deviation or 0.0))
+        place, measured = self.measurements.quoted()[0], self.measurements.models.get(model)
+        if measured is None or (score := measured.score(place)) is None:
+            return None
+        return 100 * score, 100 * (measured.score_deviation(place) or 0.0)
+
+    def parameters(self, model: str = STUDENT) -> float:
+        """Return the number of parameters of a model; NaN where it is unknown."""
+        count = self.measurements.models[model].parameters
+        return math.nan if count is None else count
 
     @cached_property
-    def _spoken(self) -> Spoken:
-        return spoken(self.folder, self.told)
+    def _spoken(self) -> RunPredictions:
+        return read_predictions(self.folder, self.measurements)
 
 
 @dataclass(frozen=True)
@@ -83,7 +89,7 @@ class Study(Plugin):
         """Return a table, a figure, and sentences that claim no more than was shown."""
 
 
-def compared(ours: Sequence[Said | None], theirs: Sequence[Said | None]) -> Difference | None:
+def compared(ours: Sequence[Predictions | None], theirs: Sequence[Predictions | None]) -> Difference | None:
     """The mean of some runs against the mean of others, on the same rows; None where one side said nothing.
 
     Runs of different conditions are no seeds of each other: what seeds change is seen within each.
@@ -94,7 +100,7 @@ def compared(ours: Sequence[Said | None], theirs: Sequence[Said | None]) -> Diff
     return weighed([*((1 / len(left), one) for one in left), *((-1 / len(right), one) for one in right)])
 
 
-def weighed(sides: Sequence[tuple[float, Said]]) -> Difference | None:
+def weighed(sides: Sequence[tuple[float, Predictions]]) -> Difference | None:
     """The sum of weight × a run's mean over seeds, on the same rows; None on dev, which was chosen by."""
     if any(said.split == DEV for _, said in sides):
         return None
@@ -104,7 +110,7 @@ def weighed(sides: Sequence[tuple[float, Said]]) -> Difference | None:
 def told_together(found: Mapping[str, Difference | None]) -> dict[str, Difference]:
     """What was tested, with p corrected for the number of comparisons in one answer."""
     tested = {words: one for words, one in found.items() if one is not None}
-    return dict(zip(tested, corrected(list(tested.values())), strict=True))
+    return dict(zip(tested, correct_differences(list(tested.values())), strict=True))
 
 
 def how_tested(found: Mapping[str, Difference]) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load
 
-from potstill.measuring.comparisons import Said
+from potstill.measuring.comparisons import Predictions
 from potstill.measuring.measurements import GOLD
 from potstill.measuring.run_folder import seed_folders
 from potstill.measuring.significance import contrast
@@ -18,12 +18,12 @@ from potstill.system.paths import RunFolder
 from potstill.tasks.metrics.labels import softmax
 
 
-def errors(said: Said) -> list[int]:
+def errors(said: Predictions) -> list[int]:
     """Wrong answers of each seed."""
     return [int((~said.task.right(said.targets, logits)).sum()) for logits in said.logits]
 
 
-def gap_closed(alone: Said, taught: Said, teacher: Said) -> tuple[float, float, float]:
+def gap_closed(alone: Predictions, taught: Predictions, teacher: Predictions) -> tuple[float, float, float]:
     """Share of the errors between student alone and teacher that teaching took away, with its 95 % interval over other rows
     and other seeds: that of the share's first derivatives by the three scores (delta method)."""
     alone, taught, teacher = (replace(one, metric="accuracy") for one in (alone, taught, teacher))

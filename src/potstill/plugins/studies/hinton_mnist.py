@@ -10,13 +10,15 @@ import numpy as np
 from pydantic import Field
 
 from potstill.errors import InputError
-from potstill.measuring.comparisons import Said
+from potstill.measuring.comparisons import Predictions
 from potstill.measuring.measurements import BASELINE, STUDENT, TEACHER
 from potstill.plugins.studies import _soft_answers as soft_answers
 from potstill.recipe.bounds import Above
 from potstill.recipe.schema import Recipe
-from potstill.reporting.figures import BASELINE as BASELINE_COLOUR
-from potstill.reporting.figures import COLOURS, Curve, Point, heat_map, lines, scatter
+from potstill.reporting.figures import Curve, heat_map, lines
+from potstill.reporting.scatter import Point, scatter
+from potstill.reporting.svg import BASELINE as BASELINE_COLOUR
+from potstill.reporting.svg import COLOURS
 from potstill.runs.study_types import Answer, Found, Part, Study
 
 MANY = Annotated[list[Above], Field(min_length=2)]
@@ -59,7 +61,7 @@ class HintonMnist(Study):
             (("teacher", teacher), ("student alone", alone), ("student taught", taught))
         ):
             wrong = soft_answers.errors(said)
-            size = whole.told["models"][(TEACHER, BASELINE, STUDENT)[place]]["parameters"] / 1e6
+            size = whole.parameters((TEACHER, BASELINE, STUDENT)[place]) / 1e6
             rows.append([name, f"{size:.2f} M", _spread(wrong), ", ".join(map(str, wrong))])
             colour = (COLOURS[1], BASELINE_COLOUR, COLOURS[0])[place]
             points.append(Point(name, size, float(np.mean(wrong)), float(min(wrong)), float(max(wrong)), colour))
@@ -80,7 +82,7 @@ class HintonMnist(Study):
 
     def _omitted(self, run: Found) -> tuple[list[str], Part]:
         """Before and after the class's bias is raised until its share of the answers on dev is its share of dev."""
-        labels = next(iter(run.told["labels"].values()))
+        labels = next(iter(run.measurements.labels.values()))
         number = labels.index(self.omitted)
         dev, classes = soft_answers.kept_answers(run.folder, STUDENT, "dev")
         test = _said(run, STUDENT)
@@ -166,7 +168,7 @@ class HintonMnist(Study):
         return told, [entropy, Part("Which class is near which", ["", *labels], rows, shown)]
 
 
-def _said(run: Found, model: str) -> Said:
+def _said(run: Found, model: str) -> Predictions:
     found = run.said(model)
     if found is None:
         raise InputError(
@@ -175,7 +177,7 @@ def _said(run: Found, model: str) -> Said:
     return found
 
 
-def _errors_of_one_answer(said: Said) -> int:
+def _errors_of_one_answer(said: Predictions) -> int:
     """Of a network that says the same to everything, be it the best: what a rate far too high leaves, if anything."""
     return len(said.targets) - int(np.bincount(said.targets.astype(int)).max())
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from potstill.errors import InputError
-from potstill.measuring.measurements import BASELINE, TEACHER, inside, quoted
+from potstill.measuring.measurements import BASELINE, TEACHER, MeasuredModel, Place
 from potstill.recipe import plugins
 from potstill.recipe.bounds import Above, Count, Share
 from potstill.recipe.schema import Recipe, Stage
 from potstill.reporting.figures import forest
-from potstill.reporting.numbers import points, score, titled
+from potstill.reporting.numbers import metric_title, points, score_text
 from potstill.runs.study_types import Answer, Found, Study, compared, how_tested, told_together
 
 WORDS = {
@@ -22,10 +22,10 @@ WORDS = {
     "seq-inter": "Seq-KD, then Seq-Inter",
 }
 COLUMNS = {
-    "bleu": titled("bleu"),
-    "bleu_beam": titled("bleu_beam"),
+    "bleu": metric_title("bleu"),
+    "bleu_beam": metric_title("bleu_beam"),
     "perplexity": "PPL",
-    "mode": f"{titled('mode')}, %",
+    "mode": f"{metric_title('mode')}, %",
 }
 
 
@@ -72,28 +72,30 @@ class SequenceKd(Study):
         }
 
     def answer(self, found: Mapping[str, Found]) -> Answer:
-        data, split, chosen_by = quoted(found["no-kd"].told)[0]
+        data, split, chosen_by = found["no-kd"].measurements.quoted()[0]
 
-        def row(words: str, model: Any) -> list[str]:
-            return [words, *(score(model, data, split, metric) for metric in COLUMNS)]
+        def row(words: str, model: MeasuredModel) -> list[str]:
+            return [words, *(score_text(model, Place(data, split, metric)) for metric in COLUMNS)]
 
         models = {name: _student(one) for name, one in found.items()}
-        rows = [row("teacher", inside(found["seq-kd"].told, "models", TEACHER))]
+        rows = [row("teacher", found["seq-kd"].measurements.models.get(TEACHER, MeasuredModel()))]
         rows += [row(WORDS[name], model) for name, model in models.items()]
         plain = found["no-kd"].said(BASELINE)
         said = {name: found[name].said() or found[name].said(BASELINE) for name in ("word-kd", "seq-kd", "seq-inter")}
         gains = told_together({WORDS[name]: compared([one], [plain]) for name, one in said.items()})
         sentences = [
-            f"{name} against no KD: {points(gain.mean)} {titled(chosen_by)}, {points(gain.low)} to {points(gain.high)}; {gain.words}."
+            f"{name} against no KD: {points(gain.mean)} {metric_title(chosen_by)}, {points(gain.low)} to {points(gain.high)}; {gain.words}."
             for name, gain in gains.items()
         ] + how_tested(gains)
         ranges = [(100 * gain.mean, 100 * gain.low, 100 * gain.high, gain.is_shown) for gain in gains.values()]
-        figure = forest("sequence-kd", f"{titled(chosen_by)} above no KD, with 95 % intervals", list(gains), ranges)
+        figure = forest(
+            "sequence-kd", f"{metric_title(chosen_by)} above no KD, with 95 % intervals", list(gains), ranges
+        )
         return Answer("Sequence-level distillation", sentences, ["", *COLUMNS.values()], rows, figure)
 
 
-def _student(one: Found) -> Any:
-    return inside(one.told, "models", "distilled") or inside(one.told, "models", BASELINE)
+def _student(one: Found) -> MeasuredModel:
+    return one.measurements.models[one.measurements.student_name]
 
 
 def _method(name: str, **fields: Any) -> dict[str, Any]:

@@ -13,9 +13,10 @@ from potstill.measuring.measurements import BASELINE, STUDENT, TEACHER
 from potstill.measuring.significance import ONE_SEED, Difference
 from potstill.recipe.bounds import Above, Count
 from potstill.recipe.schema import Recipe
-from potstill.reporting.figures import BASELINE as BASELINE_COLOUR
-from potstill.reporting.figures import COLOURS, Point, scatter
-from potstill.reporting.numbers import titled
+from potstill.reporting.numbers import metric_title, ratio
+from potstill.reporting.scatter import Point, scatter
+from potstill.reporting.svg import BASELINE as BASELINE_COLOUR
+from potstill.reporting.svg import COLOURS
 from potstill.runs.study_types import Answer, Found, Study, compared, how_tested, shown, told_together
 
 
@@ -46,10 +47,9 @@ class SizeCurve(Study):
         rows, points = [], []
         tested = _compared(found)
         for name, one in found.items():
-            model = one.told["models"][STUDENT]
-            size = model["parameters"] / 1e6
+            size = one.parameters() / 1e6
             verdicts = [tested.get(f"{name} against {other}") for other in (BASELINE, TEACHER)]
-            speed = f"{model['times_faster']:.1f}×" if "times_faster" in model else "–"
+            speed = ratio(one.measurements.models[STUDENT].times_faster)
             scores = [shown(one.score(kind)) for kind in (BASELINE, STUDENT)]
             rows.append([name, f"{size:.1f} M", speed, *scores, *(v.words if v else "–" for v in verdicts)])
             for kind, colour in ((BASELINE, BASELINE_COLOUR), (STUDENT, COLOURS[0])):
@@ -60,7 +60,7 @@ class SizeCurve(Study):
                     )
         teacher = last.score(TEACHER)
         assert teacher is not None and split is not None
-        weight = last.told["models"][TEACHER]["parameters"] / 1e6
+        weight = last.parameters(TEACHER) / 1e6
         points.append(Point("teacher", weight, teacher[0], None, None, COLOURS[1]))
         header = [
             "student",
@@ -71,7 +71,7 @@ class SizeCurve(Study):
             "distilled against fine-tuned",
             "distilled against teacher",
         ]
-        title = f"{titled(split.metric)} in percent; filled: distilled, hollow: fine-tuned"
+        title = f"{metric_title(split.metric)} in percent; filled: distilled, hollow: fine-tuned"
         figure = scatter("size-curve", "Quality against size", "parameters (millions)", title, points)
         sentences = _sentences(found, tested, teacher[0]) + how_tested(tested)
         return Answer("Size curve", sentences, header, rows, figure)
@@ -116,7 +116,7 @@ def _sentences(found: Mapping[str, Found], tested: Mapping[str, Difference], tea
         one = found[equal[0]]
         score = one.score()
         assert score is not None
-        share = 100 * one.told["models"][STUDENT]["parameters"] / one.told["models"][TEACHER]["parameters"]
+        share = 100 * one.parameters() / one.parameters(TEACHER)
         told.append(
             f"The smallest student of which no loss against the teacher is shown is {equal[0]}: "
             f"{score[0]:.1f} beside {teacher:.1f}, with {share:.0f} % of the parameters."
