@@ -1,4 +1,4 @@
-"""The base of studies, and how a study runs. One file in `plugins/studies/` is one study; its name is the word that users type.
+"""The base of studies, and how a study runs. One file in `plugins/studies/` is one study; users type its name.
 
 A study trains several runs, one after the other, each in a folder of its own, and writes a page with their answer.
 """

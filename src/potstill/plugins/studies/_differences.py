@@ -1,4 +1,4 @@
-"""What studies say about differences between runs: tests on the same rows, corrected for their number, in words and figures."""
+"""Differences between runs of a study: tests on the same rows, corrected for their number, in words and figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a better teacher help? The same student from several teachers, starting from each or from one model, Skip and Last (arXiv:1908.09355)."""
+"""Does a better teacher help? The same student from several teachers, starts and layer maps (arXiv:1908.09355)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What do soft targets carry? Digits by teacher, student alone and student taught, one digit left out, entropy, rates (arXiv:1503.02531)."""
+"""What do soft targets carry? Errors on digits, a digit left out, learning rates and entropy (arXiv:1503.02531)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Distillation or data? Gold labels, the teacher's choices and its logits, each with and without augmented copies (arXiv:1903.12136)."""
+"""Distillation or data? Gold labels, the teacher's choices or its logits, with and without copies (arXiv:1903.12136)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a small translation model gains from word-level and sequence-level distillation: the table of Kim and Rush (2016, arXiv:1606.07947)."""
+"""Word-level and sequence-level distillation of a translation model (Kim and Rush, 2016, arXiv:1606.07947)."""
 
 from __future__ import annotations
 
