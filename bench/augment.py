@@ -45,13 +45,13 @@ Speed = Callable[[], float]  # sentences a second
 
 def words_by_tag(texts: TaggedTexts) -> list[list[str]]:
     """Of every tag its words; a word stands with the tag that it has most often."""
-    found = Counter(zip((texts.pieces >> 1).tolist(), texts.tags.tolist(), strict=True))
+    found = Counter(zip((texts.words >> 1).tolist(), texts.tags.tolist(), strict=True))
     most: dict[int, int] = {}
     for (word, tag), _ in found.most_common():
         most.setdefault(word, tag)
     groups: list[list[str]] = [[] for _ in texts.tag_names]
     for word, tag in most.items():
-        groups[tag].append(texts.words[word])
+        groups[tag].append(texts.vocabulary[word])
     return [group for group in groups if len(group) > 1]
 
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import torch
     import transformers
 
-    from potstill.data import derived, pixel_reader, rewritten, tokens
+    from potstill.data import derived, pixel_reader, tokens
     from potstill.data.augment import tagging, word_changes
     from potstill.inference import onnx_check
     from potstill.models import anatomy, fingerprints, heads, loading
@@ -64,7 +64,6 @@ else:
         "transformers": "transformers",
         "derived": "potstill.data.derived",
         "pixel_reader": "potstill.data.pixel_reader",
-        "rewritten": "potstill.data.rewritten",
         "tokens": "potstill.data.tokens",
         "tagging": "potstill.data.augment.tagging",
         "word_changes": "potstill.data.augment.word_changes",
@@ -171,7 +170,6 @@ __all__ = [
     "pixel_reader",
     "ranks",
     "registration",
-    "rewritten",
     "scratch",
     "tagging",
     "teacher_texts",

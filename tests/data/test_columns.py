@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from potstill.data.columns import GENERATED
-from potstill.data.rows import Columns, Form, Row, open_table
+from potstill.data.row import Form, Row
+from potstill.data.rows import Columns, open_table
 from potstill.data.task_words import TASK_WORDS
 from potstill.errors import InputError
 from tests.data.test_rows import SHARED, most_memory, parquet_bytes, real_data, written
@@ -95,20 +96,20 @@ RIGHT = {
 
 WRONG = {
     "columns of languages, none named": wrong("translation", "a.tsv", "en\tde\tfr\na\tb\tc\n", 1,
-        "the columns are 'en', 'de', 'fr'; say which they are, and which their translations, as in --text en --pair de"),
-    "too many languages": wrong("translation", "a.jsonl", MANY, 1, "3 languages, en, de, fr; say from which to which"),
+        "the columns are 'en', 'de', 'fr'; name them and their translations, as in --text en --pair de"),
+    "too many languages": wrong("translation", "a.jsonl", MANY, 1, "3 languages, en, de, fr; name two of them"),
     "no such language": wrong("translation", "a.jsonl", MANY, 1, "no column 'cs'", columns=Columns("en", "cs")),
     "no header": wrong("translation", "a.tsv", "Hello there.\tHallo.\nYes.\tJa.\n", 1, "such as source,target"),
     "no translation where it is needed": wrong("translation", "a.csv", "source\na\n", 1, "for translations",
         need_target=True),
-    "texts alone where translations are needed": wrong("translation", "a.txt", "a\n", 1, "two files with a line for each",
+    "texts alone where translations are needed": wrong("translation", "a.txt", "a\n", 1, "two files of translated lines",
         need_target=True),
     "the first text alone is named": wrong("translation", "a.tsv", "fr\ten\tde\tcs\na\tb\tc\td\n", 1,
         "the column of the translations is missing; name it with --pair: fr, de or cs", need_target=True,
         columns=Columns("en")),
     "the second text alone is named": wrong("translation", "a.csv", "en,de\na,b\n", 1, "add --text NAME",
         columns=Columns(pair="de")),
-    "a label": wrong("translation", "a.csv", "source,target\na,b\n", 1, "name it by --pair", columns=Columns(label="target")),
+    "a label": wrong("translation", "a.csv", "source,target\na,b\n", 1, "name it with --pair", columns=Columns(label="target")),
     "nothing to be translated": wrong("translation", "a.csv", "source,target\na,b\n ,c\n", 3, "'source' is empty"),
     "null as a source": wrong("translation", "a.jsonl", '{"source": "a"}\n{"source": null, "target": "b"}\n', 2, "not a text"),
     "number as a translation": wrong("translation", "a.jsonl", '{"source": "a", "target": 5}\n', 1, "'target' is 5, not a text"),
@@ -129,7 +130,7 @@ WRONG = {
     "an unequal pair, the first shorter": both("a\n", "a\nb", at=("t.en", 1), words="has 1 lines, {folder}/t.de has 2; "),
     "an empty file beside a full one": both("a\nb\n", "", at=("t.de", 1), words="has 0 lines, {folder}/t.en has 2; "),
     "an empty line in one file": both("a\nb\nc\n", "a\n \nc\n", at=("t.de", 2),
-        words="the line is empty, line 2 of {folder}/t.en is not; "),
+        words="the line is empty, but line 2 of {folder}/t.en is not; "),
     "an empty line in the first": both("a\n\nc\n", "a\nb\nc\n", at=("t.en", 2), words="line 2 of {folder}/t.de is not; "),
     "an empty line in both": both("a\n\nc\n", "a\n\nc\n", at=("t.en", 2), words="empty in both files; delete it in both"),
     "an empty line at the end of both": both("a\n\n", "a\n\n", at=("t.en", 2), words="empty in both files"),
@@ -139,7 +140,7 @@ WRONG = {
     "no prompt, no text": wrong("writing", "a.csv", "mr,ref\na,b\n", 1, "for texts to be written, the columns are 'mr', 'ref'"),
     "a sentence as header": wrong("writing", "a.csv", "A fine day.\nIt rained.\n", 1, "such as prompt,completion"),
     "inputs beside instructions": wrong("writing", "a.jsonl", '{"instruction": "i", "input": "x", "output": "o"}\n', 1,
-        "--text instruction --pair output to leave the inputs out"),
+        "--text instruction --pair output to omit the inputs"),
     "nothing at all": wrong("writing", "a.csv", "prompt,completion\na,b\n,\n , \n", 3, "'prompt' and 'completion' are both empty"),
     "a talk in place of a prompt": wrong("writing", "a.jsonl", '{"prompt": [{"role": "user"}], "completion": "c"}\n', 1,
         "not a text"),
@@ -148,7 +149,7 @@ WRONG = {
     "no answer where it is needed": wrong("writing", "a.csv", "prompt\na\n", 1, "for texts to be written",
         need_target=True),
     "empty lines alone": wrong("writing", "a.txt", "\n \n\n", 1, "no rows"),
-    "a label beside running text": wrong("writing", "a.csv", "text,label\na,b\n", 1, "leave --label out",
+    "a label beside running text": wrong("writing", "a.csv", "text,label\na,b\n", 1, "omit --label",
         columns=Columns(label="label")),
 }
 # fmt: on
@@ -218,7 +219,7 @@ def test_only_sure_names_tell_the_form(name: str, content: Any, form: Form, colu
 def test_unsure_names_are_asked_for(header: str, tmp_path: Path) -> None:
     """(prompt, completion, label) tells which completions were liked; a label makes a pair of texts out of others too."""
     path = written(tmp_path, "a.csv", f"{header}\n" + ",".join("x" for _ in header.split(",")) + "\n")
-    with pytest.raises(InputError, match=r"a\.csv:1: no column has a usual name for text, .*; say which"):
+    with pytest.raises(InputError, match=r"a\.csv:1: no column has a usual name for text, .*; name it with"):
         open_table(path)
     first, second, *_ = header.split(",")
     assert open_table(path, Columns(first, second)).form == "text", "two named columns are a pair, as they were"
@@ -246,7 +247,10 @@ def test_two_files_are_found_by_one_comma(tmp_path: Path) -> None:
         (f"{tmp_path}/t.fr,{first}", "there is no file"),
         (f"{first},{second},{first}", "there is no such file"),
         (f"{tmp_path}/x,y.csv", "there is no such file"),
-        (f"{first},{written(tmp_path, 'a.tsv.gz', 'x')}", "is a table, whose lines are no sentences; give a table"),
+        (
+            f"{first},{written(tmp_path, 'a.tsv.gz', 'x')}",
+            "is a table, and its lines are not sentences; give one table",
+        ),
     ):
         with pytest.raises(InputError, match=words):
             open_table(source)

@@ -86,7 +86,7 @@ def test_damaged_tokens_are_made_again(tmp_path: Path) -> None:
 def test_checksums_are_compared_once_per_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = open_table(rows_csv(tmp_path))
     store(table, TASK)
-    monkeypatch.setattr(column_files, "xxh3_of", lambda path: pytest.fail("read again"))
+    monkeypatch.setattr(column_files, "file_xxh3", lambda path: pytest.fail("read again"))
     store(table, TASK)
 
 
@@ -122,7 +122,7 @@ def test_rows_with_long_texts_are_read_a_few_at_a_time(tmp_path: Path, monkeypat
     tokenizer = small_tokenizer("bert")
     plain = store(open_table(rows_csv(tmp_path)), TASK)
     before, ids = content(plain), np.array(tokenise(TASK, plain, tokenizer, 16).ids)
-    monkeypatch.setattr("potstill.data.examples.LETTERS", 20)
+    monkeypatch.setattr("potstill.data.examples.CHUNK_CHARACTERS", 20)
     assert all(len(rows) <= 3 for rows in plain.chunks()) and sum(map(len, plain.chunks())) == len(plain)
     shutil.rmtree(plain.folder)
     again = store(open_table(tmp_path / "rows.csv"), TASK)

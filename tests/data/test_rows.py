@@ -22,7 +22,8 @@ import xxhash
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from potstill.data.rows import Columns, Row, open_table
+from potstill.data.row import Row
+from potstill.data.rows import Columns, open_table
 from potstill.errors import InputError
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -108,7 +109,7 @@ WRONG = {  # name, content: line, words of the message
     "empty lines only": ("a.txt", "\n\n", 1, "no rows"),
     "header only": ("a.csv", "text,label\n\n", 1, "no rows"),
     "no header": ("a.csv", "a fine film,1\na bad one,0\n", 1, "if the first line is a row already"),
-    "one unknown column": ("a.csv", "phrase,label\na,1\n", 1, "say which it is by --text NAME"),
+    "one unknown column": ("a.csv", "phrase,label\na,1\n", 1, "name it with --text NAME"),
     "semicolons": ("a.csv", "text;label\na;1\n", 1, "save it with commas"),
     "carriage returns": ("a.csv", "text,label\ra,1\rb,0\r", 1, "line feeds"),
     "empty line in one column": ("a.csv", "text\na\n\nb\n", 3, 'write "" for an empty text'),
@@ -120,16 +121,16 @@ WRONG = {  # name, content: line, words of the message
     "NaN as label": ("a.jsonl", '{"text": "a", "label": NaN}\n', 1, "is not a label"),
     "broken json": ("a.jsonl", '{"text": "a"}\n{"text": "b"\n', 2, "this is not JSON"),
     "deep json": ("a.jsonl", '{"text": ' + "[" * 100_000 + "\n", 1, "this is not JSON"),
-    "repeated key": ("a.jsonl", '{"text": "a", "text": "b"}\n', 1, "a key stands twice"),
+    "repeated key": ("a.jsonl", '{"text": "a", "text": "b"}\n', 1, "a key occurs twice"),
     "json array": ("a.json", '[\n{"text": "a"}\n]\n', 1, "write JSON lines"),
     "json called csv": ("a.csv", '{"text": "a", "label": 1}\n', 1, "rename it to end in .jsonl"),
     "csv called jsonl": ("a.jsonl", "text,label\na,1\n", 1, "write JSON lines"),
     "parquet called csv": ("a.csv", parquet_bytes(text=["a"]), 1, "rename it to end in .parquet"),
     "csv called parquet": ("a.parquet", "text,label\na,1\n", 1, "not a Parquet file"),
     "cut parquet": ("a.parquet", parquet_bytes(text=["a"])[:-20], 1, "not a Parquet file"),
-    "a flipped bit in parquet's schema": ("a.parquet", with_another_level(parquet_bytes(text=["a", "b"])), 1, "a damaged one"),
+    "a flipped bit in parquet's schema": ("a.parquet", with_another_level(parquet_bytes(text=["a", "b"])), 1, "it is damaged"),
     "a date beyond the calendar": ("a.parquet", parquet_bytes(text=["a"], label=pa.array([10**9], pa.date32())), 1,
-        "a damaged one"),
+        "it is damaged"),
     "null text in parquet": ("a.parquet", parquet_bytes(text=["a", None]), 2, "not a text"),
     "zip": ("a.csv", zipped(), 1, "zip archive"),
     "pickle": ("a.tsv", pickle.dumps([("a", 1)]), 1, "a Python pickle, which is never opened"),
@@ -323,7 +324,7 @@ def test_several_labels(tmp_path: Path) -> None:
     marks = written(tmp_path, "b.csv", "text,joy,fear\na,1,0\nb,true,TRUE\nc,0,0\nd,,\ne,2,0\n")
     rows = open_table(marks, Columns(label=("joy", "fear"))).rows()
     assert [next(rows).label for _ in range(4)] == [("joy",), ("joy", "fear"), (), None]
-    with pytest.raises(InputError, match=r"b\.csv:6: 'joy' is '2'; a column per label holds 0 or 1"):
+    with pytest.raises(InputError, match=r"b\.csv:6: 'joy' is '2'; write 0 or 1 in a column per label"):
         next(rows)
 
 
@@ -443,7 +444,7 @@ def test_a_wrong_path_gets_a_suggestion(tmp_path: Path) -> None:
         open_table("a" * 5000 + ".csv")
     with pytest.raises(InputError, match="no folder"):
         open_table("~nobody-of-this-name/train.csv")
-    with pytest.raises(InputError, match=r"rename it to end in \.csv"):
+    with pytest.raises(InputError, match=r"rename it to end in .*\.csv"):
         open_table(written(tmp_path, "train.xlsx", zipped()))
 
 
@@ -488,7 +489,7 @@ def test_a_decompression_bomb_is_refused_in_little_memory(line: bytes, tmp_path:
 
 def test_a_cell_of_parquet_has_the_same_bound(tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": ["a", "b" * (2**24 + 1)]}), tmp_path / "a.parquet")
-    with pytest.raises(InputError, match=r"a\.parquet:2: .*16,777,217 characters.*cut it into parts"):
+    with pytest.raises(InputError, match=r"a\.parquet:2: .*16,777,217 characters.*split the text"):
         list(open_table(tmp_path / "a.parquet").rows())
 
 

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from potstill.data.examples import store
-from potstill.data.rows import Columns, Label, open_table
+from potstill.data.rows import Columns, open_table
 from potstill.data.unlabelled import with_unlabelled
 from potstill.errors import InputError
 from potstill.models.student import save_student
@@ -25,7 +25,7 @@ from potstill.runs.prepare import prepare
 from potstill.signals import Outcome, Signals
 from potstill.system.display import Display
 from potstill.tasks.label_matching import make_task
-from potstill.tasks.task import Task
+from potstill.tasks.translate import Translation
 from tests.support.commands import potstill
 from tests.support.references import batch_of
 from tests.support.small_models import sentences, small_model, tagged, write_csv
@@ -82,7 +82,7 @@ def test_texts_are_added_without_labels_and_none_of_dev_or_test(home: Path, tmp_
     assert len(data.train.labelled_only) == 40 and not data.train.labelled[data.train.index[40:]].any()
     assert np.array_equal(data.task.golds(data.train.labelled_only), data.task.golds(plain.train))
     assert texts(data, "dev") == texts(plain, "dev")
-    assert any(f"{path}: 2 of 32 rows stand in dev or test too and are left out" in line for line in told)
+    assert any(f"{path}: 2 of 32 rows are also in dev or test and are left out" in line for line in told)
     assert any("30 of 70 rows have no label; only the teacher teaches them" in line for line in told)
     stage = recipe_of(home, "method=hard_labels").stage[0]
     assert len(stage_examples(stage, data, False, 0)) == 40
@@ -120,7 +120,7 @@ def test_what_is_refused(home: Path, tmp_path: Path) -> None:
     write_csv(tmp_path / "pairs.csv", [("a", "b")], ("sentence1", "sentence2"))
     for sets, told in (
         (["data.unlabelled=nowhere.txt"], "no such file"),
-        ([f"data.unlabelled={tmp_path}/dev.txt"], "no row is left"),
+        ([f"data.unlabelled={tmp_path}/dev.txt"], "all rows are also in dev or test"),
         ([f"data.unlabelled={tmp_path}/pairs.csv"], "do not have the same parts"),
         (
             [f"data.unlabelled={tmp_path}/dev.txt", "teacher=none", f"start={home}/teacher"],
@@ -247,16 +247,9 @@ def test_the_teachers_answer_is_the_label(outcome: Outcome) -> None:
         torch.testing.assert_close(one.total, F.cross_entropy(ours[::2], said[::2], reduction="sum"))
 
 
-class Translations(Task):
-    form = "translation"
-
-    def encode(self, label: Label, where: str) -> list[float]:
-        return [0.0]
-
-
 @pytest.mark.parametrize("kind", ["txt", "csv", "tsv"])
 def test_texts_in_one_language_are_added_and_none_that_dev_translates(tmp_path: Path, kind: str) -> None:
-    task = Translations("class", ("x",))
+    task = Translation()
     (tmp_path / "train.csv").write_text("en,de\none,eins\ntwo,zwei\n")
     (tmp_path / "dev.csv").write_text("en,de\nthree,drei\n")
     train, dev = (
@@ -274,7 +267,7 @@ def test_texts_in_one_language_are_added_and_none_that_dev_translates(tmp_path: 
     added = {"txt": ["four", "", "one"], "csv": ["four", "", "one"], "tsv": ["four", '""', "one"]}[kind]
     assert list(made.texts()) == [("one", "eins"), ("two", "zwei"), *((text, "") for text in added)]
     assert made.labelled[made.index].tolist() == [True, True, False, False, False]
-    assert told == [f"{path}: 1 of 4 rows stand in dev or test too and are left out"]
+    assert told == [f"{path}: 1 of 4 rows are also in dev or test and are left out"]
 
 
 def test_of_sources_of_a_language_too(tmp_path: Path) -> None:
@@ -288,4 +281,4 @@ def test_of_sources_of_a_language_too(tmp_path: Path) -> None:
     heard = Heard()
     found = with_unlabelled(store(train, task), str(tmp_path / "more.txt"), train, task, [store(dev, task)], heard.say)
     assert list(found.texts()) == [(">>de<< one", "eins"), (">>de<< two", "zwei"), (">>de<< four", "")]
-    assert any("1 of 2 rows stand in dev or test too" in line for line in heard.told)
+    assert any("1 of 2 rows are also in dev or test" in line for line in heard.told)

@@ -139,10 +139,10 @@ def test_a_difference_between_runs_is_said_where_it_is_there(tmp_path: Path) -> 
     good = made_run(tmp_path / "good", "good", [(hard + 0.02 * random.normal(size=1000) < 0.92) for _ in range(3)], 3)
     bad = made_run(tmp_path / "bad", "bad", [(hard + 0.02 * random.normal(size=1000) < 0.85) for _ in range(3)], 3)
     same = made_run(tmp_path / "same", "same", [(hard + 0.02 * random.normal(size=1000) < 0.85) for _ in range(3)], 3)
-    told = {(one["model"], one["against"]): one for one in results.comparisons([good, bad, same])}
-    assert told["bad", "good"]["words"].startswith("worse, p = ")
-    assert told["same", "bad"]["words"].startswith("no difference shown")
-    assert len(told["bad", "good"]["mcnemar"]) == 3 and max(told["bad", "good"]["mcnemar"]) < 0.001
+    told = {(one.model, one.against): one for one in results.comparisons([good, bad, same])}
+    assert told["bad", "good"].words.startswith("worse, p = ")
+    assert told["same", "bad"].words.startswith("no difference shown")
+    assert len(told["bad", "good"].mcnemar) == 3 and max(told["bad", "good"].mcnemar) < 0.001
 
 
 def said_of(right: Iterable[np.ndarray], split: str = "test") -> Predictions:
@@ -163,9 +163,9 @@ def test_nothing_is_tested_on_the_rows_that_it_was_chosen_by() -> None:
         assert (mean_difference([said["distilled", "task", split]], [said["fine-tuned", "task", split]]) is None) == (
             split == "dev"
         )
-    assert by_split["test"]["words"].startswith("better") and by_split["test"]["seeds"] == 3
-    assert by_split["dev"]["words"] == NOT_TESTED and by_split["dev"]["mean"] == pytest.approx(0.2, abs=0.05)
-    assert not {"p", "low", "high", "mcnemar"} & by_split["dev"].keys()
+    assert by_split["test"].words.startswith("better") and by_split["test"].seeds == 3
+    assert by_split["dev"].words == NOT_TESTED and by_split["dev"].mean == pytest.approx(0.2, abs=0.05)
+    assert not {"p", "low", "high", "mcnemar"} & by_split["dev"].to_json().keys()
 
 
 def test_runs_of_other_conditions_are_no_seeds() -> None:

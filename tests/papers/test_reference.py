@@ -19,7 +19,7 @@ from torch import Tensor
 from potstill.data.augment.tagging import TaggedTexts
 from potstill.data.augment.word_changes import ChangedTexts, Corpus, Rules, seeds_of
 from potstill.data.examples import key_of
-from potstill.models.architectures.recurrent_configs import BilstmConfig
+from potstill.models.architectures.configs import BilstmConfig
 from potstill.models.architectures.word_vectors import BilstmForSequenceClassification, pair_features
 from potstill.plugins.methods.logit_regression import LogitRegression
 from potstill.plugins.methods.patient import Patient
@@ -205,9 +205,9 @@ def check_augmentation(case: Case) -> None:
         assert abs(found - told["expected"]) <= told["tolerance_5_sigma"], (found, told)
 
     plain, before = changed(0, 0, 0), changed(p_mask, p_pos, 0)
-    masked = before.pieces >> 1 == len(words)
-    ruled = (changed(p_mask + p_pos, 0, 0).pieces >> 1 == len(words)) & ~masked
-    same = before.pieces == plain.pieces
+    masked = before.words >> 1 == len(words)
+    ruled = (changed(p_mask + p_pos, 0, 0).words >> 1 == len(words)) & ~masked
+    same = before.words == plain.words
     stated = expected["before_n_gram_sampling_fraction_of_words"]
     assert len(masked) == stated["masked"]["trials"]
     for name, found in {
@@ -223,13 +223,13 @@ def check_augmentation(case: Case) -> None:
     within(1 - before.altered.mean(), expected["identical_to_original_before_n_gram_sampling"])
     their_tags = np.concatenate([numbers[offsets[2 * row] : offsets[2 * row + 1]] for row in rows])
     for tag, each in expected["replacement_words_within_tag"].items():
-        drawn = before.pieces[ruled & (their_tags == tags.index(tag))] >> 1
+        drawn = before.words[ruled & (their_tags == tags.index(tag))] >> 1
         assert {words[one] for one in np.unique(drawn)} <= each.keys()
         for word, told in each.items():
             within((drawn == words.index(word)).mean(), told)
 
     after = changed(p_mask, p_pos, p_ng)
-    within((after.pieces >> 1 == len(words)).mean(), expected["mask_fraction_of_output_words_after_n_gram_sampling"])
+    within((after.words >> 1 == len(words)).mean(), expected["mask_fraction_of_output_words_after_n_gram_sampling"])
     # a sentence of one word is one n-gram either way: of two words the same draw shows
     longer = np.repeat(np.arange(len(pieces)), np.where(np.repeat(sizes, sizes) == 1, 2, 1))
     doubled = np.repeat(np.concatenate([[0], np.cumsum(np.maximum(sizes, 2))]), 2)[1:]
@@ -246,7 +246,7 @@ def check_augmentation(case: Case) -> None:
     kept = changed(0, 0, p_ng, numbered)
     assert np.array_equal(kept.sizes, after.sizes)
     ends = np.cumsum(kept.sizes)
-    first, last = kept.pieces[ends - kept.sizes] >> 1, kept.pieces[ends - 1] >> 1
+    first, last = kept.words[ends - kept.sizes] >> 1, kept.words[ends - 1] >> 1
     assert np.array_equal(last - first + 1, kept.sizes)  # a run of words
     within((last == offsets[2 * rows + 1] - 1)[sampled].mean(), told["n_gram_contains_last_word"])
     within((first == offsets[2 * rows])[sampled].mean(), told["n_gram_contains_first_word"])

@@ -20,13 +20,15 @@ from transformers import pipeline as pipeline_of
 
 from potstill.data.batches import view
 from potstill.data.examples import store
-from potstill.data.rows import BETWEEN, open_table
+from potstill.data.row import PART_SEPARATOR
+from potstill.data.rows import open_table
 from potstill.data.tokens import tokenise, tokenise_texts
 from potstill.errors import InputError
 from potstill.inference.predict import Predictor, predict
 from potstill.models.builder import BuildContext
-from potstill.models.inference import torch_run
-from potstill.models.student import HEADS, load_student, save_student
+from potstill.models.heads import auto_class
+from potstill.models.inference import torch_forward
+from potstill.models.student import load_student, save_student
 from potstill.recipe import plugins
 from potstill.reporting.numbers import titled
 from potstill.tasks.answer import LONGEST_ANSWER, QuestionAnswering
@@ -103,7 +105,7 @@ def test_a_teacher_learns_the_task_and_a_student_from_it(home: Path, tmp_path: P
     assert reached > {"translate": 0.05}.get(task, 0.4)  # in seconds; chance is 0.00
     assert {one["against"] for one in found["differences"]} == {"teacher", "fine-tuned"}
     page, card = ((tmp_path / "run" / name).read_text() for name in ("report.html", "student/README.md"))
-    assert titled(METRIC[task]) in page and BETWEEN not in page and BETWEEN not in card
+    assert titled(METRIC[task]) in page and PART_SEPARATOR not in page and PART_SEPARATOR not in card
     assert f'pipeline_tag: "{HUB[task]}"' in card
     assert "None" not in page and (task == "write") == ("same as teacher" not in page)
 
@@ -123,7 +125,10 @@ def test_a_method_that_does_not_fit_says_so(home: Path, tmp_path: Path, capsys: 
 
 def test_students_load_with_the_auto_classes_and_answer_alike(home: Path) -> None:
     task = TASKS[(home / "task").read_text()]
-    ours, theirs = load_student(home / "teacher/student"), HEADS[task.head].from_pretrained(home / "teacher/student")
+    ours, theirs = (
+        load_student(home / "teacher/student"),
+        auto_class(task.head).from_pretrained(home / "teacher/student"),
+    )
     assert type(ours.model) is type(theirs)
     for name, tensor in theirs.state_dict().items():
         assert torch.equal(tensor, ours.model.state_dict()[name])
@@ -284,18 +289,18 @@ def test_words_are_read_where_the_pipeline_of_transformers_reads_them(architectu
 def test_a_sentence_that_is_too_long_keeps_its_first_words_and_the_rest_is_outside() -> None:
     task = TokenClassification(LABELS["tag"])
     words = NEUTRAL[:40]
-    tokens = tokenise_texts(task, [(BETWEEN.join(words), None)], small_tokenizer("bert"), 16)
+    tokens = tokenise_texts(task, [(PART_SEPARATOR.join(words), None)], small_tokenizer("bert"), 16)
     kept = int(task.predictions(tokens, np.array([0]))[0])
     assert 0 < kept < 40 and tokens.shortened == 1
     said = task.read(
-        np.eye(5, dtype=np.float32)[[1] * kept], tokens, np.array([0]), Unlabelled((BETWEEN.join(words), None))
+        np.eye(5, dtype=np.float32)[[1] * kept], tokens, np.array([0]), Unlabelled((PART_SEPARATOR.join(words), None))
     )[0]
     assert [LABELS["tag"][int(one)] for one in said[:, 0]] == ["B-GOOD"] * kept + ["O"] * (40 - kept)
 
 
 def test_two_tokenizers_that_cut_differently_teach_the_words_that_both_keep() -> None:
     task = TokenClassification(LABELS["tag"])
-    rows = [(BETWEEN.join(row["tokens"]), None) for row in tagged(20, 3)]
+    rows = [(PART_SEPARATOR.join(row["tokens"]), None) for row in tagged(20, 3)]
     ours, theirs = (tokenise_texts(task, rows, small_tokenizer(name), 12) for name in ("bert", "roberta"))
     every = np.arange(20)
     assert (task.predictions(ours, every) != task.predictions(theirs, every)).any()
@@ -418,7 +423,7 @@ def test_a_longer_window_than_the_context_needs_changes_no_logit(tmp_path: Path)
     for length in (40, 64):
         tokens = tokenise_texts(task, rows, model.tokenizer, length)
         reading = view(task, tokens, np.arange(6))
-        told.append(reading.predictions(torch.from_numpy(torch_run(model.model)(reading.inputs))))
+        told.append(reading.predictions(torch.from_numpy(torch_forward(model.model)(reading.inputs))))
     assert torch.equal(told[0], told[1])
 
 
@@ -428,7 +433,7 @@ def test_start_and_end_are_those_of_transformers_and_the_question_is_no_answer()
     task = QuestionAnswering()
     tokens = tokenise_texts(task, [(row["question"], row["context"])], model.tokenizer, 64)
     reading = view(task, tokens, np.array([0]))
-    ours = reading.predictions(torch.from_numpy(torch_run(model.model)(reading.inputs)))
+    ours = reading.predictions(torch.from_numpy(torch_forward(model.model)(reading.inputs)))
     inputs = model.tokenizer(row["question"], row["context"], return_tensors="pt")
     with torch.no_grad():
         theirs = model.model(**inputs)
@@ -548,8 +553,8 @@ def test_a_bare_text_is_no_question(task: str, tmp_path: Path) -> None:
 
 def test_auto_classes_by_head() -> None:
     """The names by which users load students."""
-    assert HEADS["TokenClassification"] is AutoModelForTokenClassification
-    assert HEADS["QuestionAnswering"] is AutoModelForQuestionAnswering
+    assert auto_class("TokenClassification") is AutoModelForTokenClassification
+    assert auto_class("QuestionAnswering") is AutoModelForQuestionAnswering
 
 
 def test_memory_of_a_longer_reading_serves_a_shorter_one(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_labels_that_a_teacher_of_texts_does_not_read_are_told_of(home: Path) ->
     assert len(told) == 1 and told[0].endswith("; give a classifier as the teacher to learn them")
     _, heard = prepared(*rows, "data.task=write")  # it was said what is meant
     assert not any("not read" in one for one in heard)
-    with pytest.raises(InputError, match="leave --label out"):
+    with pytest.raises(InputError, match="omit --label"):
         prepared(*rows, "data.label=label")
 
 

@@ -17,11 +17,14 @@ import pytest
 import potstill
 from potstill.app import cli
 from potstill.errors import InputError
-from potstill.measuring import run_folder as finished
 from potstill.measuring.comparisons import comparisons, write_predictions
+from potstill.measuring.json_parts import DamagedError
+from potstill.measuring.measurements import Measurements
+from potstill.measuring.run_folder import read_measurements
 from potstill.reporting import console
 from potstill.reporting.card import model_card
 from potstill.reporting.page import write_report
+from potstill.reporting.tables import summary
 from potstill.system import display as progress
 from potstill.system import terminal
 from potstill.system.display import Bar, Display
@@ -49,13 +52,13 @@ def hostile_measurements() -> None:
     found["signatures"] = {HOSTILE: HOSTILE}
     found["grid"] = [{HOSTILE: HOSTILE, "dev": 0.5}]
     found["differences"].append({**found["differences"][0], "model": HOSTILE, "words": HOSTILE})
-    console.print_table(found)
-    console.print_differences(found)
+    console.print_measurements(Measurements.from_json(found))
+    console.print_comparisons(Measurements.from_json(found).differences)
     console.print_grid(found["grid"])
 
 
 def hostile_log() -> None:
-    terminal.prepare()
+    terminal.make_printing_safe()
     handler = logging.StreamHandler(sys.stderr)
     logger = logging.getLogger("a library that reads a model's config")
     logger.addHandler(handler)
@@ -64,7 +67,7 @@ def hostile_log() -> None:
 
 
 def hostile_warning() -> None:
-    terminal.prepare()
+    terminal.make_printing_safe()
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.showwarning = (
@@ -83,11 +86,11 @@ def hostile_bar() -> None:
 
 PRINTED: list[Callable[[], None]] = [
     lambda: Display().say(HOSTILE),
-    lambda: terminal.tell_error(InputError(HOSTILE)),
-    lambda: terminal.put(HOSTILE),
-    lambda: terminal.put_written(HOSTILE),
-    lambda: terminal.put_json({HOSTILE: [HOSTILE]}),
-    lambda: terminal.put_json({HOSTILE: [HOSTILE]}, indent=1),
+    lambda: terminal.print_error(InputError(HOSTILE)),
+    lambda: terminal.print_line(HOSTILE),
+    lambda: terminal.print_generated(HOSTILE),
+    lambda: terminal.print_json({HOSTILE: [HOSTILE]}),
+    lambda: terminal.print_json({HOSTILE: [HOSTILE]}, indent=1),
     hostile_table,
     hostile_measurements,
     hostile_log,
@@ -110,7 +113,7 @@ def test_nothing_that_is_printed_acts_on_the_terminal(
 
 
 def test_json_keeps_every_character_as_an_escape(capsys: pytest.CaptureFixture[str]) -> None:
-    terminal.put_json({"text": HOSTILE, "é": 1.5})
+    terminal.print_json({"text": HOSTILE, "é": 1.5})
     told = capsys.readouterr().out
     assert json.loads(told) == {"text": HOSTILE, "é": 1.5}
     assert "é" in told and len(told.splitlines()) == 1
@@ -118,7 +121,7 @@ def test_json_keeps_every_character_as_an_escape(capsys: pytest.CaptureFixture[s
 
 def test_a_number_that_json_lacks_is_refused() -> None:
     with pytest.raises(Exception, match="not finite numbers"):
-        terminal.put_json({"probability": float("nan")})
+        terminal.print_json({"probability": float("nan")})
 
 
 def test_only_one_module_prints() -> None:
@@ -163,12 +166,12 @@ def test_everything_is_printed_in_any_encoding(encoding: str, monkeypatch: pytes
     found["models"]["学生"] = found["models"]["distilled"]
 
     def show() -> None:
-        console.print_table(found)
-        console.print_differences(found)
+        console.print_measurements(Measurements.from_json(found))
+        console.print_comparisons(Measurements.from_json(found).differences)
 
     monkeypatch.setattr(cli, "app", show)
     cli.main()
-    terminal.put_json({"label": "好 é"})
+    terminal.print_json({"label": "好 é"})
     Display().say("学生 – 3 × 4 ± 1 … fertig")
     text = written.getvalue().decode(encoding)
     lines = text.splitlines()
@@ -194,13 +197,14 @@ def test_a_model_without_any_score_has_dashes(tmp_path: Path, capsys: pytest.Cap
     found = made_runs.measurements()
     found["models"]["teacher"] = {"quality": {}, "parameters": None, "parts": {}, "bytes": None}
     found["models"]["bare"] = {}
-    header, rows = console.table(found)
-    by_name = {row[0]: row[1:] for row in rows}
+    read = Measurements.from_json(found)
+    table = summary(read)
+    header, by_name = table.head, {row[0].text: [cell.text for cell in row[1:]] for row in table.rows}
     assert set(by_name["teacher"]) == set(by_name["bare"]) == {"–"}
     assert by_name["distilled"][header.index("same as teacher") - 1] == "87.4"
-    console.print_table(found)
+    console.print_measurements(read)
     assert "teacher" in capsys.readouterr().out
-    assert "| teacher | – |" in model_card(found, made_runs.RECIPE)
+    assert "| teacher | – |" in model_card(read, made_runs.RECIPE)
     run = made_runs.write_run(tmp_path / "run", found, logs=False)
     assert "teacher" in write_report([run], tmp_path / "page.html").read_text()
 
@@ -208,18 +212,20 @@ def test_a_model_without_any_score_has_dashes(tmp_path: Path, capsys: pytest.Cap
 ODD: list[Any] = [None, 3, "x", [None], [[]], {"task": None}, {"task": {}}, {"task": []}, {"task": [1]}]
 
 
-@pytest.mark.parametrize("key", finished.FORMS)
+@pytest.mark.parametrize("key", ["metrics", "labels", "tasks", "seeds", "differences", "grid", "models"])
 def test_damaged_measurements_are_refused_by_their_name(tmp_path: Path, key: str) -> None:
     whole = made_runs.measurements()
     for place, value in enumerate(ODD):
-        found = {**whole, key: value}
-        if not finished.misshapen(found):
-            continue
-        run = made_runs.write_run(tmp_path / str(place), found, logs=False)
-        with pytest.raises(InputError, match=r"measurements\.json .*; write"):
-            finished.read_measurements(run)
-    assert finished.misshapen({**whole, key: None}) == key
-    assert finished.misshapen(whole) is None
+        run = made_runs.write_run(tmp_path / str(place), {**whole, key: value}, logs=False)
+        try:
+            Measurements.from_json({**whole, key: value})
+        except DamagedError as error:
+            assert str(error) == key
+            with pytest.raises(InputError, match=r"measurements\.json .*; write"):
+                read_measurements(run)
+    with pytest.raises(DamagedError, match=f"^{key}$"):
+        Measurements.from_json({**whole, key: None})
+    assert Measurements.from_json(whole).to_json() == {**Measurements().to_json(), **whole}
 
 
 @pytest.mark.parametrize(
@@ -247,7 +253,7 @@ def test_answers_that_do_not_fit_their_measurements_are_refused(tmp_path: Path, 
         assert "bad" in str(error) and "--overwrite" in str(error)
     (runs[1] / "measurements.json").write_text(json.dumps(made_runs.measurements("bad")))
     (runs[1] / "answers.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0{")
-    with pytest.raises(InputError, match="does not fit the answers"):
+    with pytest.raises(InputError, match="do not fit together"):
         comparisons(runs)
 
 

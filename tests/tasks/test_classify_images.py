@@ -15,7 +15,8 @@ import torch
 
 from potstill.data.examples import store
 from potstill.data.making import MakeContext
-from potstill.data.rows import Row, open_table
+from potstill.data.row import Row
+from potstill.data.rows import open_table
 from potstill.errors import InputError
 from potstill.inference.predict import predict
 from potstill.measuring import speed as timing
@@ -152,21 +153,21 @@ IMAGES = digits(4)[0]
 REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
     "not idx": (broken("a-images-idx3-ubyte", b"hello, world"), "this is not an idx file"),
     "empty": (broken("a-images-idx3-ubyte", b""), "this is not an idx file"),
-    "cut header": (broken("a-images-idx3-ubyte", idx(IMAGES)[:9]), "header is cut off"),
+    "cut header": (broken("a-images-idx3-ubyte", idx(IMAGES)[:9]), "header is truncated"),
     "cut": (broken("a-images-idx3-ubyte.gz", gzip.compress(idx(IMAGES)[:-1])), ":4: .*ends in number 4"),
     "cut, plain": (broken("a-images-idx3-ubyte", idx(IMAGES)[:-70]), "promises 256 bytes"),
-    "more": (broken("a-images-idx3-ubyte", idx(IMAGES) + b"1"), "bytes follow"),
+    "more": (broken("a-images-idx3-ubyte", idx(IMAGES) + b"1"), "there are bytes after"),
     "damaged gzip": (broken("a-images-idx3-ubyte.gz", gzip.compress(idx(IMAGES))[:-9]), "gzip file is damaged"),
-    "labels": (broken("a-labels-idx1-ubyte", idx(np.arange(5))), "holds labels, not images"),
-    "floats": (broken("a-images-idx3-ubyte", b"\0\0\x0d\x03" + bytes(12)), "kind 0x0d"),
+    "labels": (broken("a-labels-idx1-ubyte", idx(np.arange(5))), "contains labels, not images"),
+    "floats": (broken("a-images-idx3-ubyte", b"\0\0\x0d\x03" + bytes(12)), "type 0x0d"),
     "none": (broken("a-images-idx3-ubyte", idx(IMAGES[:0])), "there are no rows"),
-    "other labels": (apart, "holds 41 labels"),
+    "other labels": (apart, "has 41 labels"),
     "npz of floats": (arrays(images=IMAGES / 255.0), "astype"),
     "npz, no images": (arrays(labels=np.arange(4)), "no array of images"),
     "npz, more labels": (arrays(images=IMAGES, labels=np.arange(9)), "'labels' has 9 entries"),
-    "npz, no square": (arrays(images=IMAGES[:, :7].reshape(4, -1)), "no square"),
+    "npz, no square": (arrays(images=IMAGES[:, :7].reshape(4, -1)), "not a square"),
     "npz of objects": (pickled, "never opened"),
-    "npz that lies": (lying, "not as its header says"),
+    "npz that lies": (lying, "not match its header"),
     "not npz": (broken("x.npz", b"PK\x03\x04 and nothing"), "not an npz file"),
     "pixel of 256": (wrong_cell("256"), "csv:4: '8x8' is '256'"),
     "no number": (wrong_cell("grey"), "csv:4: '8x8' is 'grey'"),

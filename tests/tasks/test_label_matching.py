@@ -138,7 +138,7 @@ def test_numbers_of_pandas_columns_with_gaps_match_by_index_where_no_two_are_one
     task, told = make_task(None, head("negative", "positive"), ["1.0", "0.0"], None, "train.csv")
     assert task.encode("1.0", "") == task.encode("1", "") == [1.0] and "by number" in told
     assert make_task(None, None, ["1.0", "2.0"], None, "train.csv")[0].knowing(["2"]).encode("2", "") == [1.0]
-    with pytest.raises(InputError, match=r"'1' and '1\.0' are two labels"):
+    with pytest.raises(InputError, match=r"labels '1' and '1\.0' differ"):
         make_task(None, head("negative", "positive"), ["0", "1", "1.0"], None, "train.csv")
 
 

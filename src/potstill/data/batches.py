@@ -1,7 +1,6 @@
-"""Examples in batches: which ones make a step, how a step is cut, how rows become tensors.
+"""Examples in batches: which examples make a step, how a step is split into micro-batches, how rows become tensors.
 
-Randomness is a function, not a state: the order of an epoch follows from (seed, stage, epoch) alone, so that a resumed
-run meets the same batches, whatever happened before.
+The order of an epoch depends only on seed, stage and epoch, so that a resumed run sees the same batches.
 """
 
 from __future__ import annotations
@@ -22,12 +21,13 @@ from potstill.data.tokens import Tokens, ranges
 from potstill.signals import Batch, Over, View, Wants, nothing
 from potstill.system.randomness import draw_uniform, mix, splitmix64
 
-WINDOW = 64  # batches at most whose rows are sorted by length together: enough for little padding
-WINDOWS = 4  # of an epoch at least: rows that are sorted together meet in the same batches, epoch after epoch
+WINDOW = 64  # most batches whose rows are sorted by length together: enough for little padding
+WINDOWS = 4  # fewest windows of an epoch: rows of one window often meet in the same batches
+ROWS_AT_ONCE = 4096  # examples whose batches are planned together, so that memory does not grow with the rows
 
 
 def epoch_order(lengths: np.ndarray, batch: int, *seed: int | str) -> list[np.ndarray]:
-    """Positions of the examples of each step of one epoch: every example once, those of a step of about one length."""
+    """Return the positions of the examples of each step of an epoch. Examples of similar length share a step."""
     random = np.random.default_rng(mix(*seed))
     shuffled = random.permutation(len(lengths))
     steps: list[np.ndarray] = []
@@ -40,36 +40,36 @@ def epoch_order(lengths: np.ndarray, batch: int, *seed: int | str) -> list[np.nd
 
 
 def split_by_tokens(positions: np.ndarray, lengths: np.ndarray, tokens: int) -> list[np.ndarray]:
-    """Micro-batches of at most `tokens` padded tokens (a longer text stands alone), longest first."""
+    """Return micro-batches of at most `tokens` padded tokens, longest first. A longer example is a micro-batch alone."""
     ordered = positions[np.argsort(-lengths[positions], kind="stable")]
-    pieces, begin = [], 0
+    parts, begin = [], 0
     while begin < len(ordered):
         size = max(1, tokens // max(int(lengths[ordered[begin]]), 1))
-        pieces.append(ordered[begin : begin + size])
+        parts.append(ordered[begin : begin + size])
         begin += size
-    return pieces
+    return parts
 
 
 def window_keys(keys: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Keys of all sequences of examples with these keys; the first sequence has the example's own."""
+    """Return the keys of all sequences of examples with these keys; the first sequence has the key of its example."""
     parts = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     return _part_keys(np.repeat(keys, counts), parts, 0x9E3779B97F4A7C15)
 
 
 def place_keys(keys: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Keys of places, given the row of each in order; the first place of a row has the row's own."""
-    firsts = np.searchsorted(rows, rows)  # rows ascend: the first place of the same row
+    """Return the keys of places from the ascending row of each; the first place of a row has the key of its row."""
+    firsts = np.searchsorted(rows, rows)  # the first place of the same row
     return _part_keys(keys[rows], np.arange(len(rows)) - firsts, 0xC2B2AE3D27D4EB4F)
 
 
 def _part_keys(keys: np.ndarray, parts: np.ndarray, salt: int) -> np.ndarray:
-    """The key itself for part 0, else a mix of both."""
+    """Return the key itself for part 0, otherwise a hash of key and part."""
     mixed = splitmix64(keys.astype(np.uint64) + parts.astype(np.uint64) * np.uint64(salt))
     return np.where(parts == 0, keys, mixed.astype(np.int64))
 
 
 def view(task: DataTask, tokens: Tokens, rows: np.ndarray) -> View:
-    """Rows of an examples folder, their sequences padded to the longest of them."""
+    """Return rows of an examples folder as tensors, padded to the longest sequence."""
     sequences = tokens.sequences(rows)
     lengths = tokens.sizes(sequences)
     columns = np.arange(int(lengths.max()))
@@ -78,16 +78,17 @@ def view(task: DataTask, tokens: Tokens, rows: np.ndarray) -> View:
     ids = np.full(real.shape, tokens.padding, np.int64)
     segments = np.zeros(real.shape, np.int64)
     ids[real], segments[real] = tokens.ids[places], tokens.segments[places]
-    made = {} if tokens.pixels is None else {"pixel_values": torch.from_numpy(tokens.pixels[sequences]).float() / 255}
-    made |= {
+    tensors = {
         "input_ids": torch.from_numpy(ids),
         "attention_mask": torch.from_numpy(real.astype(np.int64)),
         "token_type_ids": torch.from_numpy(segments),
     }
+    if tokens.pixels is not None:
+        tensors["pixel_values"] = torch.from_numpy(tokens.pixels[sequences]).float() / 255
     at, layout = task.places(tokens, rows)
-    arranged = nothing() if layout is None else torch.from_numpy(layout)
-    there = torch.from_numpy(real)
-    return View(task.inputs(made, there, tokens), there, torch.from_numpy(at), arranged)
+    not_padding = torch.from_numpy(real)
+    inputs = task.inputs(tensors, not_padding, tokens)
+    return View(inputs, not_padding, torch.from_numpy(at), nothing() if layout is None else torch.from_numpy(layout))
 
 
 class TargetScale(NamedTuple):
@@ -102,47 +103,45 @@ SomeTask = TypeVar("SomeTask", bound=DataTask, covariant=True)
 
 @dataclass(frozen=True)
 class TokenisedSet(Generic[SomeTask]):
-    """One data set as the loop sees it: examples and both readings of them."""
+    """One data set as the training loop sees it: examples, tokenised for the student and for the teacher."""
 
     task: SomeTask
     examples: Examples
     student: Tokens
-    teacher: Tokens  # the same object where the tokenizers agree
-    answered: np.ndarray | None = (
-        None  # (rows of the folder,) bool where a teacher's file lacks some answers; None = all
-    )
+    teacher: Tokens  # the same object if the tokenizers agree
+    answered: np.ndarray | None = None  # (rows of the folder,) bool: the teacher's file has an answer; None: all have
     class_weights: Tensor | None = None
     target_scale: TargetScale | None = None  # of regression targets; None: as in the rows
-    changes: tuple[Change, ...] = ()  # made in training, anew in every epoch
+    changes: tuple[Change, ...] = ()  # of data makers that change the examples in every epoch
     seed: tuple[int, ...] = ()  # of the changes
 
     @property
     def lengths(self) -> np.ndarray:
-        """(n,) padded tokens of each example in the student's reading."""
+        """(n,) padded tokens of each example for the student."""
         return self.student.lengths(self.examples.index)
 
     def needs_live_teacher(self, wants: Wants) -> bool:
-        """Whether the teacher's answers cannot be remembered: examples that change, states and vocabularies too wide."""
+        """Tell whether the teacher's answers cannot be stored: the examples change, or states or vocabularies are too large."""
         return bool(self.changes) or wants.per_token or (wants.logits and not wants.top and self.task.generates)
 
     @cached_property
     def aligned_tokens(self) -> tuple[Tokens, Tokens]:
-        """The student's and the teacher's, with the same predictions in both."""
+        """The tokens of student and teacher, with the same predictions in both."""
         if self.teacher is self.student:
             return self.student, self.teacher
         return self.task.aligned(self.student, self.teacher)
 
     def batch(self, positions: np.ndarray, counts: dict[Over, int], epoch: int | None = None) -> Batch:
-        """Positions count among the examples; `counts` are the whole step's. Of an epoch, the examples as they are in it."""
+        """Return the examples at these positions. `counts` are those of the whole step. With `epoch`, `changes` are applied."""
         rows = self.examples.index[positions]
         ours, theirs = self.aligned_tokens
-        reading = view(self.task, ours, rows)
+        student = view(self.task, ours, rows)
         predictions, sequences = self.task.predictions(ours, rows), ours.counts(rows)
         taught = np.ones(len(rows), np.bool_) if self.answered is None else np.asarray(self.answered[rows])
-        made = Batch(
+        batch = Batch(
             keys=torch.from_numpy(window_keys(np.asarray(self.examples.keys[rows]), sequences)),
-            student=reading,
-            teacher=reading if theirs is ours else view(self.task, theirs, rows),
+            student=student,
+            teacher=student if theirs is ours else view(self.task, theirs, rows),
             targets=torch.from_numpy(self.scaled_targets(self.task.targets(self.examples, ours, rows))),
             labelled=torch.from_numpy(np.repeat(np.asarray(self.examples.labelled[rows]), predictions)),
             taught=torch.from_numpy(np.repeat(taught, sequences)),
@@ -154,12 +153,12 @@ class TokenisedSet(Generic[SomeTask]):
             vocabulary=self.task.generates,
         )
         if epoch is not None:
-            for place, change in enumerate(self.changes):
-                made = change(made, partial(draw_uniform, made.keys.numpy(), (*self.seed, epoch, place)))
-        return made
+            for number, change in enumerate(self.changes):
+                batch = change(batch, partial(draw_uniform, batch.keys.numpy(), (*self.seed, epoch, number)))
+        return batch
 
     def scaled_targets(self, numbers: np.ndarray) -> np.ndarray:
-        """Labels as they are learned."""
+        """Return targets in the unit in which they are learned."""
         if self.target_scale is None:
             return numbers
         return ((numbers.astype(np.float64) - self.target_scale.mean) / self.target_scale.sd).astype(numbers.dtype)
@@ -175,42 +174,40 @@ class TokenisedSet(Generic[SomeTask]):
         }
 
     def in_order(self, tokens: int) -> Iterator[tuple[np.ndarray, Batch]]:
-        """Every example once, in batches of like length, with its positions: for asking and scoring, not for training."""
+        """Yield every example once with its position, in batches of similar length: for inference, not for training."""
         for positions in self.positions_in_order(tokens):
             yield positions, self.batch(positions, self.count(positions))
 
     def positions_in_order(self, tokens: int) -> Iterator[np.ndarray]:
-        """The positions alone."""
+        """Yield the positions of these batches."""
         lengths = self.lengths
-        for begin in range(
-            0, len(lengths), 4096
-        ):  # a bounded stretch at a time, so that memory does not grow with rows
-            yield from split_by_tokens(np.arange(begin, min(begin + 4096, len(lengths))), lengths, tokens)
+        for begin in range(0, len(lengths), ROWS_AT_ONCE):
+            yield from split_by_tokens(np.arange(begin, min(begin + ROWS_AT_ONCE, len(lengths))), lengths, tokens)
 
 
 def used_token_ids(sources: Sequence[TokenisedSet], vocabulary: int) -> np.ndarray:
-    """(vocabulary,) bool: the ids that the student meets in these examples, padding among them."""
-    found = np.zeros(vocabulary, np.bool_)
+    """Return (vocabulary,) bool: the token ids of the student in these examples, with padding."""
+    used = np.zeros(vocabulary, np.bool_)
     for source in sources:
-        found[source.student.padding] = True
-        for begin in range(0, len(source.examples), 4096):
-            sequences = source.student.sequences(source.examples.index[begin : begin + 4096])
+        used[source.student.padding] = True
+        for begin in range(0, len(source.examples), ROWS_AT_ONCE):
+            sequences = source.student.sequences(source.examples.index[begin : begin + ROWS_AT_ONCE])
             places = ranges(source.student.offsets[sequences], source.student.offsets[sequences + 1])
-            found[source.student.ids[places]] = True
-    return found
+            used[source.student.ids[places]] = True
+    return used
 
 
 def all_lengths(sources: Sequence[TokenisedSet]) -> tuple[np.ndarray, np.ndarray]:
-    """Lengths of all examples of all data sets; and where each one's begin."""
+    """Return the lengths of the examples of all data sets, one after the other, and where each data set begins."""
     lengths = np.concatenate([source.lengths for source in sources])
     return lengths, np.cumsum([0, *(len(source.examples) for source in sources[:-1])])
 
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """A part of a step that goes through the model at once."""
+    """A part of a step that goes through the model in one forward pass."""
 
-    place: int  # among the step's parts: its dropout follows from it
+    place: int  # among the micro-batches of the step: decides its dropout
     data: int  # number of the data set
     batch: Batch  # with the whole step's counts
 
@@ -218,13 +215,13 @@ class MicroBatch:
 def step_positions(
     step: np.ndarray, lengths: np.ndarray, starts: np.ndarray, tokens: int
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """How a step is cut: for each micro-batch the number of its data set, and positions among the examples of that.
+    """Yield for each micro-batch of a step the number of its data set, and positions among its examples.
 
-    In `step`, positions of all data sets are counted through: those of data set d begin at starts[d].
+    `step` has positions over all data sets: those of data set d begin at starts[d].
     """
-    for number, positions in enumerate(_by_data(step, starts)):
-        for piece in split_by_tokens(positions, lengths, tokens):
-            yield number, piece - starts[number]
+    for number, positions in enumerate(_by_data_set(step, starts)):
+        for part in split_by_tokens(positions, lengths, tokens):
+            yield number, part - starts[number]
 
 
 def step_batches(
@@ -237,24 +234,24 @@ def step_batches(
     ranks: int = 1,
     epoch: int = 0,
 ) -> list[MicroBatch]:
-    """A rank's share of one optimiser step: every N-th of its micro-batches. How a step is cut does not depend on N."""
+    """Return a rank's share of an optimiser step: every N-th micro-batch. The micro-batches do not depend on N."""
     counts = step_counts(sources, step, starts)
     return [
-        MicroBatch(place, number, sources[number].batch(piece, counts, epoch))
-        for place, (number, piece) in enumerate(step_positions(step, lengths, starts, tokens))
+        MicroBatch(place, number, sources[number].batch(positions, counts, epoch))
+        for place, (number, positions) in enumerate(step_positions(step, lengths, starts, tokens))
         if place % ranks == rank
     ]
 
 
 def step_counts(sources: Sequence[TokenisedSet], step: np.ndarray, starts: np.ndarray) -> dict[Over, int]:
-    """What a whole optimiser step holds, over all its data sets and ranks."""
+    """Return the counts of a whole optimiser step, over all data sets and ranks."""
     counts: dict[Over, int] = {"examples": 0, "predictions": 0, "tokens": 0}
-    for number, positions in enumerate(_by_data(step, starts)):
+    for number, positions in enumerate(_by_data_set(step, starts)):
         for name, value in sources[number].count(positions - starts[number]).items():
             counts[name] += value
     return counts
 
 
-def _by_data(step: np.ndarray, starts: np.ndarray) -> list[np.ndarray]:
+def _by_data_set(step: np.ndarray, starts: np.ndarray) -> list[np.ndarray]:
     owner = np.searchsorted(starts, step, side="right") - 1
     return [step[owner == number] for number in range(len(starts))]

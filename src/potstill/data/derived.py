@@ -1,26 +1,22 @@
-"""Examples with more rows behind them, in a folder of their own: written once, found by what decides them."""
+"""Examples made from other examples: with more rows, or with other targets. Written once, found by what decides them."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
-import xxhash
 
-from potstill.data.examples import CHUNK, Examples, key_of
-from potstill.system import interrupts, paths
-from potstill.system.column_files import ColumnFiles, column, made_once
-
-FORMAT = 1  # of the folders below
+from potstill.data.examples import CHUNK, Examples, ExampleWriter, folder_of, key_of
+from potstill.data.row import HAS_TARGET
+from potstill.data.task import DataTask
+from potstill.system.column_files import ColumnFiles, column, write_once
 
 
 class AddedRows(NamedTuple):
-    """Rows to be added."""
-
     texts: list[tuple[str, str | None]]
-    origins: np.ndarray  # (n,) position of the example that each was made of; -1: of none
+    origins: np.ndarray  # (n,) position of the example from which each was made; -1: none
 
 
 def add_rows(
@@ -28,80 +24,74 @@ def add_rows(
     what: list[Any],
     more: Callable[[], Iterable[AddedRows]],
     with_labels: bool = False,
-    repeated: bool = True,
+    keep_repeats: bool = True,
 ) -> Examples:
-    """The examples, then `more`; which of them these are is told by `what`. A stopped call leaves nothing behind.
+    """Return the examples, followed by the rows of `more`. An interrupted call leaves nothing behind.
 
-    Added rows have the label of their origin where `with_labels`, else none. Unless `repeated`, one whose text stands
-    before it already is left out.
+    `what` describes the rows and is part of the folder's hash. With `with_labels` an added row has the label of its
+    origin, otherwise none. Without `keep_repeats`, rows are omitted whose text occurs before them.
     """
-    index = xxhash.xxh3_128_hexdigest(examples.index.tobytes())
-    decides = json.dumps([FORMAT, examples.folder.name, index, with_labels, repeated, *what])
-    folder = paths.examples() / xxhash.xxh3_128_hexdigest(decides.encode())
-    made_once(folder, lambda columns: _write(examples, more(), with_labels, repeated, columns))
+    folder = folder_of("more rows", examples.folder.name, examples.index_hash, with_labels, keep_repeats, *what)
+    write_once(folder, lambda columns: _write_more(examples, more(), with_labels, keep_repeats, columns))
     return Examples(examples.source, folder, np.array(column(folder, "kept", np.int64)))
 
 
-def origins(examples: Examples) -> np.ndarray:
-    """(rows of the folder,) position of the example that each was made of: its own for those that were there before."""
-    return column(examples.folder, "origins", np.int64)
-
-
-def _write(
-    examples: Examples, more: Iterable[AddedRows], with_labels: bool, repeated: bool, columns: ColumnFiles
+def _write_more(
+    examples: Examples, more: Iterable[AddedRows], with_labels: bool, keep_repeats: bool, columns: ColumnFiles
 ) -> None:
-    width = examples.meta["target_width"]
-    ends = {"text_offsets": 0} | ({} if width else {"target_offsets": 0})
-    for name in ends:
-        columns.add(name, np.zeros(1, np.int64))
-    keys: list[np.ndarray] = []
-    labelled = 0
+    writer = ExampleWriter(columns, examples.meta["target_width"])
+    has_label = np.asarray(examples.labelled[examples.index])
+    every_key: list[np.ndarray] = []
 
-    def add(texts: list[tuple[str, str | None]], their_keys: np.ndarray, origins: np.ndarray, told: np.ndarray) -> None:
-        nonlocal labelled
-        pieces = [piece.encode() for both in texts for piece in (both[0], both[1] or "")]
-        sizes = {"text_offsets": [len(one) for one in pieces]}
-        columns.add("texts", np.frombuffer(b"".join(pieces), np.uint8))
-        if width:
-            targets = np.array(examples.targets[examples.index[origins]])
-            targets[~told] = 0.0
-            columns.add("targets", targets)
-        else:  # as many for each as it has
-            golds = [np.ravel(examples.gold(examples.index[one])) for one in origins[told]]  # type: ignore[arg-type]
-            columns.add("targets", np.concatenate([np.empty(0, np.float32), *golds]))
-            counts = np.zeros(len(texts), np.int64)
-            counts[told] = [len(gold) for gold in golds]
-            sizes["target_offsets"] = counts.tolist()
-        columns.add("keys", their_keys)
-        columns.add("labelled", told)
-        columns.add("origins", origins.astype(np.int64))
-        for name in ends:
-            offsets = ends[name] + np.cumsum(sizes[name], dtype=np.int64)
-            columns.add(name, offsets)
-            ends[name] = int(offsets[-1])
-        keys.append(their_keys)
-        labelled += int(told.sum())
-        if asked := interrupts.asked():
-            raise interrupts.Interrupted(asked)
+    def add(texts: list[tuple[str, str | None]], keys: np.ndarray, origins: np.ndarray, labelled: np.ndarray) -> None:
+        rows = examples.index[origins]
+        targets = examples.targets[rows] if writer.width else [examples.gold(row) for row in rows]
+        writer.add(texts, targets, labelled, keys, origins=origins.astype(np.int64))
+        every_key.append(keys)
 
-    known = np.asarray(examples.labelled[examples.index])
-    for begin in range(0, len(examples), CHUNK):
-        rows = np.arange(begin, min(begin + CHUNK, len(examples)))
-        part = examples.take(rows)
-        add(list(part.texts()), np.asarray(examples.keys[part.index]), rows, known[rows])
+    for begin, part in zip(range(0, len(examples), CHUNK), examples.parts(), strict=True):
+        positions = np.arange(begin, begin + len(part))
+        add(list(part.texts()), np.asarray(examples.keys[part.index]), positions, has_label[positions])
     for texts, origins in more:
-        their_keys = np.array([key_of(*both) for both in texts], np.int64)
-        if not repeated:  # within these; the others are told apart below
-            first = np.sort(np.unique(their_keys, return_index=True)[1])
-            texts, their_keys, origins = [texts[one] for one in first], their_keys[first], origins[first]
+        keys = np.array([key_of(*text) for text in texts], np.int64)
+        if not keep_repeats:  # repeats of earlier chunks are found below
+            first = np.sort(np.unique(keys, return_index=True)[1])
+            texts, keys, origins = [texts[position] for position in first], keys[first], origins[first]
         if texts:
-            told = known[origins] & (origins >= 0) if with_labels else np.zeros(len(origins), np.bool_)
-            add(texts, their_keys, origins, told)
-    every = np.concatenate(keys)
-    kept = np.arange(len(every))
-    if not repeated:
-        first = np.unique(every, return_index=True)[1]
+            labelled = has_label[origins] & (origins >= 0) & with_labels
+            add(texts, keys, origins, labelled)
+    kept = np.arange(writer.rows)
+    if not keep_repeats:
+        first = np.unique(np.concatenate(every_key), return_index=True)[1]
         kept = np.concatenate([kept[: len(examples)], np.sort(first[first >= len(examples)])])
     columns.add("kept", kept)
-    about = {"rows": len(every), "labelled": labelled, "target_width": width, "pairs": examples.meta["pairs"]}
-    columns.finish({**about, "answers": False})  # a file's answers are read from the examples before
+    writer.finish()  # answers of a teacher in the file stay with the original examples
+
+
+def replace_targets(
+    examples: Examples,
+    what: list[Any],
+    rows: Callable[[], Iterator[tuple[str, str, int]]],
+    task: DataTask | None,
+) -> Examples:
+    """Return examples with other second texts: `rows` yields text, second text and position of the original example.
+
+    A row is labelled unless its second text is empty: then there is nothing to learn. `what` describes the rows and is
+    part of the folder's hash.
+    """
+    width = examples.meta["target_width"]
+    target = list(task.encode(HAS_TARGET, examples.source)) if task else [0.0] * width
+    folder = folder_of("other targets", examples.folder.name, examples.index_hash, target, *what)
+    meta = write_once(folder, lambda columns: _write_targets(examples, rows(), target, columns))
+    return Examples(examples.source, folder, np.arange(meta["rows"]))
+
+
+def _write_targets(
+    examples: Examples, rows: Iterator[tuple[str, str, int]], target: list[float], columns: ColumnFiles
+) -> None:
+    writer = ExampleWriter(columns, examples.meta["target_width"])
+    while chunk := list(islice(rows, CHUNK)):
+        labelled = np.array([bool(pair) for _, pair, _ in chunk])
+        origins = np.array([origin for *_, origin in chunk], np.int64)
+        writer.add([(text, pair) for text, pair, _ in chunk], [target] * len(chunk), labelled, origins=origins)
+    writer.finish()

@@ -1,4 +1,4 @@
-"""Which label is which class. Labels are texts: two that differ in any way are never taken for one class unasked."""
+"""Matches labels with classes. Labels are texts: two different spellings are two labels unless only one class fits."""
 
 from __future__ import annotations
 
@@ -7,59 +7,59 @@ from collections.abc import Iterable, Mapping
 
 from potstill.errors import InputError
 
-# 1.0 is how pandas writes a 1 where other rows have no label; 007, 1e1 and ² are names
+# pandas writes 1 as 1.0 if other rows have no label; 007, 1e1 and ² are names
 WHOLE = re.compile(r"(-?(?:0|[1-9][0-9]*))\.0+")
 INDEX = re.compile(r"(0|[1-9][0-9]{0,8})(?:\.0+)?")
 
 
 def loose_spelling(label: str) -> str:
-    """What a label shares with its other spellings: capitals and the .0 of a whole number are left out."""
+    """Return what a label shares with its other spellings: lower case, and no .0 after a whole number."""
     whole = WHOLE.fullmatch(label)
     return whole[1] if whole else label.lower()
 
 
 def class_index(label: str) -> int | None:
-    """The number that a label is, if it is one from 0 on."""
+    """Return the number from 0 that a label is; None if it is not a number."""
     number = INDEX.fullmatch(label)
     return int(number[1]) if number else None
 
 
 def match_spellings(labels: Iterable[str], numbers: Mapping[str, int]) -> dict[str, int]:
-    """Labels of one file that are no key of `numbers`, but another spelling of one -> its class.
+    """Return the class of each label of a file that is not in `numbers` but is another spelling of a label there.
 
-    Only where it is unambiguous: no other label of the file is spelt like it, and all keys spelt like it are one class.
+    Only unambiguous labels are matched: no other label of the file has the same loose spelling, and all labels in
+    `numbers` with that spelling are one class.
     """
-    spelt: dict[str, list[str]] = {}
+    spellings: dict[str, list[str]] = {}
     for label in set(labels):
-        spelt.setdefault(loose_spelling(label), []).append(label)
-    known: dict[str, set[int]] = {}
+        spellings.setdefault(loose_spelling(label), []).append(label)
+    classes: dict[str, set[int]] = {}
     for label, number in numbers.items():
-        known.setdefault(loose_spelling(label), set()).add(number)
-    single = {same[0]: known.get(form, set()) for form, same in spelt.items() if len(same) == 1}
-    return {label: min(classes) for label, classes in single.items() if label not in numbers and len(classes) == 1}
+        classes.setdefault(loose_spelling(label), set()).add(number)
+    unique = {same[0]: classes.get(loose, set()) for loose, same in spellings.items() if len(same) == 1}
+    return {label: min(fitting) for label, fitting in unique.items() if label not in numbers and len(fitting) == 1}
 
 
 def match_indices(labels: Iterable[str], classes: int, source: str) -> dict[str, int] | None:
-    """Label -> class, if every label is the number of a class; refused if two of them are the same number."""
-    found: dict[str, int] = {}
+    """Return the class of each label if every label is the number of a class; refuse two labels with the same number."""
+    numbers: dict[str, int] = {}
     for label in sorted(labels):
         number = class_index(label)
         if number is None or number >= classes:
             return None
-        same = next((other for other, theirs in found.items() if theirs == number), None)
+        same = next((other for other, theirs in numbers.items() if theirs == number), None)
         if same is not None:
-            raise InputError(
-                f"{source}: '{same}' and '{label}' are two labels, but one number of a class; "
-                f"write one of them everywhere, or both in --label-map {same}=CLASS,{label}=CLASS"
-            )
-        found[label] = number
-    return found
+            reason = f"the labels '{same}' and '{label}' differ, but are the same class number"
+            todo = f"write one of them everywhere, or both in --label-map {same}=CLASS,{label}=CLASS"
+            raise InputError(f"{source}: {reason}; {todo}")
+        numbers[label] = number
+    return numbers
 
 
 def column_order(names: Iterable[str], wanted: Iterable[str]) -> list[int] | None:
-    """Where each of the wanted names stands among as many names; None if they are not the same ones."""
-    numbers = {name: place for place, name in enumerate(names)}
+    """Return the position of each wanted name in `names`; None if they are not the same names."""
+    positions = {name: position for position, name in enumerate(names)}
     wanted = list(wanted)
-    found = {**{name: numbers[name] for name in wanted if name in numbers}, **match_spellings(wanted, numbers)}
-    places = [found[name] for name in wanted if name in found]
-    return places if sorted(places) == list(range(len(wanted))) == list(range(len(numbers))) else None
+    matches = {name: positions[name] for name in wanted if name in positions} | match_spellings(wanted, positions)
+    order = [matches[name] for name in wanted if name in matches]
+    return order if sorted(order) == list(range(len(wanted))) == list(range(len(positions))) else None

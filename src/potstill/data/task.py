@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from potstill.data.columns import Form, Label
+from potstill.data.row import Form, Label
 
 if TYPE_CHECKING:  # torch is not needed to store rows; examples and tokens use these protocols themselves
     from torch import Tensor

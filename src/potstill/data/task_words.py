@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from potstill.data.columns import Form
+from potstill.data.row import Form
 
 
 class TaskWords(NamedTuple):

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from potstill.data.batches import split_by_tokens, view
-from potstill.data.rows import BETWEEN, Columns, Row, open_table
+from potstill.data.row import Row, split_parts
+from potstill.data.rows import Columns, open_table
 from potstill.data.task_words import TASK_WORDS
 from potstill.data.tokens import tokenise_texts
 from potstill.errors import InputError
@@ -43,14 +44,14 @@ class Predictor:
         self.network = load_network(model)
         self.model = str(model)
         self.form = form_of(self.network.config)
-        self.length = min(length or self.network.usual, self.network.longest)
+        self.length = min(length or self.network.trained_length, self.network.longest)
         if task_class(self.form).generates:
             raise InputError(f"{model} generates texts; write potstill translate {model}")
 
     def __call__(self, examples: Iterable[Asked]) -> Iterator[dict[str, Any]]:
         iterator = iter(examples)
         while rows := [self._row(example) for example in islice(iterator, AT_ONCE)]:
-            candidates = {str(pair).count(BETWEEN) + 1 for _, pair in rows} if self.form == "choices" else {0}
+            candidates = {len(split_parts(str(pair))) for _, pair in rows} if self.form == "choices" else {0}
             if len(candidates) > 1:
                 raise InputError(f"questions have {sorted(candidates)} candidates; give all the same number")
             task, _ = make_task(None, self.network.config, [], None, self.model, self.form, candidates.pop())
@@ -60,7 +61,7 @@ class Predictor:
     def rows_of(self, file: str, text: str | None = None, pair: str | None = None) -> Iterator[Any]:
         """Yield the examples of a file; `text` and `pair` are the names of its columns."""
         for row in rows_for(self.network.config, file, text, pair):
-            yield row.text.split(BETWEEN) if self.form == "words" else (row.text, row.pair)
+            yield split_parts(row.text) if self.form == "words" else (row.text, row.pair)
 
     def _row(self, example: Asked) -> tuple[str, str | None]:
         task = task_class(self.form)
@@ -75,7 +76,7 @@ class Predictor:
         every = np.arange(len(rows))
         for batch in split_by_tokens(every, tokens.lengths(every), PADDED):
             reading = view(task, tokens, batch)
-            logits = reading.predictions(torch.from_numpy(self.network.run(reading.inputs))).numpy()
+            logits = reading.predictions(torch.from_numpy(self.network.forward(reading.inputs))).numpy()
             outputs |= zip(batch.tolist(), task.read(logits, tokens, batch, _Unlabelled(rows)), strict=True)
         return [outputs[place] for place in range(len(rows))]
 

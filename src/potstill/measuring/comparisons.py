@@ -28,11 +28,11 @@ from potstill.measuring.measurements import (
 )
 from potstill.measuring.run_folder import read_measurements, run_names, seed_folders
 from potstill.measuring.significance import NOT_TESTED, correct_comparisons, mcnemar_p, mean_interval, paired
-from potstill.recipe.schema import TaskName
 from potstill.system.files import write_atomically
 from potstill.system.paths import RunFolder
 
-if TYPE_CHECKING:  # tasks load transformers, which reading measurements does not need
+if TYPE_CHECKING:  # without torch: studies and reports read predictions
+    from potstill.recipe.schema import TaskName
     from potstill.tasks.metrics.labels import Score
     from potstill.tasks.task import Task
 
@@ -88,14 +88,14 @@ def read_predictions(run: Path, measurements: Measurements) -> RunPredictions:
 
 
 def _predictions(files: Sequence[Mapping[str, np.ndarray]], measurements: Measurements) -> RunPredictions:
-    from potstill.tasks.registry import saved_task  # loads transformers
+    from potstill.tasks.registry import saved_task  # loads torch
 
     found: RunPredictions = {}
     for key in files[0] if files else ():
         model, data, split = key.split("/")
         if model == GOLD or split not in measurements.quoted_splits(data):
             continue
-        task = saved_task(cast(TaskName, measurements.tasks[data]), measurements.labels[data])
+        task = saved_task(cast("TaskName", measurements.tasks[data]), measurements.labels[data])
         gold = files[0][f"{GOLD}/{data}/{split}"]
         has_label = ~np.isnan(gold.reshape(len(gold), -1)).any(1)
         same = [file for file in files if key in file and np.array_equal(file[f"{GOLD}/{data}/{split}"], gold, True)]
@@ -174,7 +174,7 @@ def comparisons(runs: Sequence[Path]) -> list[Comparison]:
 
 
 def _of_model(predictions: RunPredictions, model: str) -> dict[tuple[str, str], Predictions]:
-    return {place: values for (name, *place), values in predictions.items() if name == model}  # type: ignore[misc]
+    return {(data, split): values for (name, data, split), values in predictions.items() if name == model}
 
 
 def _equal(ours: Mapping[Any, Predictions], theirs: Mapping[Any, Predictions]) -> bool:

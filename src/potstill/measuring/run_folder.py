@@ -12,7 +12,7 @@ from potstill.errors import InputError
 from potstill.measuring.json_parts import DamagedError, as_number
 from potstill.measuring.measurements import Measurements, clean, short_name
 from potstill.system.files import write_atomically
-from potstill.system.paths import RunFolder, given
+from potstill.system.paths import RunFolder, expand_user
 
 NOT_LOSSES = {"step", "epoch", "loss", "gradient_norm", "rate", "examples", "tokens", "seconds"}  # columns of steps.csv
 
@@ -32,7 +32,7 @@ def finished_runs(folders: Sequence[Path]) -> list[FinishedRun]:
     """Read runs in the order of their folders."""
     if not folders:
         raise InputError("no run was given; write the folder of one, such as potstill report runs/small")
-    folders = list(dict.fromkeys(given(folder) for folder in folders))
+    folders = list(dict.fromkeys(expand_user(folder) for folder in folders))
     measurements = [read_measurements(folder) for folder in folders]
     return [
         FinishedRun(name, measured, clean_lines(RunFolder(folder).recipe), seed_folders(folder))

@@ -10,7 +10,7 @@ from potstill.measuring.measurements import Comparison, Measurements
 from potstill.reporting.numbers import MISSING, count, metric_title, percent, points, short
 from potstill.reporting.sentences import caveats, correction_note, signatures
 from potstill.reporting.tables import Cell, Table, summary
-from potstill.system.terminal import fitting, put
+from potstill.system.terminal import as_printed, print_line
 from potstill.system.units import byte_size, duration
 
 LEAST_WIDTH = 112  # columns of a table, also in a narrow terminal
@@ -20,10 +20,12 @@ def print_measurements(measurements: Measurements) -> None:
     """Print the table of a run, and what a reader must know about it."""
     print_table(summary(measurements))
     if measurements.too_busy:
-        put(f"speeds cannot be trusted: {measurements.too_busy}")
+        print_line(f"speeds cannot be trusted: {measurements.too_busy}")
     engines = {name: model.engine for name, model in measurements.models.items() if model.engine is not None}
     if len(set(engines.values())) > 1:
-        put(f"models were timed in different engines: {', '.join(f'{name} in {engines[name]}' for name in engines)}")
+        print_line(
+            f"models were timed in different engines: {', '.join(f'{name} in {engines[name]}' for name in engines)}"
+        )
     notes = (
         *signatures(measurements),
         *baseline_starts(measurements),
@@ -31,7 +33,7 @@ def print_measurements(measurements: Measurements) -> None:
         *caveats(measurements),
     )
     for note in notes:
-        put(note)
+        print_line(note)
 
 
 def baseline_starts(measurements: Measurements) -> list[str]:
@@ -59,9 +61,9 @@ def print_comparisons(comparisons: Sequence[Comparison]) -> None:
     for comparison in comparisons:
         where = f"{comparison.split} {metric_title(comparison.metric)}"
         size = points(comparison.mean, comparison.metric)
-        put(f"{comparison.model} against {comparison.against}, {where}: {size}, {comparison.words}")
+        print_line(f"{comparison.model} against {comparison.against}, {where}: {size}, {comparison.words}")
     if note := correction_note(comparisons):
-        put(note)
+        print_line(note)
 
 
 def print_grid(cells: Sequence[dict[str, Any]]) -> None:
@@ -90,14 +92,16 @@ def print_plan(plan: dict[str, Any]) -> None:
     print_rows(header, [*rows, total])
     device, machine = plan["device_memory"], plan["machine"]
     parts = ", ".join(f"{name} {byte_size(device[name])}" for name in device if name not in ("peak", "limit"))
-    put(f"memory of a device: {byte_size(device['peak'])} of {byte_size(device['limit'])} ({parts})")
+    print_line(f"memory of a device: {byte_size(device['peak'])} of {byte_size(device['limit'])} ({parts})")
     for disk in plan["disks"]:
         passing = f", and {byte_size(disk['passing'])} while training" if disk["passing"] else ""
-        put(f"{disk['what']}: {byte_size(disk['kept'])}{passing}, in {disk['folder']} ({byte_size(disk['free'])} free)")
+        print_line(
+            f"{disk['what']}: {byte_size(disk['kept'])}{passing}, in {disk['folder']} ({byte_size(disk['free'])} free)"
+        )
     devices = f", {machine['devices']} devices" if machine["devices"] > 1 else ""
     peak, share = f"{machine['peak_gflops']:,.0f} GFLOPS at best{devices}", percent(machine["share_of_peak"], 0)
-    put(f"time is for {peak}, of which training reaches {share} %")
-    put(f"will not fit: {plan['will_not_fit']}" if plan["will_not_fit"] else "everything fits")
+    print_line(f"time is for {peak}, of which training reaches {share} %")
+    print_line(f"will not fit: {plan['will_not_fit']}" if plan["will_not_fit"] else "everything fits")
 
 
 def print_table(table: Table) -> None:
@@ -118,8 +122,8 @@ def print_rows(header: list[str], rows: list[list[str]]) -> None:
     table = RichTable(box=SIMPLE_HEAD)
     for place, name in enumerate(header):
         justify = "right" if place else "left"
-        title = Text(fitting(name).replace(" ", "\n"))
+        title = Text(as_printed(name).replace(" ", "\n"))
         table.add_column(title, justify=justify, vertical="bottom", no_wrap=True)  # type: ignore[arg-type]
     for row in rows:
-        table.add_row(*(Text(fitting(cell)) for cell in row))  # Text: brackets in a name are not markup
+        table.add_row(*(Text(as_printed(cell)) for cell in row))  # Text: brackets in a name are not markup
     Console(width=max(Console().width, LEAST_WIDTH)).print(table)

@@ -68,7 +68,7 @@ def with_page_names(
 
 
 def is_shown(comparison: Comparison) -> bool:
-    """By the corrected p; format 0 has only p."""
+    """By the corrected p; old files have only p."""
     p = comparison.p if comparison.p_corrected is None else comparison.p_corrected
     return p is not None and p < SHOWN
 

@@ -35,7 +35,7 @@ from potstill.reporting.sentences import caveats, headline, no_baseline, signatu
 from potstill.reporting.svg import series_colour
 from potstill.reporting.tables import Line, grid_table, page_table
 from potstill.system.files import write_atomically
-from potstill.system.paths import to_write
+from potstill.system.paths import output_path
 from potstill.tasks.metrics.texts import BEAM
 
 MOST_EXAMPLES = 30  # disagreements per data set
@@ -61,7 +61,7 @@ def write_report(
 
 def refuse_place(out: Path, overwrite: bool) -> Path:
     """Return the path of the page; InputError where it would replace a file that potstill did not write."""
-    out = to_write(out)
+    out = output_path(out)
     if out.is_dir():
         raise InputError(f"{out} is a folder; write a file, such as --out {out / 'report.html'}")
     if out.exists() and not overwrite and (not out.is_file() or MARK not in out.read_bytes()[:1000]):

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from potstill.data.batches import TokenisedSet
 from potstill.data.examples import Examples
-from potstill.data.rows import BETWEEN
+from potstill.data.row import split_parts
 from potstill.data.tokens import tokenise, tokenizer_fingerprint
 from potstill.errors import InputError
 from potstill.inference.answers import answers, model_answers
@@ -84,8 +84,8 @@ class DataSet:
 
 def texts_of(examples: Examples) -> Iterator[str]:
     for text, pair in examples.texts():
-        for part in (text,) if pair is None else (text, *pair.split(BETWEEN)):
-            yield part.replace(BETWEEN, " ")
+        for part in (text,) if pair is None else (text, *split_parts(pair)):
+            yield " ".join(split_parts(part))
 
 
 def teacher_predictions(data: DataSet, source: TokenisedSet) -> np.ndarray:

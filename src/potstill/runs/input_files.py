@@ -13,12 +13,13 @@ import torch
 import transformers
 
 import potstill
-from potstill.data.formats import corpora, images, parallel
+from potstill.data.formats.parallel import two_files
+from potstill.data.sources import files_of
 from potstill.errors import InputError
 from potstill.recipe import plugins
 from potstill.recipe.schema import Recipe
 from potstill.system import ranks
-from potstill.system.files import xxh3_of
+from potstill.system.files import file_xxh3
 
 Digests = dict[str, dict[str, str]]
 """For each text of the recipe: file -> digest. For `VERSIONS`: package -> version."""
@@ -34,7 +35,7 @@ def input_digests(recipe: Recipe) -> Digests:
     """Digests of all that decides the result, except for what is not on this machine, such as a name on the hub."""
     digests = {text: files for text in named_inputs(recipe).values() if (files := _file_digests(text))}
     for file in own_plugins(recipe):
-        digests[str(file)] = {str(file): xxh3_of(file)}
+        digests[str(file)] = {str(file): file_xxh3(file)}
     return {**digests, VERSIONS: versions()}
 
 
@@ -82,16 +83,15 @@ def _file_digests(text: str) -> dict[str, str]:
             files += [file for pattern in MODEL_FILES for file in path.glob(pattern)]
         elif path.is_dir():
             saved = [file for pattern in DATA_SET_FILES for file in path.glob(pattern)]
-            files += saved or corpora.race_files(path)
+            files += saved or files_of(path)
         else:
-            labels = images.labels_beside(path) if images.is_idx(path.name) else None
-            files += [path, *([labels] if labels else [])]
+            files += files_of(path)
     return {str(file): _digest(file) for file in sorted(set(files)) if file.is_file()}
 
 
 def _digest(file: Path) -> str:
     try:
-        return xxh3_of(file)
+        return file_xxh3(file)
     except OSError as error:
         raise InputError(f"{file}: cannot be read ({error.strerror}); check the path and its permissions") from None
 
@@ -123,7 +123,7 @@ def paths_of(text: str) -> list[Path]:
     path, folder = os.path.expanduser(text), os.path.expanduser(text.rpartition(":")[0])
     if os.path.exists(path):  # Path.exists raises for a name that is too long for a file
         return [Path(path)]
-    if len(text) < LONGEST_PATH and (both := parallel.two_files(text)):
+    if len(text) < LONGEST_PATH and (both := two_files(text)):
         return list(both)
     return [Path(folder)] if folder and os.path.isdir(folder) else []
 

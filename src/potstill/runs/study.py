@@ -19,7 +19,7 @@ from potstill.recipe.plugins import Plugin
 from potstill.recipe.schema import Recipe
 from potstill.system.display import Display
 from potstill.system.files import write_atomically
-from potstill.system.paths import to_write
+from potstill.system.paths import output_path
 
 if TYPE_CHECKING:
     from potstill.measuring.comparisons import Predictions, RunPredictions
@@ -113,7 +113,7 @@ def run_study(
     from potstill.runs.distill import distill  # loads torch
 
     display = show or Display(quiet=True)
-    refuse_foreign_page(out := to_write(out), overwrite)
+    refuse_foreign_page(out := output_path(out), overwrite)
     if recipe.grid:
         raise InputError("a study makes its own runs; omit the grid from its recipe")
     recipes = study.runs(recipe)

@@ -11,7 +11,7 @@ import numpy as np
 
 from potstill.data.examples import Examples
 from potstill.data.formats.text import short_repr
-from potstill.data.rows import Label, Span
+from potstill.data.row import Label, Span
 from potstill.data.tokens import Encoded, Tokens
 from potstill.errors import InputError
 from potstill.tasks.metrics import labels as metrics

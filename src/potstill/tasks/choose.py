@@ -11,7 +11,7 @@ import numpy as np
 
 from potstill.data.formats.text import short_repr
 from potstill.data.records import fill_candidate
-from potstill.data.rows import BETWEEN
+from potstill.data.row import join_parts, split_parts
 from potstill.data.tokens import Encoded, Tokens
 from potstill.errors import InputError
 from potstill.tasks.classify import TextClassification
@@ -48,7 +48,7 @@ class MultipleChoice(TextClassification):
             raise ValueError
         question = clean(asked.get("question") or "")
         seconds = [fill_candidate(question, clean(candidate)) for candidate in asked["choices"]]
-        return clean(asked.get("text") or ""), BETWEEN.join(seconds)
+        return clean(asked.get("text") or ""), join_parts(seconds)
 
     @classmethod
     def refuse(cls, asked: Any) -> InputError:
@@ -58,7 +58,7 @@ class MultipleChoice(TextClassification):
         self, texts: Sequence[tuple[str, str | None]], tokenizer: PreTrainedTokenizerBase, length: int
     ) -> Encoded:
         """Where passage and candidate are too long together, the longer of the two is truncated."""
-        pairs = [(text, candidate) for text, pair in texts for candidate in str(pair).split(BETWEEN)]
+        pairs = [(text, candidate) for text, pair in texts for candidate in split_parts(str(pair))]
         passages, candidates = map(list, zip(*pairs, strict=True))
         encoded = tokenize(tokenizer, *shorten_pairs(tokenizer, passages, candidates, length), length)
         cut = [bool(encoding.overflowing) for encoding in encoded.encodings or ()]
@@ -76,5 +76,5 @@ class MultipleChoice(TextClassification):
     def describe(self, output: np.ndarray, text: str, pair: str | None) -> dict[str, Any]:
         """{"label", "candidate", "probability", "probabilities"}"""
         prediction = super().describe(output, text, pair)
-        candidate = str(pair).split(BETWEEN)[self.labels.index(prediction["label"])]
+        candidate = split_parts(str(pair))[self.labels.index(prediction["label"])]
         return {"label": prediction["label"], "candidate": candidate, **prediction}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from potstill.data.rows import Label
+from potstill.data.row import Label
 from potstill.errors import InputError
 from potstill.tasks.metrics import labels as metrics
 from potstill.tasks.metrics.labels import Score, by_class

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from potstill.data.formats.images import Shape
+from potstill.data.formats.opened import ImageShape
 from potstill.data.formats.text import short_repr
 from potstill.data.pixel_reader import PixelReader, describe_size
+from potstill.data.row import pixels_to_text, text_to_pixels
 from potstill.data.tokens import Encoded
 from potstill.errors import InputError
 from potstill.tasks.classify import TextClassification
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 class ImageTask(Task):
     """How images are read; what is predicted is said by the other base of the classes below."""
 
-    shape: Shape = (1, 1, 1)  # channels, height, width
+    shape: ImageShape = (1, 1, 1)  # channels, height, width
 
     form = "pixels"
 
@@ -46,7 +47,7 @@ class ImageTask(Task):
         values = np.asarray(json.loads(asked) if isinstance(asked, str) else asked, float).ravel()
         if not len(values) or not ((values >= 0) & (values <= 255) & (values % 1 == 0)).all():
             raise ValueError
-        return values.astype(np.uint8).tobytes().decode("latin-1"), None
+        return pixels_to_text(values.astype(np.uint8).tobytes()), None
 
     @classmethod
     def refuse(cls, asked: Any) -> InputError:
@@ -64,7 +65,7 @@ class ImageTask(Task):
             raise InputError(
                 f"an image has {other} pixels, the model reads {describe_size(tokenizer.shape)}; give images of that size"
             )
-        pixels = np.frombuffer("".join(text for text, _ in texts).encode("latin-1"), np.uint8)
+        pixels = np.frombuffer(text_to_pixels("".join(text for text, _ in texts)), np.uint8)
         token = [[0]] * len(texts)
         return Encoded(token, token, 0, pixels=pixels.reshape(len(texts), *tokenizer.shape))
 
@@ -72,7 +73,7 @@ class ImageTask(Task):
         """The image as an address that a page can show: data:image/png;base64,…"""
         from matplotlib.image import imsave
 
-        pixels = np.frombuffer(text.encode("latin-1"), np.uint8).reshape(self.shape)
+        pixels = np.frombuffer(text_to_pixels(text), np.uint8).reshape(self.shape)
         image = pixels[0] if len(pixels) == 1 else np.moveaxis(pixels, 0, -1)
         with io.BytesIO() as file:
             imsave(file, image, cmap="gray", vmin=0, vmax=255, format="png", metadata={"Software": "potstill"})

@@ -15,7 +15,7 @@ import numpy as np
 import xxhash
 
 from potstill.data.examples import Examples
-from potstill.data.rows import Label
+from potstill.data.row import Label
 from potstill.data.tokens import Tokens, ranges
 from potstill.tasks.metrics import texts as text_metrics
 from potstill.tasks.metrics.labels import Score

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from potstill.data.columns import MOST_CHOICES
 from potstill.data.examples import Examples
-from potstill.data.formats.images import Shape
+from potstill.data.formats.opened import ImageShape
 from potstill.data.label_names import class_index, column_order, loose_spelling, match_indices, match_spellings
 from potstill.data.pixel_reader import describe_size
-from potstill.data.rows import Form, Label, Table
+from potstill.data.row import Form, Label
+from potstill.data.rows import Table
 from potstill.data.task_words import TASK_WORDS
 from potstill.errors import InputError
 from potstill.tasks.choose import MultipleChoice
@@ -38,7 +39,7 @@ def make_task(
     source: str,
     form: Form = "text",
     choices: int = 0,
-    shape: Shape | None = None,
+    shape: ImageShape | None = None,
     *,
     label_map: Mapping[str, str] | None = None,
 ) -> tuple[Task, str]:
@@ -84,13 +85,13 @@ def _multiple_choice(choices: int, source: str) -> Task:
     return MultipleChoice(letters, {letter: number for number, letter in enumerate(letters)})
 
 
-def _image_shape(shape: Shape | None, model_config: Any | None, source: str) -> Shape | None:
+def _image_shape(shape: ImageShape | None, model_config: Any | None, source: str) -> ImageShape | None:
     if model_config is None:
         return shape
     if shape not in (None, model_config.shape):
         sizes = f"the images have {describe_size(shape)}, the model reads {describe_size(model_config.shape)}"
         raise InputError(f"{source}: {sizes}; give images of that size, or another model")
-    size: Shape = model_config.shape
+    size: ImageShape = model_config.shape
     return size
 
 

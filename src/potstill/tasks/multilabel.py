@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from potstill.data.rows import Label
+from potstill.data.row import Label
 from potstill.tasks.classify import named_probabilities
 from potstill.tasks.metrics import labels as metrics
 from potstill.tasks.metrics.labels import Score, of_class

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from potstill.data.rows import Form
+from potstill.data.row import Form
 from potstill.data.task_words import TASK_WORDS
 from potstill.models.heads import head_named
 from potstill.tasks.answer import QuestionAnswering

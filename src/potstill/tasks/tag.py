@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from potstill.data.examples import Examples
-from potstill.data.rows import BETWEEN, Label
+from potstill.data.row import Label, join_parts, split_parts
 from potstill.data.tokens import Encoded, Tokens, ranges
 from potstill.models.tokenizers.long_texts import beginnings
 from potstill.tasks.metrics import labels as metrics
@@ -43,7 +43,7 @@ class TokenClassification(Task):
         """A list of words, or a text that is split at spaces and punctuation."""
         words = [asked] if isinstance(asked, tuple) else asked
         words = WORDS.findall(words) if isinstance(words, str) else [str(word) for word in words]
-        return BETWEEN.join(map(clean, words)), None
+        return join_parts(map(clean, words)), None
 
     @property
     def finds_entities(self) -> bool:
@@ -64,7 +64,7 @@ class TokenClassification(Task):
         self, texts: Sequence[tuple[str, str | None]], tokenizer: PreTrainedTokenizerBase, length: int
     ) -> Encoded:
         """Words are joined by spaces, as in running text; a word is read at the token that holds its first character."""
-        rows = [text.split(BETWEEN) for text, _ in texts]
+        rows = [split_parts(text) for text, _ in texts]
         with truncated_on_the_right(tokenizer):
             joined = beginnings(tokenizer, [" ".join(words) for words in rows], length)
             encoded = tokenize(tokenizer, joined, None, length, return_offsets_mapping=True)
@@ -110,7 +110,7 @@ class TokenClassification(Task):
     def read(self, logits: np.ndarray, tokens: Tokens, rows: np.ndarray, source: Rows) -> list[np.ndarray]:
         best = np.stack([logits.argmax(-1), softmax(logits).max(-1)], 1).astype(np.float32)
         outputs = np.split(best, np.cumsum(self.predictions(tokens, rows))[:-1])
-        words = [source.text(row)[0].count(BETWEEN) + 1 for row in rows]
+        words = [len(split_parts(source.text(row)[0])) for row in rows]
         truncated = np.array([[self.outside, 0.0]], np.float32)
         return [
             np.concatenate([output, truncated.repeat(count - len(output), 0)])
@@ -126,7 +126,7 @@ class TokenClassification(Task):
 
     def describe(self, output: np.ndarray, text: str, pair: str | None) -> dict[str, Any]:
         """{"words", "tags", "probabilities"}, and {"entities": [{"type", "text", "first", "last"}]} for entity tags."""
-        words = text.split(BETWEEN) if text else []
+        words = split_parts(text) if text else []
         classes = self.decode(output[: len(words)])
         prediction: dict[str, Any] = {"words": words, "tags": self._tags(classes)}
         prediction["probabilities"] = [round(float(probability), 6) for probability in output[: len(words), 1]]
@@ -141,7 +141,7 @@ class TokenClassification(Task):
         return self.describe_gold(output[..., 0], text, pair), None
 
     def describe_gold(self, gold: np.ndarray, text: str, pair: str | None) -> str:
-        words = text.split(BETWEEN)
+        words = split_parts(text)
         classes = gold[: len(words)].astype(int)
         if not self.finds_entities:
             return " ".join(self._tags(classes))

@@ -16,7 +16,7 @@ import numpy as np
 from potstill.data.examples import Examples
 from potstill.data.formats.text import clean_text, short_repr
 from potstill.data.label_names import match_spellings
-from potstill.data.rows import Form, Label
+from potstill.data.row import Form, Label
 from potstill.data.task_words import TASK_WORDS
 from potstill.data.tokens import Encoded, Tokens, with_mask_token
 from potstill.errors import InputError

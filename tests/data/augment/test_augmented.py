@@ -19,7 +19,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from potstill.data.augment.tagging import WORD, load_tagger
-from potstill.data.derived import origins
 from potstill.data.examples import Examples, store
 from potstill.data.making import MakeContext
 from potstill.data.rows import open_table
@@ -81,7 +80,7 @@ def made_of(
     """The result, and of each copy its origin and texts."""
     about = MakeContext(0, TASK, teacher=teacher)
     made = plugins.make("data", "augmented", {**QUICK, **fields}).make(examples, about)
-    owners = origins(made)
+    owners = made.origins
     return made, [(int(owners[row]), *made.text(row)) for row in made.index[len(examples) :]]
 
 
@@ -225,7 +224,7 @@ def test_other_tasks_and_wrong_fields_are_refused(tmp_path: Path) -> None:
     for fields, told in (
         ({"p_mask": 0.6, "p_pos": 0.6}, "more than 1"),
         ({"tagger": "nobody"}, 'write "textblob"'),
-        ({"tagger": "spacy"}, "not installed; write pip install spacy"),
+        ({"tagger": "spacy"}, "not installed; run pip install spacy"),
         ({"tagger": "subprocess:call"}, 'write "textblob"'),
         ({"tagger": "tests.support.taggers:nobody"}, "name a function"),
         ({"tagger": "tests.support.taggers:one_too_few"}, "gives 2 tags for the 3 words"),
@@ -252,11 +251,11 @@ def test_a_signal_stops_it_and_leaves_nothing_half(tmp_path: Path, monkeypatch: 
     before = set(paths.examples().iterdir())
     monkeypatch.setattr(augmented, "AT_ONCE", 1000)
     answers = iter([None] * 5 + [signal.SIGTERM] * 99)
-    monkeypatch.setattr(interrupts, "asked", lambda: next(answers))
+    monkeypatch.setattr(interrupts, "received", lambda: next(answers))
     with pytest.raises(interrupts.Interrupted):
         made_of(examples)
     assert set(paths.examples().iterdir()) == before
-    monkeypatch.setattr(interrupts, "asked", lambda: None)
+    monkeypatch.setattr(interrupts, "received", lambda: None)
     whole, copies = made_of(examples)
     assert len(copies) > 3000 and set(paths.examples().iterdir()) == {*before, whole.folder}
 

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from potstill.data.formats import corpora
-from potstill.data.rows import BETWEEN, Columns, Form, Row, Span, open_table
+from potstill.data.formats import json_files
+from potstill.data.row import PART_SEPARATOR, Form, Row, Span
+from potstill.data.rows import Columns, open_table
 from potstill.errors import InputError
 
 SHARED = Path(__file__).parents[4] / "shared" / "data"
@@ -44,7 +45,7 @@ def refused(source: Path | str, place: str, words: str, *more: Any) -> None:
 
 
 def sentence(line: int, words: str, tags: str | None) -> Row:
-    return Row(line, words.replace(" ", BETWEEN), None, None if tags is None else tuple(tags.split()), None)
+    return Row(line, words.replace(" ", PART_SEPARATOR), None, None if tags is None else tuple(tags.split()), None)
 
 
 # fmt: off
@@ -68,7 +69,7 @@ WORDS: dict[str, Any] = {  # name, content: rows
     "name of the task's own files": ("eng.testa", "EU NNP I-ORG\n", [sentence(1, "EU", "I-ORG")]),
     "zipped under its own name": ("eng.train.gz", gzip.compress(b"EU I-ORG\n"), [sentence(1, "EU", "I-ORG")]),
     "tabs": ("a.iob2.gz", gzip.compress(b"New York\tB-LOC\r\n 5\tO\r\n\r\n#\tO"),
-        [Row(1, f"New York{BETWEEN} 5", None, ("B-LOC", "O"), None), sentence(4, "#", "O")]),
+        [Row(1, f"New York{PART_SEPARATOR} 5", None, ("B-LOC", "O"), None), sentence(4, "#", "O")]),
     "spaces in a row and at the end": ("a.bio", "EU   I-ORG \nis  O\n", [sentence(1, "EU is", "I-ORG O")]),
     "comments": ("a.iob", "# by its makers in Antwerp\n\n# id 7\tdomain=en\n# text = is it\nis _ _ O\nit _ _ O\n\n# _ _ O\n\n# license CC BY\n",
         [sentence(5, "is it", "O O"), sentence(8, "#", "O")]),
@@ -80,7 +81,7 @@ WORDS: dict[str, Any] = {  # name, content: rows
     "a text beside the words": ("a.jsonl", [{"text": "a b", "tokens": ["a", "b"], "ner_tags": ["O", "X"]}],
         [sentence(1, "a b", "O X")]),
     "a space in a word": ("a.jsonl", [{"words": ["a b", "c\0d"], "tags": ["O", "X"]}],
-        [Row(1, f"a b{BETWEEN}c\ufffdd", None, ("O", "X"), None)]),
+        [Row(1, f"a b{PART_SEPARATOR}c\ufffdd", None, ("O", "X"), None)]),
     "cells": ("a.csv", 'tokens,tags\n"a , b",O O X\nc,\n', [sentence(2, "a , b", "O O X"), sentence(3, "c", None)]),
     "cells of tsv": ("a.tsv", "tokens\tlabel\na b\tO X\n", [sentence(2, "a b", "O X")]),
 }
@@ -88,7 +89,7 @@ WORDS: dict[str, Any] = {  # name, content: rows
 NO_WORDS: dict[str, Any] = {  # name, content: line, words of the message
     "another number of columns": ("a.conll", "a b c\n\na b c\nd c\n", 4, "2 columns in a sentence that began with 3"),
     "comment inside a sentence that is none": ("a.conll", "a O\n#b c d\n", 2, "3 columns in a sentence"),
-    "both separators": ("a.conll", "a\tN O\n", 1, "the tag 'N O' has a space in it"),
+    "both separators": ("a.conll", "a\tN O\n", 1, "the tag 'N O' contains a space"),
     "empty column": ("a.conll", "a\tO\n\tO\n", 2, "the first or the last column is empty"),
     "no tag": ("a.conll", "a\tO\nb\t\n", 2, "the first or the last column is empty"),
     "no sentence": ("a.conll", "-DOCSTART- O\n\n", 1, "there are no rows"),
@@ -123,7 +124,7 @@ NO_WORDS: dict[str, Any] = {  # name, content: line, words of the message
 )
 def test_comments_of_conll_are_no_words(content: str, words: str, tags: str, tmp_path: Path) -> None:
     (row,) = open_table(written(tmp_path, "a.conll", content)).rows()
-    assert (row.text.split(BETWEEN), row.label) == (words.split(), tuple(tags.split()))
+    assert (row.text.split(PART_SEPARATOR), row.label) == (words.split(), tuple(tags.split()))
 
 
 @pytest.mark.parametrize("case", WORDS)
@@ -181,7 +182,7 @@ def test_what_is_written_in_columns_is_read_back(
     blocks = ["".join(("\t" if tab else " ").join(row) + "\n" for row in rows) for rows in cells]
     path = written(tmp_path, "a.conll", ("\n" * blank).join(blocks))
     rows = list(open_table(path).rows())
-    assert [list(zip(row.text.split(BETWEEN), row.label or (), strict=True)) for row in rows] == sentences
+    assert [list(zip(row.text.split(PART_SEPARATOR), row.label or (), strict=True)) for row in rows] == sentences
     lines = path.read_bytes().decode().split("\n")
     assert [lines[row.line - 1].split("\t" if tab else " ")[0] for row in rows] == [rows[0][0] for rows in sentences]
 
@@ -219,17 +220,17 @@ ANSWERS: dict[str, Any] = {  # record: label
 
 NO_ANSWERS: dict[str, Any] = {  # record: words of the message
     "wrong place": ({"answers": {"text": ["October"], "answer_start": [4]}},
-        "at character 4 of the context stands 'ctober ', not the answer 'October'"),
-    "behind the end": ({"answers": {"text": ["October"], "answer_start": [99]}}, "stands '', not the answer"),
+        "at character 4 the context has 'ctober ', not the answer 'October'"),
+    "behind the end": ({"answers": {"text": ["October"], "answer_start": [99]}}, "the context has '', not the answer"),
     "before the beginning": ({"answers": {"text": ["was."], "answer_start": [-4]}}, "at character -4"),
     "not in the context": ({"answers": ["November"]}, "the answer 'November' is not in the context"),
-    "unanswerable": ({"answers": [], "is_impossible": True}, "which is not supported; leave such rows out"),
+    "unanswerable": ({"answers": [], "is_impossible": True}, "which is not supported; omit such rows"),
     "empty answer": ({"answers": [""]}, "an answer is ''"),
     "number": ({"answers": [5]}, "an answer is 5"),
     "object without text": ({"answers": [{"answer_start": 3}]}, "an answer is None"),
     "place that is none": ({"answers": ["oil"], "answer_starts": ["here"]}, "an answer begins at 'here'"),
     "half a place": ({"answers": ["oil"], "answer_starts": [1.5]}, "an answer begins at 1.5"),
-    "too few places": ({"answers": ["oil", "oil"], "answer_starts": [15]}, "there are 2 answers, but 1 places"),
+    "too few places": ({"answers": ["oil", "oil"], "answer_starts": [15]}, "there are 2 answers, but 1 positions"),
     "no context": ({"context": None, "answers": ["oil"]}, "'context' is None, not a text"),
 }
 # fmt: on
@@ -291,8 +292,8 @@ def test_the_file_of_squad(tmp_path: Path) -> None:
 
 # fmt: off
 NO_SQUAD = [
-    (squad({"context": "a", "qas": [question(), question(answers=[{"text": "b", "answer_start": 0}])]}), 2, "stands 'a'"),
-    (squad({"context": "a", "qas": [question(), question(is_impossible=True)]}), 2, "leave such rows out"),
+    (squad({"context": "a", "qas": [question(), question(answers=[{"text": "b", "answer_start": 0}])]}), 2, "the context has 'a'"),
+    (squad({"context": "a", "qas": [question(), question(is_impossible=True)]}), 2, "omit such rows"),
     (squad({"context": "a", "qas": [question()]}, {"context": "a"}), 2, "'qas' is None, not a list of objects"),
     (squad({"context": "a", "qas": [question(), {"id": "1"}]}), 2, "there is no 'question'"),
     (squad(5), 1, "'paragraphs' is [5], not a list of objects"),
@@ -311,18 +312,18 @@ def test_a_file_of_squad_that_does_not_fit_is_refused(content: str, line: int, w
 def test_a_file_of_squad_is_not_read_without_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = squad({"context": "a" * 5000, "qas": [question()]})
     path = written(tmp_path, "a.json.gz", gzip.compress(content.encode()))
-    monkeypatch.setattr(corpora, "LARGEST", 5500)
+    monkeypatch.setattr(json_files, "LARGEST", 5500)
     assert next(open_table(path).rows()).line == 1
-    monkeypatch.setattr(corpora, "LARGEST", 5100)
+    monkeypatch.setattr(json_files, "LARGEST", 5100)
     refused(path, str(path), "the file has more than 5,100 characters")
-    monkeypatch.setattr(corpora, "LARGEST", 4900)
+    monkeypatch.setattr(json_files, "LARGEST", 4900)
     refused(path, f"{path}:8", "the line is longer than 4,900 bytes")
 
 
 # candidates of which one is right
 
 FOUR = ["red", "green", "blue", "no colour"]
-SECONDS = BETWEEN.join(f"Which? {candidate}" for candidate in FOUR)
+SECONDS = PART_SEPARATOR.join(f"Which? {candidate}" for candidate in FOUR)
 CHOICE = Row(1, "A sky.", SECONDS, "C", None)
 SKY = {"article": "A sky.", "question": "Which?"}
 # fmt: off
@@ -341,13 +342,13 @@ CHOICES: dict[str, Any] = {  # records: row
     "columns from 1": ({**SKY, **{f"choice{i}": text for i, text in enumerate(FOUR, 1)}, "answer_idx": 2}, CHOICE),
     "lettered columns": ({**SKY, **dict(zip(("opa", "opb", "opc", "opd"), FOUR, strict=True)), "answer": "C"}, CHOICE),
     "no question": ({"premise": "A sky.", "choice1": "It is.", "choice2": "Is it?", "label": 1},
-        Row(1, "A sky.", f"It is.{BETWEEN}Is it?", "B", None)),
+        Row(1, "A sky.", f"It is.{PART_SEPARATOR}Is it?", "B", None)),
     "gap": ({"article": "", "question": "It is   __  or _.", "options": ["red", "blue"], "answer": "A"},
-        Row(1, "", f"It is   red  or _.{BETWEEN}It is   blue  or _.", "A", None)),
+        Row(1, "", f"It is   red  or _.{PART_SEPARATOR}It is   blue  or _.", "A", None)),
     "the teacher's": ({**SKY, "options": FOUR, "answer": "C", "logits": [0, 1, 2, 3]},
         CHOICE._replace(answer=(0.0, 1.0, 2.0, 3.0))),
     "numbers as candidates": ({**SKY, "options": ["1998", "2001"], "answer": "2001"},
-        Row(1, "A sky.", f"Which? 1998{BETWEEN}Which? 2001", "B", None)),
+        Row(1, "A sky.", f"Which? 1998{PART_SEPARATOR}Which? 2001", "B", None)),
 }
 
 NO_CHOICES: dict[str, Any] = {  # record: words of the message
@@ -358,7 +359,7 @@ NO_CHOICES: dict[str, Any] = {  # record: words of the message
     "another text": ({"options": FOUR, "answer": "pink"}, "'pink' does not say"),
     "text of two": ({"options": ["a", "b", "b", "c"], "answer": "b"}, "the text of exactly one"),
     "name of none": ({"options": {"text": FOUR, "label": ["a", "b", "c", "d"]}, "answer": "A"}, "write one of"),
-    "names too few": ({"options": {"text": FOUR, "label": ["a"]}, "answer": "a"}, "are no names of 4 candidates"),
+    "names too few": ({"options": {"text": FOUR, "label": ["a"]}, "answer": "a"}, "do not name 4 candidates"),
     "another number": ({"options": FOUR[:3], "answer": "A"}, "there are 3 candidates, the first row has 4"),
     "one": ({"options": ["a"], "answer": "A"}, "there are 1 candidates; write from 2 to 26"),
     "too many": ({"options": ["a"] * 27, "answer": "A"}, "there are 27 candidates"),
@@ -378,7 +379,7 @@ def test_choices(case: str, tmp_path: Path) -> None:
     record, row = CHOICES[case]
     path = written(tmp_path, "a.jsonl", [record])
     table = open_table(path)
-    assert (table.form, table.choices) == ("choices", (row.pair or "").count(BETWEEN) + 1)
+    assert (table.form, table.choices) == ("choices", (row.pair or "").count(PART_SEPARATOR) + 1)
     assert list(table.rows()) == [row] == list(open_table(path, form="choices").rows())
     if case in ("letter", "no passage", "columns"):
         pq.write_table(pa.Table.from_pylist([record]), tmp_path / "a.parquet")
@@ -395,7 +396,7 @@ def test_choices_that_do_not_fit_are_refused(case: str, tmp_path: Path) -> None:
 def test_choices_in_columns_of_other_names(tmp_path: Path) -> None:
     sheet = written(tmp_path, "a.csv", "page,ask,one,two,right,answer\nA sky.,Which?,red,blue,B,x\n")
     table = open_table(sheet, Columns("page", "ask", "right", choices=("one", "two")))
-    row = Row(2, "A sky.", f"Which? red{BETWEEN}Which? blue", "B", None)
+    row = Row(2, "A sky.", f"Which? red{PART_SEPARATOR}Which? blue", "B", None)
     assert (table.form, table.choices, list(table.rows())) == ("choices", 2, [row])
     swag = written(tmp_path, "b.csv", "sent1,sent2,ending0,ending1,label\nA sky.,Which?,red,blue,1\n")
     table = open_table(swag)
@@ -414,7 +415,7 @@ PASSAGE = {
     "article": "A sky.",
     "id": "middle1.txt",
 }
-SECOND = BETWEEN.join(f"It is {letter} ." for letter in "abcd")
+SECOND = PART_SEPARATOR.join(f"It is {letter} ." for letter in "abcd")
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.txt", "a.json", "a.ndjson.gz"])
@@ -511,11 +512,11 @@ def test_any_record_gives_rows_or_is_refused(records: list[dict[str, Any]], form
     assert form in (None, table.form)
     for row in rows:
         if table.form == "words" and row.label is not None:
-            assert len(row.label) == row.text.count(BETWEEN) + 1
+            assert len(row.label) == row.text.count(PART_SEPARATOR) + 1
         if table.form == "answers":
             assert row.label is None or row.label
         if table.form == "choices":
-            assert (row.pair or "").count(BETWEEN) + 1 == table.choices
+            assert (row.pair or "").count(PART_SEPARATOR) + 1 == table.choices
 
 
 # which form it is
@@ -563,7 +564,7 @@ def test_a_form_that_is_asked_for_is_enforced(tmp_path: Path) -> None:
     plain = written(tmp_path, "a.csv", "text,label\na b,O X\n")
     assert next(open_table(plain, form="words").rows()) == sentence(2, "a b", "O X")
     lines = written(tmp_path, "a.txt", "a b\nc\n")
-    assert [row.text for row in open_table(lines, form="words").rows()] == [f"a{BETWEEN}b", "c"]
+    assert [row.text for row in open_table(lines, form="words").rows()] == [f"a{PART_SEPARATOR}b", "c"]
     words = written(tmp_path, "a.conll", "a O\n")
     asked: list[tuple[Path, Form, str]] = [
         (plain, "answers", "no column has a usual name for questions"),
@@ -573,11 +574,11 @@ def test_a_form_that_is_asked_for_is_enforced(tmp_path: Path) -> None:
     ]
     for path, form, message in asked:
         refused(path, f"{path}:1", message, Columns(), False, form)
-    refused(plain, f"{plain}:1", "say which it is by --pair NAME", Columns("text"), False, "answers")
-    refused(plain, f"{plain}:1", "leave --pair out", Columns("text", "label"), False, "words")
+    refused(plain, f"{plain}:1", "name it with --pair NAME", Columns("text"), False, "answers")
+    refused(plain, f"{plain}:1", "omit --pair", Columns("text", "label"), False, "words")
     mixed = written(tmp_path, "b.csv", "text,label\na b,X\n")
     refused(mixed, f"{mixed}:2", "there are 2 words, but 1", Columns(), False, "words")
-    refused(written(tmp_path, "b.conll", "a\n"), "b.conll:1", "by --label NAME", Columns(), True)
+    refused(written(tmp_path, "b.conll", "a\n"), "b.conll:1", "with --label NAME", Columns(), True)
 
 
 def test_answers_of_a_teacher_are_for_texts_and_choices(tmp_path: Path) -> None:
@@ -602,7 +603,7 @@ def test_real_words(name: str, sentences: int, words: int, tmp_path: Path) -> No
     kinds = {"LOC", "MISC", "ORG", "PER"}
     allowed = {"O", *(f"{prefix}-{kind}" for prefix in "IB" for kind in kinds)}
     assert {tag for row in rows for tag in row.label or ()} <= allowed
-    pairs = [zip(row.text.split(BETWEEN), row.label or (), strict=True) for row in rows]
+    pairs = [zip(row.text.split(PART_SEPARATOR), row.label or (), strict=True) for row in rows]
     path = written(
         tmp_path, f"eng.{name}.conll", "\n".join("".join(f"{word} _ {tag}\n" for word, tag in row) for row in pairs)
     )

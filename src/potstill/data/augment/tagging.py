@@ -1,4 +1,4 @@
-"""Texts as words with part-of-speech tags: cut and tagged once, on disk beside the examples, memory-mapped ever after."""
+"""Texts as words with part-of-speech tags: stored beside the examples once, memory-mapped afterwards."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from potstill.data.examples import CHUNK, Examples
+from potstill.data.examples import Examples
 from potstill.errors import InputError
-from potstill.recipe.user_functions import own_function
+from potstill.recipe.user_functions import user_function
 from potstill.system import interrupts
-from potstill.system.column_files import ColumnFiles, column, made_once
+from potstill.system.column_files import ColumnFiles, column, write_once
 
 Tagger = Callable[[list[str]], Sequence[str]]
 
-# what stands between spaces, with the quotes and brackets before it and the marks behind it as words of their own
+# text between spaces; opening quotes and brackets before it and punctuation after it are words of their own
 WORD = re.compile(r'["“(\[{]+|[.,;:!?)\]}"”…]+|[^\s"“(\[{](?:\S*[^\s.,;:!?)\]}"”…])?')
-FORMAT = 1  # of the folders below
+FORMAT = 1  # of the folders; raise it to have texts tagged again
 INSTALL = {
     "textblob": "pip install 'potstill[text]'",
     "spacy": "pip install spacy and python -m spacy download en_core_web_sm",
@@ -35,81 +35,76 @@ INSTALL = {
 class TaggedTexts:
     """The texts and pairs of examples: text number 2i is the text of example i, 2i + 1 its pair."""
 
-    pieces: np.ndarray  # flat int32: twice the word's number, plus one where a space stands before it
+    words: np.ndarray  # flat int32: twice the index of the word in `vocabulary`, plus one if a space precedes it
     tags: np.ndarray  # flat int32
     offsets: np.ndarray  # (2 · examples + 1,)
-    words: list[str]  # that occur
+    vocabulary: list[str]
     tag_names: list[str]
 
 
 def tag_examples(examples: Examples, tagger: str, progress: Callable[[int], None]) -> TaggedTexts:
-    """Every example once by this tagger; a second call reads what the first wrote."""
-    what = f"{tagger_fingerprint(tagger)} {xxhash.xxh3_128_hexdigest(examples.index.tobytes())}"
+    """Tag the texts of all examples. A second call reads what the first wrote."""
+    what = f"{tagger_fingerprint(tagger)} {examples.index_hash}"
     folder = examples.folder / f"words-{xxhash.xxh3_128_hexdigest(what.encode())}"
-    meta = made_once(folder, lambda columns: _write(examples, load_tagger(tagger), tagger, columns, progress))
-    names = meta["tags"]
-    words = bytes(column(folder, "words", np.uint8)).decode().split("\n")
-    pieces, tags = column(folder, "pieces", np.int32), column(folder, "tags", np.int32)
-    return TaggedTexts(pieces, tags, column(folder, "offsets", np.int64), words, names)
+    meta = write_once(folder, lambda columns: _write(examples, load_tagger(tagger), tagger, columns, progress))
+    vocabulary = bytes(column(folder, "words", np.uint8)).decode().split("\n")
+    words, tags = column(folder, "pieces", np.int32), column(folder, "tags", np.int32)
+    return TaggedTexts(words, tags, column(folder, "offsets", np.int64), vocabulary, meta["tags"])
 
 
 def _write(examples: Examples, tag: Tagger, name: str, columns: ColumnFiles, progress: Callable[[int], None]) -> None:
-    words: dict[str, int] = {}
-    tags: dict[str, int] = {}
+    vocabulary: dict[str, int] = {}
+    tag_names: dict[str, int] = {}
     end = 0
     columns.add("offsets", np.zeros(1, np.int64))
-    for begin in range(0, len(examples), CHUNK):
-        part = examples.take(np.arange(begin, min(begin + CHUNK, len(examples))))
-        pieces: list[int] = []
-        numbers: list[int] = []
+    for part in examples.parts():
+        words: list[int] = []
+        tags: list[int] = []
         ends: list[int] = []
-        for text in (text or "" for both in part.texts() for text in both):
-            found = list(WORD.finditer(text))
-            each = [one[0] for one in found]
-            for word, one in zip(each, found, strict=True):
-                spaced = one.start() > 0 and text[one.start() - 1].isspace()
-                pieces.append(2 * words.setdefault(word, len(words)) + spaced)
-            said = tag(each) if each else []
-            if len(said) != len(each):
-                raise InputError(
-                    f"{examples.source}: the tagger '{name}' gives {len(said)} tags for the {len(each)} words of "
-                    f"{text[:60]!r}; name one that gives a tag for each word"
-                )
-            numbers += [tags.setdefault(str(one), len(tags)) for one in said]
-            ends.append(end + len(pieces))
-        columns.add("pieces", np.array(pieces, np.int32))
-        columns.add("tags", np.array(numbers, np.int32))
+        for text in (text or "" for pair in part.texts() for text in pair):
+            matches = list(WORD.finditer(text))
+            for match in matches:
+                spaced = match.start() > 0 and text[match.start() - 1].isspace()
+                words.append(2 * vocabulary.setdefault(match[0], len(vocabulary)) + spaced)
+            tags_of_text = tag([match[0] for match in matches]) if matches else []
+            if len(tags_of_text) != len(matches):
+                reason = f"gives {len(tags_of_text)} tags for the {len(matches)} words of {text[:60]!r}"
+                todo = "use a tagger that gives one tag per word"
+                raise InputError(f"{examples.source}: the tagger '{name}' {reason}; {todo}")
+            tags += [tag_names.setdefault(str(each), len(tag_names)) for each in tags_of_text]
+            ends.append(end + len(words))
+        columns.add("pieces", np.array(words, np.int32))
+        columns.add("tags", np.array(tags, np.int32))
         columns.add("offsets", np.array(ends, np.int64))
-        end += len(pieces)
+        end += len(words)
         progress(len(part))
-        if asked := interrupts.asked():
-            raise interrupts.Interrupted(asked)
-    columns.add("words", np.frombuffer("\n".join(words).encode(), np.uint8))  # a word has no line break in it
-    columns.finish({"tags": list(tags)})
+        interrupts.stop_if_asked()
+    columns.add("words", np.frombuffer("\n".join(vocabulary).encode(), np.uint8))  # no word contains a line break
+    columns.finish({"tags": list(tag_names)})
 
 
 def load_tagger(name: str) -> Tagger:
-    """textblob, spacy, or "module:function" of a module that is installed: words of a text -> a tag for each."""
+    """Return the tagger "textblob", "spacy", or "module:function" of an installed module: words of a text -> one tag per word."""
     if name == "textblob":
         return _textblob()
     if name == "spacy":
         return _spacy()
-    found: Tagger = own_function("tagger", name, '"textblob", "spacy" or "module:function" of your own')
-    return found
+    tagger: Tagger = user_function("tagger", name, '"textblob", "spacy" or "module:function" of your own')
+    return tagger
 
 
 def tagger_fingerprint(name: str) -> str:
-    """What decides words and tags: how texts are cut, and the library's version or the function's own source."""
-    cut = f"{FORMAT} {WORD.pattern} {name}"
-    if name in INSTALL:  # not imported, since the tags may be known already
+    """Return what decides words and tags: the pattern of words, and the library's version or the function's source."""
+    pattern = f"{FORMAT} {WORD.pattern} {name}"
+    if name in INSTALL:  # the library is not imported, because the texts may be tagged already
         try:
-            return f"{cut} {importlib.metadata.version(name)}"
+            return f"{pattern} {importlib.metadata.version(name)}"
         except importlib.metadata.PackageNotFoundError:
             raise _missing(name) from None
     try:
-        return f"{cut} {inspect.getsource(load_tagger(name))}"
+        return f"{pattern} {inspect.getsource(load_tagger(name))}"
     except (OSError, TypeError):
-        return cut
+        return pattern
 
 
 def _textblob() -> Tagger:
@@ -119,9 +114,11 @@ def _textblob() -> Tagger:
         raise _missing("textblob") from None
     tag: Any = textblob.en.tag
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # its word lists, read with the first text, are left open
+        warnings.simplefilter(
+            "ignore", ResourceWarning
+        )  # textblob reads its word lists with the first text and leaves them open
         tag("one", tokenize=False)
-    return lambda words: [one for _, one in tag(" ".join(words), tokenize=False)]
+    return lambda words: [each for _, each in tag(" ".join(words), tokenize=False)]
 
 
 def _spacy() -> Tagger:
@@ -135,6 +132,5 @@ def _spacy() -> Tagger:
 
 
 def _missing(name: str) -> InputError:
-    return InputError(
-        f"the tagger '{name}' is not installed; write {INSTALL[name]}, or name another as tagger = \"module:function\""
-    )
+    todo = f'run {INSTALL[name]}, or use another tagger = "module:function"'
+    return InputError(f"the tagger '{name}' is not installed; {todo}")

@@ -1,20 +1,26 @@
-"""Two files with a sentence per line, line n of one beside line n of the other: written FIRST,SECOND."""
+"""Translations: two text files, written FIRST,SECOND, or one column that holds all languages.
+
+Line n of one file is the translation of line n of the other.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
 
-from potstill.data.formats.text import Lines, Records, text_lines, without_break
+from potstill.data.columns import LANGUAGES
+from potstill.data.formats.opened import Opened, Record, Records
+from potstill.data.formats.text import short_repr, text_lines, without_break
 from potstill.errors import InputError
 
 NAMES = ["source", "target"]
-TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")  # a header or an object is no sentence
+TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")  # their lines are not sentences
 
 
 def two_files(source: str) -> tuple[Path, Path] | None:
-    """Those of a text with one comma, if either exists."""
+    """Return the two files that a source with one comma names; None if neither exists."""
     if source.count(",") != 1:
         return None
     first, second = (Path(os.path.expanduser(part)) for part in source.split(","))
@@ -24,29 +30,46 @@ def two_files(source: str) -> tuple[Path, Path] | None:
         if not path.is_file():
             raise InputError(f"{source}: there is no file '{path}'; write both files, with one comma between them")
         if path.name.lower().removesuffix(".gz").endswith(TABLES):
-            todo = "give a table of both texts alone, or two files with a sentence per line"
-            raise InputError(f"{source}: '{path}' is a table, whose lines are no sentences; {todo}")
+            todo = "give one table with both texts, or two files with one sentence per line"
+            raise InputError(f"{source}: '{path}' is a table, and its lines are not sentences; {todo}")
     return first, second
 
 
 def line_pairs(first: Path, second: Path) -> Records:
-    """Both texts of each line. Where one is missing all others may stand beside the wrong line, so it is refused."""
+    """Yield both texts of each line. A missing line is refused, because all later lines could have the wrong partner."""
     lines, others = text_lines(first, str(first)), text_lines(second, str(second))
     for number, (line, other) in enumerate(zip_longest(lines, others), 1):
         if line is None or other is None:
             shorter, longer, rest = (first, second, others) if line is None else (second, first, lines)
-            reason = f"the file has {number - 1} lines, {longer} has {number + remaining(rest)}"
+            reason = f"the file has {number - 1} lines, {longer} has {number + sum(1 for _ in rest)}"
             todo = "give two files in which every line has its translation in the other"
             raise InputError(f"{shorter}:{max(1, number - 1)}: {reason}; {todo}")
         text, target = without_break(line[1]), without_break(other[1])
         if not text.strip() and not target.strip():
             raise InputError(f"{first}:{number}: the line is empty in both files; delete it in both")
-        for path, value, beside in ((first, text, second), (second, target, first)):
+        for path, value, partner in ((first, text, second), (second, target, first)):
             if not value.strip():
-                reason = f"the line is empty, line {number} of {beside} is not"
+                reason = f"the line is empty, but line {number} of {partner} is not"
                 raise InputError(f"{path}:{number}: {reason}; write the text, or delete the line in both files")
-        yield number, {"source": text, "target": target}
+        yield Record(number, {"source": text, "target": target})
 
 
-def remaining(lines: Lines) -> int:
-    return sum(1 for _ in lines)
+def split_languages(opened: Opened, source: str) -> tuple[Opened, list[str]]:
+    """Return a source with one column per language if one column holds {"en": ..., "de": ...}, and the languages."""
+    column = next((name for name in opened.names if name.lower() == LANGUAGES), "")
+    first = next(opened.records([column]), None) if column else None
+    languages = first.values.get(column) if first else None
+    if not isinstance(languages, dict):
+        return opened, []
+    others = [name for name in opened.names if name != column]
+
+    def records(needed: Sequence[str]) -> Records:
+        for record in opened.records([*(name for name in needed if name in others), column]):
+            texts = record.values.get(column)
+            if not isinstance(texts, dict):
+                reason = f"{column!r} is {short_repr(texts)}, not a text per language"
+                todo = 'write {"en": "...", "de": "..."}, or delete the row'
+                raise InputError(f"{record.where(source)}: {reason}; {todo}")
+            yield record._replace(values=record.values | texts)
+
+    return opened._replace(names=[*languages, *others], records=records), list(languages)

@@ -63,7 +63,7 @@ class Augmented(DataMaker):
         # a text that was cut and changed often has another label: gold labels on copies cost a BiLSTM four points
         kept = self.labels == "kept" if self.labels else context.teacher is None
         decides = [FORMAT, *asdict(self).items(), kept, tagging.tagger_fingerprint(self.tagger)]
-        return derived.add_rows(examples, decides, lambda: self._copies(examples, context), kept, repeated=False)
+        return derived.add_rows(examples, decides, lambda: self._copies(examples, context), kept, keep_repeats=False)
 
     def _copies(self, examples: Examples, context: MakeContext) -> Iterator[derived.AddedRows]:
         pairs = examples.meta["pairs"]

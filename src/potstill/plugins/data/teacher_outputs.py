@@ -23,13 +23,13 @@ from potstill.api import (
     black_boxes,
     ctranslate2,
     decoding,
+    derived,
     files,
     fingerprints,
     interrupts,
     key_of,
     paths,
     ranks,
-    rewritten,
     teacher_texts,
     text_metrics,
     tokens,
@@ -64,9 +64,9 @@ class TeacherOutputs(TeacherDataMaker):
     def make(self, examples: Examples, context: MakeContext) -> Examples:
         outputs, keys = self._outputs(examples, context)
         self._decode_missing(outputs, examples, keys, context)
-        decides, target = [outputs.folder.name, self._kept, self.closest], _target(examples, context)
+        decides = [outputs.folder.name, self._kept, self.closest]
         rows = partial(self._rows, examples, keys, outputs)
-        work = partial(rewritten.replace_targets, examples, decides, rows, target)
+        work = partial(derived.replace_targets, examples, decides, rows, context.task)
         made = ranks.first_before_others(work)()
         if len(made) and not len(made.labelled_only):
             raise InputError(
@@ -90,7 +90,7 @@ class TeacherOutputs(TeacherDataMaker):
             for origin, (text, reference) in enumerate(examples.texts()):
                 yield from [(text, reference or text, origin)] * times
 
-        return rewritten.replace_targets(examples, ["imagined", times], rows, _target(examples, context))
+        return derived.replace_targets(examples, ["imagined", times], rows, context.task)
 
     @property
     def black_box(self) -> bool:
@@ -98,9 +98,9 @@ class TeacherOutputs(TeacherDataMaker):
 
     def decoder(self, context: MakeContext) -> AbstractContextManager[decoding.Decoder]:
         if self.command is not None:
-            return nullcontext(black_boxes.by_command(self.command))
+            return nullcontext(black_boxes.command_decoder(self.command))
         if self.function is not None:
-            return nullcontext(black_boxes.by_function(self.function))
+            return nullcontext(black_boxes.function_decoder(self.function))
         return decoding.decoder(_teacher(context), self.engine, context.longest)
 
     @property
@@ -108,7 +108,7 @@ class TeacherOutputs(TeacherDataMaker):
         """How many hypotheses of a source are used."""
         return self.best or (self.beam if self.closest else 1)
 
-    def _outputs(self, examples: Examples, context: MakeContext) -> tuple[teacher_texts.Outputs, np.ndarray]:
+    def _outputs(self, examples: Examples, context: MakeContext) -> tuple[teacher_texts.TeacherTexts, np.ndarray]:
         """Return the stored texts and the key of each example's source."""
         self._check(context)
         keys = np.fromiter((key_of(text, None) for text, _ in examples.texts()), np.int64, len(examples))
@@ -117,7 +117,7 @@ class TeacherOutputs(TeacherDataMaker):
                 "data.teacher_outputs: some rows have no prompt, such as running text, and all of them would get the same "
                 "continuation; omit it, and use method 'soft_targets'"
             )
-        return teacher_texts.Outputs(paths.outputs() / self._fingerprint(context)), keys
+        return teacher_texts.TeacherTexts(paths.outputs() / self._fingerprint(context)), keys
 
     def _check(self, context: MakeContext) -> None:
         if context.task is not None and context.task.form not in ("translation", "writing"):
@@ -137,7 +137,7 @@ class TeacherOutputs(TeacherDataMaker):
     def _fingerprint(self, context: MakeContext) -> str:
         """Return a hash of all that the texts depend on. The engine is not part of it: both write the same."""
         if self.black_box:
-            parts: list[object] = [black_boxes.what_decides(self.command, self.function)]
+            parts: list[object] = [black_boxes.black_box_identity(self.command, self.function)]
         else:
             model, tokenizer = _teacher(context).model, _teacher(context).tokenizer
             parts = [
@@ -148,7 +148,7 @@ class TeacherOutputs(TeacherDataMaker):
         return xxhash.xxh3_128_hexdigest(json.dumps([FORMAT, *parts]).encode())
 
     def _decode_missing(
-        self, outputs: teacher_texts.Outputs, examples: Examples, keys: np.ndarray, context: MakeContext
+        self, outputs: teacher_texts.TeacherTexts, examples: Examples, keys: np.ndarray, context: MakeContext
     ) -> None:
         """Decode missing sources block by block. All hypotheses of the beam are stored, so that Seq-Inter needs no decoding."""
         share, rank = ranks.count(), ranks.number()
@@ -161,7 +161,7 @@ class TeacherOutputs(TeacherDataMaker):
             return positions, outputs.free_numbers(-(-len(positions) // self.block))
 
         # the first rank holds the lock until all have written: another run that wants the same texts waits for them
-        with files.locked(outputs.folder) if rank == 0 else nullcontext():
+        with files.folder_lock(outputs.folder) if rank == 0 else nullcontext():
             positions, numbers = missing()
             if len(positions):
                 with self.decoder(context) as decode, context.bar("the teacher writes", len(positions)) as advance:
@@ -170,13 +170,12 @@ class TeacherOutputs(TeacherDataMaker):
                         texts = [examples.text(row)[0] for row in examples.index[rows]]
                         outputs.write(numbers[place], keys[rows], decode(texts, self.beam, self.beam))
                         advance(len(rows))
-                        if asked := interrupts.asked():
-                            raise interrupts.Interrupted(asked)  # the blocks so far are stored
+                        interrupts.stop_if_asked()  # the blocks so far are stored
             ranks.wait()
         outputs.refresh()
 
     def _rows(
-        self, examples: Examples, keys: np.ndarray, outputs: teacher_texts.Outputs
+        self, examples: Examples, keys: np.ndarray, outputs: teacher_texts.TeacherTexts
     ) -> Iterator[tuple[str, str, int]]:
         for origin, (text, reference) in enumerate(examples.texts()):
             # a text that was cut off would teach the student to end in the middle of a sentence
@@ -192,9 +191,3 @@ class TeacherOutputs(TeacherDataMaker):
 def _teacher(context: MakeContext) -> Student:
     assert isinstance(context.teacher, Student)
     return context.teacher
-
-
-def _target(examples: Examples, context: MakeContext) -> list[float]:
-    if context.task is None:
-        return [0.0] * int(examples.meta["target_width"])
-    return list(context.task.encode("", examples.source))
