@@ -34,9 +34,7 @@ class DataSet:
     dev: Examples
     tests: dict[str, Examples]
     teacher: Teacher
-    loaded_teacher: (
-        Student | None
-    )  # the teacher's model and tokenizer; None for a file of answers, or without a teacher
+    loaded_teacher: Student | None  # None: the teacher is a file of answers, or there is none
     class_weights: Tensor | None
     length: int  # tokens of a text that are read at most
     # split -> (rows of its folder,) bool: the rows that a file of answers covers
