@@ -29,7 +29,8 @@ from transformers import MarianConfig, MarianMTModel, PreTrainedTokenizerFast
 
 from potstill.models.generation.ctranslate2 import pieces
 from potstill.models.generation.decoding import batches, decoder
-from potstill.models.student import Student, load_student, quiet_transformers
+from potstill.models.loading import quiet_transformers
+from potstill.models.student import Student, load_student
 from potstill.system.randomness import seeded
 
 BEAM, ROUNDS, SOURCES, LONGEST = 5, 3, 128, 256

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import Tensor, nn
@@ -27,9 +28,9 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrai
 
 from potstill.data.batches import split_by_tokens
 from potstill.data.rows import Columns, open_table
-from potstill.models.inference import Run, onnx_run, torch_run
+from potstill.models.inference import Forward, onnx_forward, torch_forward
 from potstill.models.onnx.quantizing import quantize
-from potstill.models.onnx.word_vectors import write_graph
+from potstill.models.onnx.word_vectors import make_graph
 from potstill.models.onnx.writing import write_onnx
 from potstill.models.student import Student, load_student
 from potstill.tasks.tag import WORDS
@@ -95,7 +96,7 @@ def seconds(run: Callable[[np.ndarray], None], lengths: np.ndarray) -> float:
     return time.perf_counter() - begun
 
 
-def reading(run: Run) -> Callable[[np.ndarray], None]:
+def reading(run: Forward) -> Callable[[np.ndarray], None]:
     random = np.random.default_rng(0)
 
     def read(lengths: np.ndarray) -> None:
@@ -152,25 +153,25 @@ def all_models(folder: Path, hidden: int, teacher: str | None, big: bool) -> tup
     student = load_student(teacher) if teacher else Student(classifier("bert", **shape), made_up_tokenizer())
     quantize(write_onnx(student, folder / "teacher"), folder / "teacher.onnx")
     found = {
-        "teacher, PyTorch": Timed(reading(torch_run(student.model)), 128, 2),
-        "teacher, int8": Timed(reading(onnx_run(folder / "teacher.onnx")), 128, 2),
+        "teacher, PyTorch": Timed(reading(torch_forward(student.model)), 128, 2),
+        "teacher, int8": Timed(reading(onnx_forward(folder / "teacher.onnx")), 128, 2),
     }
     notes = []
     if big:
         large = {"num_hidden_layers": 24, "hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 4096}
         found = {
-            "BERT, 24 layers of 1024": Timed(reading(torch_run(classifier("bert", **large))), FEW, 2),
+            "BERT, 24 layers of 1024": Timed(reading(torch_forward(classifier("bert", **large))), FEW, 2),
             "ELMo's shape": Timed(spelling(Elmo().eval()), FEW, 2),
             **found,
         }
     for name, fields in {"bilstm": {"hidden_size": hidden}, "bag": {}}.items():
         model = classifier(f"potstill-{name}", **fields)
-        write_graph(model, folder / f"{name}.onnx")
+        onnx.save(make_graph(model), str(folder / f"{name}.onnx"))
         quantize(folder / f"{name}.onnx", folder / f"{name}-int8.onnx")
         runs = {
-            "PyTorch": torch_run(model),
-            "ONNX": onnx_run(folder / f"{name}.onnx"),
-            "int8": onnx_run(folder / f"{name}-int8.onnx"),
+            "PyTorch": torch_forward(model),
+            "ONNX": onnx_forward(folder / f"{name}.onnx"),
+            "int8": onnx_forward(folder / f"{name}-int8.onnx"),
         }
         found |= {f"{name}, {engine}": Timed(reading(run), ROWS) for engine, run in runs.items()}
     static = static_vectors()

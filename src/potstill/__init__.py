@@ -1,6 +1,6 @@
 """potstill turns a language model that is too big into one that is small, fast and nearly as good, and proves it.
 
-The public names are loaded when first used, so that `import potstill` and `potstill --help` are quick.
+Public names are imported when they are first used, so that `import potstill` and `potstill --help` are quick.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from potstill.models.architectures import registration as registered
+from potstill.models.architectures import registration
 
 __version__ = "0.1.0"
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from potstill.recipe.schema import Recipe
     from potstill.runs.distill import distill, finetune
 
-# a public name must not be a module's: importing that module would put it in the name's place
-_WHERE = {
+# a public name must not be the name of a module in this folder: importing the module would replace it
+_MODULES = {
     "InputError": "errors",
     "Recipe": "recipe.schema",
     "Student": "models.student",
@@ -53,10 +53,10 @@ __all__ = [
 ]
 
 
-registered.watch()
+registration.register()  # transformers learns potstill's own networks when it is imported
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
+    if name not in _MODULES:
         raise AttributeError(f"module 'potstill' has no attribute '{name}'")
-    return getattr(import_module(f"potstill.{_WHERE[name]}"), name)
+    return getattr(import_module(f"potstill.{_MODULES[name]}"), name)

@@ -86,7 +86,7 @@ def test_damaged_tokens_are_made_again(tmp_path: Path) -> None:
 def test_checksums_are_compared_once_per_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = open_table(rows_csv(tmp_path))
     store(table, TASK)
-    monkeypatch.setattr(column_files, "xxh3_of", lambda path: pytest.fail("read again"))
+    monkeypatch.setattr(column_files, "file_xxh3", lambda path: pytest.fail("read again"))
     store(table, TASK)
 
 

@@ -143,7 +143,7 @@ def test_speeds_are_those_of_the_clock(tmp_path: Path, monkeypatch: pytest.Monke
     world = make_world(tmp_path, rows=64)
     write_csv(tmp_path / "rows.csv", sentences(64, 5))
 
-    def takes(seconds: float) -> timing.Run:
+    def takes(seconds: float) -> timing.Forward:
         def run(inputs: dict[str, Tensor]) -> np.ndarray:
             clock.now += seconds
             return np.zeros((len(inputs["input_ids"]), 2), np.float32)

@@ -172,14 +172,14 @@ def test_saving_that_fails_leaves_the_old_folder(folder, monkeypatch):
 
 def test_a_teacher_that_does_not_fit_is_spread_and_answers_alike(tmp_path: Path) -> None:
     """On disk but for what is at work; a memory that it fills is that of the whole one."""
+    from potstill.models.anatomy import is_spread
     from potstill.models.fingerprints import weights_hash
-    from potstill.models.inference import torch_run
-    from potstill.models.student import is_spread
+    from potstill.models.inference import torch_forward
 
     save_student(small_model("bert"), tmp_path / "teacher")
     whole, spread = load_student(tmp_path / "teacher"), load_student(tmp_path / "teacher", devices={"cpu": "60KB"})
     assert is_spread(spread.model) and not is_spread(whole.model)
     assert any(parameter.device.type == "meta" for parameter in spread.model.parameters())
     inputs = dict(whole.tokenizer(["a charming film", "dull"], padding=True, return_tensors="pt"))
-    assert np.array_equal(torch_run(whole.model)(inputs), torch_run(spread.model)(inputs))
+    assert np.array_equal(torch_forward(whole.model)(inputs), torch_forward(spread.model)(inputs))
     assert weights_hash(whole.model) == weights_hash(spread.model)

@@ -21,8 +21,8 @@ from potstill.plugins.students.marian import Marian
 from potstill.recipe import short_forms
 from potstill.runs.build import begin_anew
 from potstill.tasks.translate import Translation
-from potstill.training.losses import smoothed, soft_targets
-from potstill.training.teacher.top_classes import kept, spread
+from potstill.training.losses import smoothed_cross_entropy, soft_targets
+from potstill.training.teacher.top_classes import pack_top_classes, unpack_top_classes
 from tests.support.small_models import sentences, small_translator
 
 TEXTS = [text for text, _ in sentences(12, seed=1)]
@@ -69,13 +69,13 @@ def read(student: Student, some: list[str]) -> dict[str, Tensor]:
     ],
 )
 def test_short_forms(text: str, fields: list[dict[str, object]]) -> None:
-    assert short_forms.things("students", text) == fields
+    assert short_forms.plugin_tables("students", text) == fields
 
 
 @pytest.mark.parametrize("text", ["marian:4", "marian:4x256", "marian:0+4x256", "lstm_translator:500", "marian:a+bxc"])
 def test_other_short_forms_are_refused_with_an_example(text: str) -> None:
     with pytest.raises(InputError, match=r"write for example (marian:4\+4x256|lstm_translator:2x500)"):
-        short_forms.things("students", text)
+        short_forms.plugin_tables("students", text)
 
 
 @every_shape
@@ -196,14 +196,14 @@ def test_it_learns_and_padding_stays_zero(shape: str) -> None:
         for _ in range(3):  # no share of a label is given to what is never written
             real = labels != -100
             starts = torch.cat([torch.zeros_like(labels[:, :1]), batch["input_ids"][:, :-1]], 1)
-            smoothed(
+            smoothed_cross_entropy(
                 model(**batch, decoder_input_ids=starts).logits[real], labels[real], None, 0.1, never
             ).mean().backward()
             optimizer.step()
             optimizer.zero_grad()
         for _ in range(3):  # nor of what a teacher leaves to the words that were not kept
             logits = model(**batch, decoder_input_ids=starts).logits[real]
-            theirs = spread(kept(torch.randn(logits.shape), 16))
+            theirs = unpack_top_classes(pack_top_classes(torch.randn(logits.shape), 16))
             assert (theirs > -torch.inf).all()
             (loss := soft_targets(logits, theirs, 1.0, never).mean()).backward()
             assert loss < 10  # a share of padding alone would cost more

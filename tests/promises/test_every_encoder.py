@@ -13,10 +13,11 @@ from potstill.errors import InputError
 from potstill.models.anatomy import KEY_BIAS, encoder_layers, has_layers, is_causal, without_effect
 from potstill.models.architectures.registration import PREFIX
 from potstill.models.builder import BuildContext
+from potstill.models.checks import refuse_padding_effect
 from potstill.models.fingerprints import fingerprint
 from potstill.models.hooks import listen
-from potstill.models.padding_check import refuse_moved_by_padding
-from potstill.models.student import Student, quiet_transformers
+from potstill.models.loading import quiet_transformers
+from potstill.models.student import Student
 from potstill.plugins.students.keep_layers import KeepLayers
 from potstill.signals import View, Wants
 from tests.support.encoders import PADDING, asked, built, encoders, texts
@@ -118,7 +119,7 @@ def test_a_text_is_stood_for_by_a_token_that_has_seen_all_of_it() -> None:
 def test_memories_of_a_causal_classifier_are_not_those_of_its_first_token(monkeypatch: pytest.MonkeyPatch) -> None:
     model = built()["gpt2"]
     now = fingerprint(model, "", 64)
-    monkeypatch.setattr("potstill.training.teacher.teacher.is_causal", lambda _: False)
+    monkeypatch.setattr("potstill.models.fingerprints.is_causal", lambda _: False)
     assert fingerprint(model, "", 64) != now
 
 
@@ -130,7 +131,7 @@ def test_a_classifier_whose_answers_move_with_padding_is_refused() -> None:
         model = copy.deepcopy(built()[kind])
         model.resize_token_embeddings(len(tokenizer))
         try:
-            refuse_moved_by_padding("folder", model, tokenizer)
+            refuse_padding_effect("folder", model, tokenizer)
         except InputError as error:
             assert "use an encoder such as bert" in str(error)
             moved.add(kind)

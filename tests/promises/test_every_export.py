@@ -18,7 +18,7 @@ from potstill.measuring.measure_models import measure_models
 from potstill.models.builder import BuildContext
 from potstill.models.generation.ctranslate2 import convert
 from potstill.models.generation.decoding import decoder, decoder_of
-from potstill.models.inference import load_network, torch_run
+from potstill.models.inference import load_network, torch_forward
 from potstill.models.onnx.writing import sample_inputs
 from potstill.models.student import save_student
 from potstill.recipe import plugins
@@ -46,11 +46,11 @@ def test_any_batch_and_length_give_the_student_s_answers(export: str, architectu
     if architecture == "digits":
         rows = [(image.tobytes().decode("latin-1"), None) for image in digits(40)[0]]
     checked = plugins.make("exports", export, {}).export(student, tmp_path / "out", rows)
-    network, run = load_network(tmp_path / "out"), torch_run(student.model)
+    network, run = load_network(tmp_path / "out"), torch_forward(student.model)
     assert network.parameters == sum(parameter.numel() for parameter in student.model.parameters())
     for seed, shape in enumerate([(1, 2), (1, 64), (7, 3), (33, 40)]):
         inputs = sample_inputs(student, *shape, seed)
-        expected, found = run(inputs), network.run(inputs)
+        expected, found = run(inputs), network.forward(inputs)
         assert found.shape == expected.shape
         assert np.abs(found - expected).max() <= CLOSE.get(export, 0.5)
     assert checked.difference <= CLOSE.get(export, 0.5)
@@ -67,11 +67,11 @@ def test_networks_over_words_give_their_own_answers_also_for_empty_texts(
     student = plugins.make("students", name, {}).build(start, BuildContext(start, 0, lambda: iter(texts), pairs))
     rows = [(text, other if pairs else None) for text, other in zip(["", "", *texts], ["", *texts, ""], strict=True)]
     checked = plugins.make("exports", export, {}).export(student, tmp_path / "out", rows)
-    network, run = load_network(tmp_path / "out"), torch_run(student.model)
+    network, run = load_network(tmp_path / "out"), torch_forward(student.model)
     asked = [sample_inputs(student, *shape, seed) for seed, shape in enumerate([(1, 2), (7, 3), (33, 40)])]
     asked.append({name: one[:, :0] for name, one in asked[1].items()})  # no text has a token
     for inputs in asked:
-        expected, found = run(inputs), network.run(inputs)
+        expected, found = run(inputs), network.forward(inputs)
         assert found.shape == expected.shape
         assert np.abs(found - expected).max() <= CLOSE.get(export, 0.02)
         assert len(expected) < 2 or not inputs["input_ids"].numel() or np.ptp(expected, 0).max() > 0.01  # texts differ

@@ -42,7 +42,7 @@ from tests.support.small_models import logits as logits_of
 
 SHARED = Path(__file__).parents[3] / "shared"
 TEXTS = [text for text, _ in sentences(12, seed=1)]  # few enough that they do not use every piece
-BUILDERS = plugins.load("students")
+BUILDERS = {name: plugins.find("students", name) for name in plugins.names("students")}
 FIELDS = {  # where the defaults would make a test slow
     "fresh": {"layers": 2, "width": 24},
     "bilstm": {"hidden": 8, "features": 12, "width": 16},

@@ -26,8 +26,9 @@ from potstill.data.tokens import tokenise, tokenise_texts
 from potstill.errors import InputError
 from potstill.inference.predict import Predictor, predict
 from potstill.models.builder import BuildContext
-from potstill.models.inference import torch_run
-from potstill.models.student import HEADS, load_student, save_student
+from potstill.models.heads import auto_class
+from potstill.models.inference import torch_forward
+from potstill.models.student import load_student, save_student
 from potstill.recipe import plugins
 from potstill.reporting.numbers import titled
 from potstill.tasks.answer import LONGEST_ANSWER, QuestionAnswering
@@ -124,7 +125,10 @@ def test_a_method_that_does_not_fit_says_so(home: Path, tmp_path: Path, capsys: 
 
 def test_students_load_with_the_auto_classes_and_answer_alike(home: Path) -> None:
     task = TASKS[(home / "task").read_text()]
-    ours, theirs = load_student(home / "teacher/student"), HEADS[task.head].from_pretrained(home / "teacher/student")
+    ours, theirs = (
+        load_student(home / "teacher/student"),
+        auto_class(task.head).from_pretrained(home / "teacher/student"),
+    )
     assert type(ours.model) is type(theirs)
     for name, tensor in theirs.state_dict().items():
         assert torch.equal(tensor, ours.model.state_dict()[name])
@@ -419,7 +423,7 @@ def test_a_longer_window_than_the_context_needs_changes_no_logit(tmp_path: Path)
     for length in (40, 64):
         tokens = tokenise_texts(task, rows, model.tokenizer, length)
         reading = view(task, tokens, np.arange(6))
-        told.append(reading.predictions(torch.from_numpy(torch_run(model.model)(reading.inputs))))
+        told.append(reading.predictions(torch.from_numpy(torch_forward(model.model)(reading.inputs))))
     assert torch.equal(told[0], told[1])
 
 
@@ -429,7 +433,7 @@ def test_start_and_end_are_those_of_transformers_and_the_question_is_no_answer()
     task = QuestionAnswering()
     tokens = tokenise_texts(task, [(row["question"], row["context"])], model.tokenizer, 64)
     reading = view(task, tokens, np.array([0]))
-    ours = reading.predictions(torch.from_numpy(torch_run(model.model)(reading.inputs)))
+    ours = reading.predictions(torch.from_numpy(torch_forward(model.model)(reading.inputs)))
     inputs = model.tokenizer(row["question"], row["context"], return_tensors="pt")
     with torch.no_grad():
         theirs = model.model(**inputs)
@@ -549,8 +553,8 @@ def test_a_bare_text_is_no_question(task: str, tmp_path: Path) -> None:
 
 def test_auto_classes_by_head() -> None:
     """The names by which users load students."""
-    assert HEADS["TokenClassification"] is AutoModelForTokenClassification
-    assert HEADS["QuestionAnswering"] is AutoModelForQuestionAnswering
+    assert auto_class("TokenClassification") is AutoModelForTokenClassification
+    assert auto_class("QuestionAnswering") is AutoModelForQuestionAnswering
 
 
 def test_memory_of_a_longer_reading_serves_a_shorter_one(tmp_path: Path) -> None:

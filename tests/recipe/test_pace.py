@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from potstill.recipe import plugins
-from potstill.recipe.pace import FINE_TUNING, FROM_RANDOM_WEIGHTS, paced
+from potstill.recipe.pace import FINE_TUNING, FROM_RANDOM_WEIGHTS, with_pace
 from potstill.recipe.resolve import grid_recipes, resolve, shipped, show
 from potstill.recipe.schema import Recipe, fingerprint, to_toml
 from potstill.runs.distill import finetune
@@ -65,14 +65,14 @@ def test_the_resolved_values_are_shown_written_and_in_the_fingerprint() -> None:
 def test_each_student_of_a_grid_has_its_own() -> None:
     recipe = resolve(None, None, [*SETS, 'grid={student = ["bag", "keep_layers:3"]}']).recipe
     assert [cell.stage[0].optimizer.rate for _, cell in grid_recipes(recipe)] == [1e-3, pytest.approx(2e-4)]
-    assert paced(recipe) == recipe
+    assert with_pace(recipe) == recipe
 
 
 def test_a_recipe_made_in_python_is_completed_and_a_stage_that_builds_anew_has_the_new_rate() -> None:
     made = Recipe.model_validate(
         {"data": {"train": "a.csv"}, "student": "keep_layers:3", "stage": [{}, {"reshape": "fresh:2"}]}
     )
-    rates = [stage.optimizer.rate for stage in paced(made).stage]
+    rates = [stage.optimizer.rate for stage in with_pace(made).stage]
     assert rates == [pytest.approx(2e-4), 5e-4]
 
 
@@ -81,7 +81,7 @@ def test_a_model_that_is_fine_tuned_as_it_is_has_the_rate_of_fine_tuning(
 ) -> None:
     """Whatever student the recipe has for later."""
     seen: list[Recipe] = []
-    monkeypatch.setattr("potstill.runs.distill.distill", lambda recipe, *_: seen.append(paced(recipe)) or {})
+    monkeypatch.setattr("potstill.runs.distill.distill", lambda recipe, *_: seen.append(with_pace(recipe)) or {})
     finetune("model", Recipe.model_validate({"data": {"train": "a.csv"}, "student": "bag"}), tmp_path)
     assert (seen[0].stage[0].optimizer.rate, seen[0].stage[0].epochs) == FINE_TUNING
 

@@ -28,7 +28,7 @@ def test_names_are_file_names_built_in_and_plugged(plugged: Path):
 def test_listing_and_describing_every_plugin_needs_no_torch(plugged: Path):
     code = (
         "import sys, potstill.recipe.resolve, potstill.recipe.plugins as p; from potstill import api; "
-        "[p.describe(kind, name) for kind in p.ONE_OF for name in p.names(kind)]; "
+        "[p.describe(kind, name) for kind in p.SINGULAR for name in p.names(kind)]; "
         "print(*{'torch', 'transformers'} & set(sys.modules)); assert api.torch.zeros(1).sum() == 0"
     )
     environment = {"PYTHONPATH": str(Path(plugins.__file__).parent.parent.parent), "POTSTILL_PLUGINS": str(plugged)}
@@ -85,12 +85,10 @@ def test_a_plugin_folder_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch
         plugins.names("data")
 
 
-def test_load_gives_every_dataclass(plugged: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_every_dataclass_is_found(plugged: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(plugins, "BUILT_IN", tmp_path / "nothing")
-    assert {name: thing.__name__ for name, thing in plugins.load("methods").items()} == {
-        "slow": "Slow",
-        "quick": "Whole",
-    }
+    classes = {name: plugins.find("methods", name).__name__ for name in plugins.names("methods")}
+    assert classes == {"slow": "Slow", "quick": "Whole"}
 
 
 def test_make_fills_in_and_converts_only_what_keeps_its_meaning():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from potstill.errors import InputError
 from potstill.recipe.flags import parse_test_files
-from potstill.recipe.pace import paced
+from potstill.recipe.pace import with_pace
 from potstill.recipe.resolve import grid_recipes, resolve, show
 from potstill.recipe.schema import Data, Optimizer, Recipe, Stage, fingerprint, to_toml
 from tests.support.plugin_folders import write_plugins
@@ -118,7 +118,7 @@ def test_a_recipe_may_be_flags_alone():
     recipe = resolve(None, {**flags, "student": ("--student", "slice:1")}).recipe
     assert recipe.teacher == "t" and recipe.data == [Data(train="a.tsv", test={"test": "b.tsv"})]
     assert (
-        recipe.stage == paced(Recipe(data=recipe.data, stage=[Stage()])).stage
+        recipe.stage == with_pace(Recipe(data=recipe.data, stage=[Stage()])).stage
         and recipe.stage[0].method["name"] == "slow"
     )
 
@@ -290,7 +290,7 @@ anything = st.fixed_dictionaries(
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tree=anything)
 def test_what_is_written_is_read_as_the_same_recipe(tree: dict, tmp_path: Path):
-    recipe = paced(Recipe.model_validate({"name": "soup", **tree}))
+    recipe = with_pace(Recipe.model_validate({"name": "soup", **tree}))
     path = tmp_path / "again.toml"
     path.write_text(to_toml(recipe), encoding="utf-8", newline="")
     again = resolve(path).recipe

@@ -11,7 +11,7 @@ import pytest
 from potstill.data.augment.tagging import load_tagger
 from potstill.errors import InputError
 from potstill.models.student import save_student
-from potstill.recipe import user_functions as own_functions
+from potstill.recipe import user_functions
 from potstill.recipe.resolve import resolve
 from potstill.training.teacher.black_boxes import by_function
 from tests.support.commands import potstill
@@ -24,7 +24,7 @@ RUNS = "torch.utils.collect_env:run"  # of an installed module, and it starts wh
 def nobody_said_yes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv("POTSTILL_COMMANDS", raising=False)
     monkeypatch.delenv("POTSTILL_PLUGINS", raising=False)
-    monkeypatch.setattr(own_functions, "_WRITTEN", set())
+    monkeypatch.setattr(user_functions, "_COMMAND_LINE", set())
     yield
     for name in ("of_a_user", "of_a_stranger"):
         sys.modules.pop(name, None)

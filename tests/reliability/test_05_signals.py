@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from potstill.system.files import locked
+from potstill.system.files import folder_lock
 from potstill.training import checkpoints
 from tests.reliability.processes import run_to_the_end, same_student, started, steps_told, wait_until
 from tests.support.commands import patient
@@ -74,7 +74,7 @@ def test_05_a_run_that_waits_for_another_one_ends_when_it_is_asked(
     run_to_the_end(*words, "--out", tmp_path / "first")
     (memory,) = (tmp_path / "memory").iterdir()
     write_csv(tmp_path / "other.csv", sentences(50, 4))
-    with locked(memory), started(*words, "--train", tmp_path / "other.csv", "--out", tmp_path / "run") as running:
+    with folder_lock(memory), started(*words, "--train", tmp_path / "other.csv", "--out", tmp_path / "run") as running:
         wait_until((tmp_path / "run/recipe.toml").exists, running)
         time.sleep(1)
         running.send_signal(sent)

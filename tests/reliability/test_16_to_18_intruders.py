@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from potstill.errors import InputError
 from potstill.models.student import load_student, save_student
-from potstill.system.files import sealed, unsealed, write_atomically
+from potstill.system.files import seal, unseal, write_atomically
 from potstill.training.teacher.memory import Memory
 from tests.support.commands import potstill
 from tests.support.small_models import same_weights, small_model, write_csv
@@ -143,7 +143,7 @@ def test_17_models_with_code_of_their_own_are_refused_without_a_question(
 def test_17_kernels_of_others_are_code_too(key: str, model: Path) -> None:
     settings = json.loads((model / "config.json").read_text()) | {key: "somebody/kernels"}
     (model / "config.json").write_text(json.dumps(settings))
-    with pytest.raises(InputError, match=rf"never run; take {key} out"):
+    with pytest.raises(InputError, match=rf"never run; remove {key} from"):
         load_student(model)
 
 
@@ -169,7 +169,7 @@ def test_18_names_that_lead_out_of_a_model_are_refused(made: Path, tmp_path: Pat
         model = Path(shutil.copytree(made, tmp_path / kind / "model"))
         shutil.copy(made / "model.safetensors", model.parent / "outside.safetensors")
         index(model, name.format(outside=model.parent))
-        with pytest.raises(InputError, match="no safetensors file there"):
+        with pytest.raises(InputError, match="not a safetensors file there"):
             load_student(model)
         refused += 1
     for file in ("model.safetensors", "config.json"):
@@ -214,9 +214,9 @@ def test_18_names_that_lead_out_of_a_memory_are_refused(tmp_path: Path, figure: 
     whole = (memory / "manifest.json").read_bytes()
     refused = 0
     for name in ["../shard-00000.arrow", str(outside), "x/../shard-00000.arrow", "shard-00000.arrow\n", ".hidden"]:
-        manifest = unsealed(whole)
+        manifest = unseal(whole)
         manifest["shards"][0]["name"] = name
-        write_atomically(memory / "manifest.json", sealed(manifest))
+        write_atomically(memory / "manifest.json", seal(manifest))
         refused += bool(Memory(memory).missing(block(0)[0], ["logits"]).all())
     (memory / "manifest.json").write_bytes(whole)
     for name in ("shard-00000.arrow", "manifest.json"):

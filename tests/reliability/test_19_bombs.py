@@ -17,7 +17,7 @@ import pytest
 from potstill.data.rows import open_table
 from potstill.errors import InputError
 from potstill.models.student import load_student, save_student
-from potstill.system.files import xxh3_of
+from potstill.system.files import file_xxh3
 from potstill.training import checkpoints
 from tests.support.faults import peak_memory
 from tests.support.small_models import small_model
@@ -155,7 +155,7 @@ def test_19_tensor_files_that_lie_are_refused(case: str, model: Path, tmp_path: 
 
 
 def entry(path: Path) -> dict[str, Any]:
-    return {"size": path.stat().st_size, "xxh3": xxh3_of(path)}
+    return {"size": path.stat().st_size, "xxh3": file_xxh3(path)}
 
 
 @pytest.mark.parametrize("case", CONFIGS)

@@ -12,9 +12,10 @@ import torch
 import transformers
 from safetensors.torch import save_file
 
-from potstill.models.inference import load_network, torch_run
+from potstill.models.heads import head_of
+from potstill.models.inference import load_network, torch_forward
 from potstill.models.onnx.writing import sample_inputs
-from potstill.models.student import head_of, save_student
+from potstill.models.student import save_student
 from potstill.recipe import plugins
 from tests.support.commands import potstill
 from tests.support.small_models import (
@@ -44,10 +45,10 @@ def test_24_onnx_answers_as_pytorch_for_every_architecture_and_task(
     for number, (architecture, task) in enumerate(dict.fromkeys(kinds)):
         student = small_model(architecture, layers=2, labels=LABELS[task], head=TASKS[task].head)
         plugins.make("exports", "onnx", {}).export(student, tmp_path / str(number), [])
-        network, run = load_network(tmp_path / str(number)), torch_run(student.model)
+        network, run = load_network(tmp_path / str(number)), torch_forward(student.model)
         for seed, shape in enumerate([(1, 2), (1, 64), (7, 3), (33, 40)]):
             inputs = sample_inputs(student, *shape, seed)
-            expected, found = run(inputs), network.run(inputs)
+            expected, found = run(inputs), network.forward(inputs)
             if expected.ndim == 3:  # every token is read; padding is nobody's answer
                 real = inputs["attention_mask"].bool().numpy()
                 expected, found = expected[real], found[real]

@@ -26,7 +26,7 @@ def stopped(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tupl
             if step.step == 11:
                 shutil.copytree(tmp_path / "run/stages/0/checkpoints/step-00000010", tmp_path / "step-00000010")
             if step.step == 20:
-                interrupts._asked.append(15)
+                interrupts._received.append(15)
             yield step
 
     with monkeypatch.context() as patched:

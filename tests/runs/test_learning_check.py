@@ -10,8 +10,7 @@ import pytest
 
 from potstill.recipe.resolve import resolve
 from potstill.runs.data_set import DataSet
-from potstill.runs.learning_check import still_rising, what_to_try
-from potstill.runs.measure import has_learned
+from potstill.runs.learning_check import has_learned, still_rising, what_to_try
 from potstill.system.display import Display
 from potstill.training.logs import EpochLoss, _rows_until, dev_scores, follow
 from potstill.training.loop import Progress, Step, train
@@ -68,14 +67,14 @@ def test_a_student_that_did_not_leave_chance_is_told_so_with_what_to_try(
     said = {"the right class": np.eye(2)[gold], "one class": np.tile([[0.0, 1.0]], (len(gold), 1)), "anything": random}
     show = Told()
     recipe = resolve(None, None, ["teacher=t", "data.train=a.csv", "student=bag", "optimizer.rate=5e-5"]).recipe
-    assert has_learned(recipe, [data], "distilled", {("distilled", "task", "dev"): said[says]}, show) is expected
+    assert has_learned(recipe.stage[0], data, "distilled", said[says], show.say) is expected
     assert show.words == ([] if expected else [what_to_try("distilled", "task", recipe.stage[0])])
     assert "try --rate 0.0002, then --epochs 20" in what_to_try("distilled", "task", recipe.stage[0])
 
 
 def test_a_training_that_ends_while_dev_rises_says_so() -> None:
     assert still_rising([0.1, 0.2, 0.31], 5e-5, 4.0) == (
-        "dev was still rising in the last epoch, from 20.0 to 31.0: the student has not learned all it could; "
+        "dev was still rising in the last epoch, from 20.0 to 31.0: the student could learn more; "
         "try --epochs 8, or --rate 0.0001"
     )
     assert still_rising([0.1, 0.31, 0.31], 5e-5, 4.0) is None and still_rising([0.5], 5e-5, 4.0) is None

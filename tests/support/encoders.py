@@ -9,7 +9,7 @@ import torch
 from transformers import CONFIG_MAPPING, AutoModelForSequenceClassification, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
 
-from potstill.models.student import quiet_transformers
+from potstill.models.loading import quiet_transformers
 from potstill.system.randomness import seeded
 
 LAYERS, WIDTH, HEADS, VOCABULARY, PADDING = 4, 32, 4, 60, 0

@@ -32,7 +32,7 @@ def remember(home: Path, folder: Path, die_at: int) -> None:
     task, _ = make_task(None, answering.model.config, ["0", "1"], None, "train.csv")
     examples = ranks.first_before_others(store)(table, task)
     tokens = ranks.first_before_others(tokenise)(task, examples, answering.tokenizer, 32)
-    really, asked = teacher.Teacher._ask_all, 0
+    really, asked = teacher.Teacher._ask_block, 0
 
     def ask_all(*arguments: Any) -> Any:
         nonlocal asked
@@ -41,7 +41,7 @@ def remember(home: Path, folder: Path, die_at: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return really(*arguments)
 
-    teacher.Teacher._ask_all = ask_all  # type: ignore[method-assign]
+    teacher.Teacher._ask_block = ask_all  # type: ignore[method-assign]
     asking = teacher.Teacher(answering.model, Memory(folder), torch.device("cpu"))
     found = asking.remember(TokenisedSet(task, examples, tokens, tokens), Wants(logits=True, cls=(1, 2)))
     print(f"asked {found}")

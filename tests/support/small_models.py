@@ -23,7 +23,8 @@ from transformers import (
     RobertaTokenizer,
 )
 
-from potstill.models.student import HEADS, Student
+from potstill.models.heads import auto_class
+from potstill.models.student import Student
 from potstill.tasks.classify_images import ImageClassification
 from potstill.tasks.registry import TASKS
 from potstill.tasks.task import Task
@@ -186,7 +187,7 @@ def small_model(
     config.problem_type = "single_label_classification" if len(labels) > 1 else "regression"
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = HEADS[head].from_config(config)
+        model = auto_class(head).from_config(config)
     model.config.architectures = [type(model).__name__]
     return Student(model.eval(), tokenizer)
 
@@ -244,7 +245,7 @@ def small_writer(architecture: str, layers: int = 3, width: int = 32, seed: int 
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         head = "Seq2SeqLM" if architecture == "t5" else "CausalLM"
-        model = HEADS[head].from_config(AutoConfig.for_model(architecture, **shape))
+        model = auto_class(head).from_config(AutoConfig.for_model(architecture, **shape))
     model.config.architectures = [type(model).__name__]
     return Student(model.eval(), tokenizer)
 

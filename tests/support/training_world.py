@@ -130,7 +130,7 @@ def make_world(
         if task == "translate":
             stacks = {"encoder_layers": layers, "decoder_layers": layers}
             builder = {"build": "marian", "width": width, "heads": 4, **stacks}
-    student = short_forms.made("students", over_words or builder).build(teacher, context)
+    student = short_forms.make_plugin("students", over_words or builder).build(teacher, context)
     return World(teacher, student, made, examples, folder)
 
 

@@ -120,14 +120,14 @@ def test_a_path_that_cannot_be_is_wrong_input(
 
 def test_a_path_with_nul_is_refused() -> None:
     with pytest.raises(InputError, match="NUL"):
-        paths.to_write("a\0b")
+        paths.output_path("a\0b")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_without_the_right_to_write_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    with pytest.raises(InputError, match="no right to write"):
-        paths.to_write(tmp_path / "run")
+    with pytest.raises(InputError, match="no permission to write"):
+        paths.output_path(tmp_path / "run")
 
 
 def test_what_was_saved_is_spoken_of_only_where_something_was(tmp_path: Path) -> None:

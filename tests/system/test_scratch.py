@@ -24,15 +24,15 @@ from potstill.inference.export import MARK
 from potstill.inference.export_types import Checked, Rows
 from potstill.models.student import Student, load_student, save_student
 from potstill.system import paths
-from potstill.system.files import sealed, unsealed
-from potstill.system.scratch import draft_of, scratch_folder
+from potstill.system.files import seal, unseal
+from potstill.system.scratch import draft_folder, scratch_folder
 from tests.support.small_models import small_model
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from potstill.system.scratch import draft_of, scratch_folder
-with draft_of(Path(sys.argv[1])) if len(sys.argv) > 1 else scratch_folder() as place:
+from potstill.system.scratch import draft_folder, scratch_folder
+with draft_folder(Path(sys.argv[1])) if len(sys.argv) > 1 else scratch_folder() as place:
     (place / "model.onnx").write_bytes(b"half of it")
     os.kill(os.getpid(), signal.{signal})
 """
@@ -64,7 +64,7 @@ def test_a_draft_that_was_killed_is_no_obstacle(tmp_path: Path) -> None:
     out = tmp_path / "out"
     killed(tmp_path, str(out))
     assert not out.exists() and len(list(tmp_path.iterdir())) == 1
-    with draft_of(out) as draft:
+    with draft_folder(out) as draft:
         (draft / "model.onnx").write_bytes(b"all of it")
     assert list(tmp_path.iterdir()) == [out] and (out / "model.onnx").read_bytes() == b"all of it"
 
@@ -129,8 +129,8 @@ def test_overwriting_keeps_what_is_no_export(student: Path, tmp_path: Path) -> N
     export(student, Form(), out)
     (out / "thesis.md").write_text("mine")
     (out / "model.onnx.data").write_text("of an earlier, larger one")
-    mark = unsealed((out / MARK).read_bytes())
-    (out / MARK).write_bytes(sealed({**mark, "files": [*mark["files"], "model.onnx.data"]}))
+    mark = unseal((out / MARK).read_bytes())
+    (out / MARK).write_bytes(seal({**mark, "files": [*mark["files"], "model.onnx.data"]}))
     with pytest.raises(InputError, match="write --overwrite"):
         export(student, Form(), out)
     export(student, Form(content=b"new"), out, overwrite=True)
@@ -145,8 +145,8 @@ def test_a_model_of_the_user_s_is_never_replaced_by_an_export(student: Path, tmp
         export(student, Form(), out, overwrite=True)
     (out / "model.onnx").unlink()
     export(student, Form(), out)
-    mark = unsealed((out / MARK).read_bytes())
-    (out / MARK).write_bytes(sealed({**mark, "files": ["model.onnx"]}))  # as if config.json were the user's
+    mark = unseal((out / MARK).read_bytes())
+    (out / MARK).write_bytes(seal({**mark, "files": ["model.onnx"]}))  # as if config.json were the user's
     with pytest.raises(InputError, match=r"config.json was not written by potstill"):
         export(student, Form(content=b"new"), out, overwrite=True)
     assert (out / "model.onnx").read_bytes() == b"model"

@@ -55,7 +55,7 @@ def hostile_measurements() -> None:
 
 
 def hostile_log() -> None:
-    terminal.prepare()
+    terminal.make_printing_safe()
     handler = logging.StreamHandler(sys.stderr)
     logger = logging.getLogger("a library that reads a model's config")
     logger.addHandler(handler)
@@ -64,7 +64,7 @@ def hostile_log() -> None:
 
 
 def hostile_warning() -> None:
-    terminal.prepare()
+    terminal.make_printing_safe()
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.showwarning = (
@@ -83,11 +83,11 @@ def hostile_bar() -> None:
 
 PRINTED: list[Callable[[], None]] = [
     lambda: Display().say(HOSTILE),
-    lambda: terminal.tell_error(InputError(HOSTILE)),
-    lambda: terminal.put(HOSTILE),
-    lambda: terminal.put_written(HOSTILE),
-    lambda: terminal.put_json({HOSTILE: [HOSTILE]}),
-    lambda: terminal.put_json({HOSTILE: [HOSTILE]}, indent=1),
+    lambda: terminal.print_error(InputError(HOSTILE)),
+    lambda: terminal.print_line(HOSTILE),
+    lambda: terminal.print_generated(HOSTILE),
+    lambda: terminal.print_json({HOSTILE: [HOSTILE]}),
+    lambda: terminal.print_json({HOSTILE: [HOSTILE]}, indent=1),
     hostile_table,
     hostile_measurements,
     hostile_log,
@@ -110,7 +110,7 @@ def test_nothing_that_is_printed_acts_on_the_terminal(
 
 
 def test_json_keeps_every_character_as_an_escape(capsys: pytest.CaptureFixture[str]) -> None:
-    terminal.put_json({"text": HOSTILE, "é": 1.5})
+    terminal.print_json({"text": HOSTILE, "é": 1.5})
     told = capsys.readouterr().out
     assert json.loads(told) == {"text": HOSTILE, "é": 1.5}
     assert "é" in told and len(told.splitlines()) == 1
@@ -118,7 +118,7 @@ def test_json_keeps_every_character_as_an_escape(capsys: pytest.CaptureFixture[s
 
 def test_a_number_that_json_lacks_is_refused() -> None:
     with pytest.raises(Exception, match="not finite numbers"):
-        terminal.put_json({"probability": float("nan")})
+        terminal.print_json({"probability": float("nan")})
 
 
 def test_only_one_module_prints() -> None:
@@ -168,7 +168,7 @@ def test_everything_is_printed_in_any_encoding(encoding: str, monkeypatch: pytes
 
     monkeypatch.setattr(cli, "app", show)
     cli.main()
-    terminal.put_json({"label": "好 é"})
+    terminal.print_json({"label": "好 é"})
     Display().say("学生 – 3 × 4 ± 1 … fertig")
     text = written.getvalue().decode(encoding)
     lines = text.splitlines()

@@ -23,7 +23,7 @@ from potstill.data.rows import Columns, open_table
 from potstill.data.tokens import tokenise
 from potstill.inference.answers import answers, network
 from potstill.models.generation.languages import knows_language
-from potstill.models.inference import torch_run
+from potstill.models.inference import torch_forward
 from potstill.models.student import Student, load_student, save_student
 from potstill.models.tokenizers.joint_bpe import joint_bpe
 from potstill.plugins.students.marian import Marian
@@ -70,7 +70,7 @@ def test_the_loss_of_a_translation_is_that_of_transformers(tmp_path: Path) -> No
     examples = store(table, task)
     tokens = tokenise(task, examples, student.tokenizer, 64)
     source = TokenisedSet(task, examples, tokens, tokens)
-    said = [unpack(one) for one in answers(network(torch_run(student.model)), source)]
+    said = [unpack(one) for one in answers(network(torch_forward(student.model)), source)]
     for english, german, one in zip(ENGLISH, GERMAN, said, strict=True):
         inputs = student.tokenizer(english, return_tensors="pt")
         labels = student.tokenizer(text_target=german, return_tensors="pt")["input_ids"]
@@ -79,7 +79,7 @@ def test_the_loss_of_a_translation_is_that_of_transformers(tmp_path: Path) -> No
         assert one.tokens == labels.shape[1]
         assert one.loss / one.tokens == pytest.approx(float(expected.loss), rel=1e-5)
         assert one.right == int((expected.logits.argmax(-1) == labels).sum())
-    scores = task.score(task.golds(examples), np.stack(answers(network(torch_run(student.model)), source)))
+    scores = task.score(task.golds(examples), np.stack(answers(network(torch_forward(student.model)), source)))
     total = sum(one.loss for one in said) / sum(one.tokens for one in said)
     assert scores["perplexity"] == pytest.approx(np.exp(total), rel=1e-5)
     assert scores["likelihood"] == pytest.approx(np.exp(-total), rel=1e-5)
@@ -127,7 +127,7 @@ def test_the_loss_of_a_text_is_that_of_transformers_and_windows_hold_every_token
         tokens = tokenise(task, examples, student.tokenizer, length)
         said = [
             unpack(one)
-            for one in answers(network(torch_run(student.model)), TokenisedSet(task, examples, tokens, tokens))
+            for one in answers(network(torch_forward(student.model)), TokenisedSet(task, examples, tokens, tokens))
         ]
         for text, one in zip(ENGLISH, said, strict=True):
             ids = student.tokenizer(text, return_tensors="pt")["input_ids"]  # with the end

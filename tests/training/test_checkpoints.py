@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from potstill.errors import InputError
-from potstill.system.files import sealed, unsealed, write_atomically, xxh3_of
+from potstill.system.files import file_xxh3, seal, unseal, write_atomically
 from potstill.training import checkpoints
 from tests.support.faults import file_size_limit, flip
 
@@ -119,7 +119,7 @@ def test_every_flipped_bit_is_noticed(tmp_path: Path, caplog: pytest.LogCaptureF
         caplog.clear()
         newest = checkpoints.newest(tmp_path)
         assert newest is not None and newest.step == 1, (path.name, bit)
-        assert "passed over" in caplog.text and folder.name in caplog.text
+        assert "skipped" in caplog.text and folder.name in caplog.text
         path.write_bytes(whole)
     assert checkpoints.load(folder).step == 2
 
@@ -176,23 +176,23 @@ def test_what_is_no_checkpoint_says_so(tmp_path: Path) -> None:
             checkpoints.load(path)
     found = save(tmp_path, 1)
     for name in ("teacher", "../step-00000001/weights", "", "."):
-        with pytest.raises(InputError, match="it holds: optimizer, weights"):
+        with pytest.raises(InputError, match="choose one of: optimizer, weights"):
             found.tensors(name)
 
 
 def reseal(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    manifest = unsealed((folder / "manifest.json").read_bytes())
+    manifest = unseal((folder / "manifest.json").read_bytes())
     change(manifest)
-    write_atomically(folder / "manifest.json", sealed(manifest))
+    write_atomically(folder / "manifest.json", seal(manifest))
 
 
 @pytest.mark.parametrize("name", ["../secret", "/etc/hostname", "x/../../secret", "..", ".hidden", "a\nb", ""])
 def test_names_that_lead_elsewhere_are_refused(tmp_path: Path, name: str) -> None:
     folder = save(tmp_path, 1).folder
     (tmp_path / "secret").write_text("x")
-    good = {"size": 1, "xxh3": xxh3_of(tmp_path / "secret")}
+    good = {"size": 1, "xxh3": file_xxh3(tmp_path / "secret")}
     reseal(folder, lambda manifest: manifest["files"].update({name: good}))
-    with pytest.raises(InputError, match="no plain file"):
+    with pytest.raises(InputError, match="not a regular file"):
         checkpoints.load(folder)
 
 
@@ -211,7 +211,7 @@ def test_links_are_refused(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("content", [[], {}, {"files": []}, {"files": {"state.json": 3}}, {"files": {}, "step": "x"}])
 def test_a_manifest_of_any_kind_is_an_input_error(tmp_path: Path, content: Any) -> None:
     folder = save(tmp_path, 1).folder
-    write_atomically(folder / "manifest.json", sealed(content) if isinstance(content, dict) else b"[]")
+    write_atomically(folder / "manifest.json", seal(content) if isinstance(content, dict) else b"[]")
     with pytest.raises(InputError):
         checkpoints.load(folder)
 
@@ -238,7 +238,7 @@ def test_pickles_never_run(tmp_path: Path) -> None:
     (folder / "more.safetensors").unlink()
     path = folder / "optimizer.safetensors"
     path.write_bytes(payload)
-    entry = {"size": len(payload), "xxh3": xxh3_of(path)}
+    entry = {"size": len(payload), "xxh3": file_xxh3(path)}
     reseal(folder, lambda manifest: manifest["files"].update({path.name: entry}))
     with pytest.raises(InputError, match="safetensors"):
         checkpoints.load(folder).tensors("optimizer")

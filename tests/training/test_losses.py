@@ -57,7 +57,7 @@ def test_smoothing_gives_nothing_to_impossible_classes() -> None:
     with_others = torch.full((2, 5), -torch.inf, dtype=torch.float64)
     with_others[:, [0, 2, 4]] = possible.detach()
     with_others.requires_grad_()
-    ours = losses.smoothed(with_others, torch.tensor([4, 0]), None, 0.1).sum()
+    ours = losses.smoothed_cross_entropy(with_others, torch.tensor([4, 0]), None, 0.1).sum()
     theirs = F.cross_entropy(possible, torch.tensor([2, 0]), label_smoothing=0.1, reduction="sum")
     torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
     (gradient,) = torch.autograd.grad(ours, with_others)
@@ -80,7 +80,7 @@ def test_the_soft_term_in_float32_is_that_of_float64(temperature: float, sets: b
     """Also where the two distributions are nearly flat: a difference of logarithms of size 1 would be mostly rounding."""
     random = torch.Generator().manual_seed(0)
     student, teacher = torch.randn(2, 64, 5, generator=random, dtype=torch.float64).mul(3).unbind()
-    loss = losses.soft_label_sets if sets else losses.soft_targets
+    loss = losses.soft_multilabel if sets else losses.soft_targets
     if sets:
         by_hand = sum(
             F.kl_div(F.logsigmoid(sign * student / temperature), F.logsigmoid(sign * teacher / temperature), log_target=True, reduction="none")

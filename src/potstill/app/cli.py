@@ -13,7 +13,11 @@ from potstill import __version__
 from potstill.app.commands import data, models, runs, train
 from potstill.errors import InputError, TrainingError
 from potstill.system.interrupts import Interrupted
-from potstill.system.terminal import prepare, put, tell_error
+from potstill.system.terminal import make_printing_safe, print_error, print_line
+
+# how threads of OpenMP wait for each other
+WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+SPINS = "1000"  # bench/neighbours.py: no slower alone, and much faster beside another process on the same cores
 
 # errors of the system that are about a path the user wrote
 WRONG_PATH = {
@@ -39,7 +43,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        put(f"potstill {__version__}")
+        print_line(f"potstill {__version__}")
         raise typer.Exit
 
 
@@ -64,24 +68,26 @@ app.command()(runs.show)
 def main() -> None:
     """Exit codes: 0 success, 1 the run failed, 2 the input is wrong, 130 and 143 stopped by a signal after saving."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-    prepare()
+    if not any(name in os.environ for name in WAITING):
+        os.environ["GOMP_SPINCOUNT"] = SPINS  # read when torch is loaded
+    make_printing_safe()
     try:
         app()
     except InputError as error:
-        tell_error(error)
+        print_error(error)
         sys.exit(2)
     except TrainingError as error:
-        tell_error(error)
+        print_error(error)
         sys.exit(1)
     except BrokenPipeError:  # the reader of `potstill predict … | head` has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         is_path = error.errno in WRONG_PATH
         advice = "check the path and its permissions" if is_path else "fix it and run the same command again"
-        tell_error(f"{error.strerror or error}: {error.filename or 'no file is known'}; {advice}")
+        print_error(f"{error.strerror or error}: {error.filename or 'no file is known'}; {advice}")
         sys.exit(2 if is_path else 1)
     except KeyboardInterrupt:
         sys.exit(130)
     except Interrupted as stopped:
-        tell_error("stopped; the same command continues from here")
+        print_error("stopped; the same command continues from here")
         sys.exit(stopped.code)

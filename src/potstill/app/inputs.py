@@ -1,4 +1,4 @@
-"""Checks of files and models that a command names, before torch is loaded. They call what the rooms below call later."""
+"""Check files and models before torch is loaded, with the functions that open them later."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ def check_model(model: str) -> None:
         model_folder(model)
 
 
-def check_recipe(recipe: Recipe) -> None:
+def check_recipe(recipe: Recipe, with_models: bool = True) -> None:
     """Refuse a recipe whose rows or models are missing."""
     for data in recipe.data:
         for source in (data.train, data.dev, data.unlabelled, *data.test.values()):
             check_rows(source)
+    if not with_models:
+        return
     for model in {data.teacher or recipe.teacher for data in recipe.data} | {recipe.start}:
         if model:
             check_model(model)

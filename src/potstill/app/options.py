@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
 from inspect import Parameter
 from typing import Annotated, Any
 
@@ -15,7 +16,7 @@ from potstill.errors import InputError
 from potstill.recipe.flags import DATA, MODELS, RUN, TRAINING, parse_columns
 from potstill.recipe.schema import FlagField, flag_fields
 from potstill.recipe.short_forms import parse_value
-from potstill.recipe.user_functions import note_written
+from potstill.recipe.user_functions import trust_command_line
 
 MACHINE = "Machine"  # the group of options that only `plan` has
 GROUPS = (MODELS, DATA, TRAINING, RUN, MACHINE)
@@ -49,29 +50,18 @@ Language = Annotated[
     typer.Option(help="Target language of a multilingual model, as de: >>de<< is put before each text."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+run_option = partial(typer.Option, rich_help_panel=RUN)
 Out = Annotated[
-    str | None,
-    typer.Option(help="The run's folder; the student is in OUT/student. Default: runs/NAME.", rich_help_panel=RUN),
+    str | None, run_option("--out", help="The run's folder; the student is in OUT/student. Default: runs/NAME.")
 ]
-Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        help="Any field of the recipe: --set method.beta=500 --set seed=1 --set dropout=0.",
-        metavar="PATH=VALUE",
-        rich_help_panel=RUN,
-    ),
-]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run in OUT.", rich_help_panel=RUN)]
+SET_HELP = "Any field of the recipe: --set method.beta=500 --set seed=1 --set dropout=0."
+Set = Annotated[list[str] | None, run_option("--set", help=SET_HELP, metavar="PATH=VALUE")]
+Overwrite = Annotated[bool, run_option("--overwrite", help="Replace an earlier run in OUT.")]
 AcceptChanges = Annotated[
     bool,
-    typer.Option(
-        "--accept-changes",
-        help="Continue although rows, a model or a version changed since the run began.",
-        rich_help_panel=RUN,
-    ),
+    run_option("--accept-changes", help="Continue although rows, a model or a version changed since the run began."),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but the result.", rich_help_panel=RUN)]
+Quiet = Annotated[bool, run_option("--quiet", help="Print nothing but the result.")]
 
 
 @dataclass(frozen=True)
@@ -82,10 +72,10 @@ class RunOptions:
     set_: Set = None
     resume: Annotated[
         str,
-        typer.Option(
+        run_option(
+            "--resume",
             help="auto: continue where the same run stopped; the folder of a checkpoint; or never.",
             metavar="auto|PATH|never",
-            rich_help_panel=RUN,
         ),
     ] = "auto"
     overwrite: Overwrite = False
@@ -172,5 +162,5 @@ def plugin_fields(texts: list[str] | None) -> dict[str, Any]:
         if not equals:
             raise InputError(f"--with {text}: has no value; write --with {text}=VALUE")
         values[name.strip()] = parse_value(value.strip())
-    note_written(values)
+    trust_command_line(values)
     return values

@@ -11,7 +11,7 @@ import numpy as np
 from potstill.data.examples import CHUNK, Examples, ExampleWriter, folder_of, key_of
 from potstill.data.row import HAS_TARGET
 from potstill.data.task import DataTask
-from potstill.system.column_files import ColumnFiles, column, made_once
+from potstill.system.column_files import ColumnFiles, column, write_once
 
 
 class AddedRows(NamedTuple):
@@ -32,7 +32,7 @@ def add_rows(
     origin, otherwise none. Without `keep_repeats`, rows are omitted whose text occurs before them.
     """
     folder = folder_of("more rows", examples.folder.name, examples.index_hash, with_labels, keep_repeats, *what)
-    made_once(folder, lambda columns: _write_more(examples, more(), with_labels, keep_repeats, columns))
+    write_once(folder, lambda columns: _write_more(examples, more(), with_labels, keep_repeats, columns))
     return Examples(examples.source, folder, np.array(column(folder, "kept", np.int64)))
 
 
@@ -82,7 +82,7 @@ def replace_targets(
     width = examples.meta["target_width"]
     target = list(task.encode(HAS_TARGET, examples.source)) if task else [0.0] * width
     folder = folder_of("other targets", examples.folder.name, examples.index_hash, target, *what)
-    meta = made_once(folder, lambda columns: _write_targets(examples, rows(), target, columns))
+    meta = write_once(folder, lambda columns: _write_targets(examples, rows(), target, columns))
     return Examples(examples.source, folder, np.arange(meta["rows"]))
 
 

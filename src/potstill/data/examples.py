@@ -22,7 +22,7 @@ from potstill.data.rows import Table
 from potstill.data.task import DataTask
 from potstill.errors import InputError
 from potstill.system import interrupts, paths
-from potstill.system.column_files import ColumnFiles, column, made_once
+from potstill.system.column_files import ColumnFiles, column, write_once
 from potstill.system.randomness import mix
 
 CHUNK = 1000  # rows that are read and tokenised together
@@ -181,8 +181,7 @@ class ExampleWriter:
         self.rows += len(texts)
         self.labelled += int(np.sum(labelled))
         self.pairs = self.pairs or any(pair is not None for _, pair in texts)
-        if signal := interrupts.asked():
-            raise interrupts.Interrupted(signal)
+        interrupts.stop_if_asked()
 
     def _add_offsets(self, name: str, sizes: list[int]) -> None:
         if name not in self.ends:
@@ -201,7 +200,7 @@ def store(table: Table, task: DataTask | None = None) -> Examples:
     content = [table.kind, table.fingerprint, table.columns.__dict__, table.answers, table.choices, table.shape]
     labels = [task.form, task.outcome, task.labels, sorted(task.numbers.items())] if task else []
     folder = folder_of(*content, *labels)
-    meta = made_once(folder, partial(_write, table, task))
+    meta = write_once(folder, partial(_write, table, task))
     return Examples(table.source, folder, np.arange(meta["rows"]))
 
 

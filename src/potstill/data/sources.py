@@ -15,7 +15,7 @@ from potstill.data import formats
 from potstill.data.formats import arrow, parallel, race
 from potstill.data.formats.opened import FileFormat, KnowsColumns, Opened
 from potstill.errors import InputError
-from potstill.system.files import xxh3_of
+from potstill.system.files import file_xxh3
 
 HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*(?:/[\w.-]+)?)(?::([\w.-]+))?:([\w.-]+)")  # NAME[:CONFIG]:SPLIT
 
@@ -104,7 +104,7 @@ def open_folder(folder: Path, split: str | None, source: str) -> Opened:
 
 
 def fingerprint(*paths: Path) -> str:
-    return "".join(xxh3_of(path) for path in paths)
+    return "".join(file_xxh3(path) for path in paths)
 
 
 def similar_file(path: Path) -> str:

@@ -18,7 +18,7 @@ from potstill.data.pixel_reader import PixelReader
 from potstill.data.task import DataTask
 from potstill.errors import InputError
 from potstill.system import interrupts
-from potstill.system.column_files import ColumnFiles, column, made_once
+from potstill.system.column_files import ColumnFiles, column, write_once
 
 ARRAYS: dict[str, tuple[Any, int]] = {  # type and width
     "ids": (np.int32, 1),
@@ -137,7 +137,7 @@ def tokenise(
 ) -> Tokens:
     """Tokenise all rows of the examples' folder into sequences of at most `length`, once per tokenizer and length."""
     folder = examples.folder / f"tokens-{tokenizer_fingerprint(tokenizer)}-{length}"
-    meta = made_once(folder, lambda columns: _write(task, examples, tokenizer, length, columns, progress))
+    meta = write_once(folder, lambda columns: _write(task, examples, tokenizer, length, columns, progress))
     arrays = {
         name: column(folder, name, dtype, width)
         for name, (dtype, width) in ARRAYS.items()
@@ -188,8 +188,7 @@ def _write(
         shortened += encoded.shortened
         if progress:
             progress(len(rows))
-        if signal := interrupts.asked():
-            raise interrupts.Interrupted(signal)
+        interrupts.stop_if_asked()
     columns.finish({"shortened": shortened})
 
 

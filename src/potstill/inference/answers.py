@@ -12,7 +12,7 @@ import torch
 from potstill.data.batches import TokenisedSet
 from potstill.data.task import DataTask
 from potstill.models.generation.decoding import Decoder, decoder, decoder_of
-from potstill.models.inference import Run, torch_run
+from potstill.models.inference import Forward, torch_forward
 from potstill.models.student import Student
 from potstill.signals import Batch
 from potstill.tasks.generate import unpack
@@ -46,7 +46,7 @@ def at_once(task: DataTask) -> int:
 
 def model_answers(student: Student, source: TokenisedSet, beam: bool = False) -> np.ndarray:
     """Return a model's predictions; where the task decodes, also its texts, with `beam` those of beam search too."""
-    predictions = answers(network(torch_run(student.model)), source)
+    predictions = answers(network(torch_forward(student.model)), source)
     if not source.task.decodes or not len(predictions):
         return predictions
     return padded(with_texts(predictions, student, source, beam))
@@ -63,7 +63,7 @@ def padded(arrays: list[np.ndarray]) -> np.ndarray:
     return stacked
 
 
-def network(run: Run) -> Ask:
+def network(run: Forward) -> Ask:
     """Return a function from batches to a network's logits for the student's reading of them."""
     return lambda batch: batch.student.predictions(torch.from_numpy(run(batch.student.inputs))).numpy()
 

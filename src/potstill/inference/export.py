@@ -12,8 +12,8 @@ from potstill.inference.predict import rows_for
 from potstill.models.generation.languages import language_prefix
 from potstill.models.student import load_student
 from potstill.system import paths
-from potstill.system.files import sealed, unsealed, write_atomically
-from potstill.system.scratch import draft_of
+from potstill.system.files import seal, unseal, write_atomically
+from potstill.system.scratch import draft_folder
 
 MARK = "export.json"  # in folders that potstill exported to: only files that it lists are ever replaced
 MOST_ROWS = 2000  # that an export is compared on
@@ -23,7 +23,7 @@ def export_student(
     model: str, form: Export, out: str, data: str | None, columns: Columns, language: str | None, overwrite: bool
 ) -> str:
     """Write the model to the folder `out`; return a sentence about its size and how it compares with PyTorch on `data`."""
-    folder = paths.to_write(out)
+    folder = paths.output_path(out)
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; give a folder with --out")
     earlier = _earlier_export(folder)
@@ -37,12 +37,12 @@ def export_student(
     prefix = language_prefix(language, student.tokenizer, model)
     examples = rows_for(student.model.config, data, columns.text, columns.pair) if data else iter(())
     rows = [(prefix + row.text, row.pair) for row in islice(examples, MOST_ROWS)]
-    with draft_of(folder.resolve()) as draft:
+    with draft_folder(folder.resolve()) as draft:
         checked = form.export(student, draft, rows)
         names = sorted(path.name for path in draft.iterdir())
         if foreign := [name for name in names if (folder / name).exists() and name not in (earlier or ())]:
             raise InputError(f"{folder / foreign[0]} was not written by potstill; give another folder with --out")
-        write_atomically(draft / MARK, sealed({"made_by": "potstill", "files": names}))
+        write_atomically(draft / MARK, seal({"made_by": "potstill", "files": names}))
         for name in earlier or ():
             if name not in names:  # a file of the earlier export that the new one does not have
                 (folder / name).unlink(missing_ok=True)
@@ -59,7 +59,7 @@ def export_student(
 def _earlier_export(folder: Path) -> list[str] | None:
     """The names of the files that an earlier export wrote to this folder; None if there was none."""
     try:
-        mark = unsealed((folder / MARK).read_bytes())
+        mark = unseal((folder / MARK).read_bytes())
     except (OSError, ValueError):
         return None
     return [*map(str, mark["files"]), MARK] if mark.get("made_by") == "potstill" else None

@@ -14,7 +14,7 @@ from potstill.data.row import split_parts
 from potstill.data.tokens import tokenise_texts
 from potstill.inference.export_types import Checked, Rows
 from potstill.models.anatomy import longest_input
-from potstill.models.inference import onnx_run, torch_run
+from potstill.models.inference import onnx_forward, torch_forward
 from potstill.models.onnx.writing import sample_inputs
 from potstill.models.student import Student
 from potstill.signals import View
@@ -24,7 +24,7 @@ from potstill.tasks.registry import form_of
 
 def compare(student: Student, file: Path, rows: Rows) -> Checked:
     """Return the largest difference of a logit and the share of equal predictions, on rows, or on random ids without rows."""
-    theirs, ours = torch_run(student.model), onnx_run(file)
+    theirs, ours = torch_forward(student.model), onnx_forward(file)
     longest = longest_input(student.model, student.tokenizer)
     if rows:
         views = _views(student, rows, longest)

@@ -12,7 +12,7 @@ from potstill.models.fingerprints import fingerprint
 from potstill.models.student import Student
 from potstill.system import paths
 from potstill.system.display import Display
-from potstill.system.files import fsync_path, locked, sealed, unsealed, write_atomically, xxh3_of
+from potstill.system.files import file_xxh3, folder_lock, fsync_path, seal, unseal, write_atomically
 from potstill.system.scratch import scratch_folder
 
 MANIFEST = "manifest.json"
@@ -47,14 +47,14 @@ def onnx_files(models: Mapping[str, Student], cached: str, show: Display) -> Ite
 def _cached_files(student: Student, advance: Callable[[int], None]) -> tuple[Path, Path]:
     """The files in the cache, under a hash of weights and config; written again if they are incomplete or damaged."""
     folder = paths.exports() / fingerprint(student.model, "onnx", 0)
-    with locked(folder):
+    with folder_lock(folder):
         if not _is_complete(folder):
             _write_files(student, folder, advance)
-            sums = {path.name: xxh3_of(path) for path in _contents(folder)}
+            sums = {path.name: file_xxh3(path) for path in _contents(folder)}
             for path in _contents(folder):
                 fsync_path(path)
             # the manifest is written last: if it is right, all files are complete
-            write_atomically(folder / MANIFEST, sealed({"files": sums}))
+            write_atomically(folder / MANIFEST, seal({"files": sums}))
     return folder / "model.onnx", folder / "int8.onnx"
 
 
@@ -64,8 +64,8 @@ def _contents(folder: Path) -> list[Path]:
 
 def _is_complete(folder: Path) -> bool:
     try:
-        sums = unsealed((folder / MANIFEST).read_bytes())["files"]
-        return {path.name: xxh3_of(path) for path in _contents(folder)} == sums
+        sums = unseal((folder / MANIFEST).read_bytes())["files"]
+        return {path.name: file_xxh3(path) for path in _contents(folder)} == sums
     except (OSError, ValueError, KeyError):
         return False
 

@@ -44,7 +44,7 @@ class Predictor:
         self.network = load_network(model)
         self.model = str(model)
         self.form = form_of(self.network.config)
-        self.length = min(length or self.network.usual, self.network.longest)
+        self.length = min(length or self.network.trained_length, self.network.longest)
         if task_class(self.form).generates:
             raise InputError(f"{model} generates texts; write potstill translate {model}")
 
@@ -76,7 +76,7 @@ class Predictor:
         every = np.arange(len(rows))
         for batch in split_by_tokens(every, tokens.lengths(every), PADDED):
             reading = view(task, tokens, batch)
-            logits = reading.predictions(torch.from_numpy(self.network.run(reading.inputs))).numpy()
+            logits = reading.predictions(torch.from_numpy(self.network.forward(reading.inputs))).numpy()
             outputs |= zip(batch.tolist(), task.read(logits, tokens, batch, _Unlabelled(rows)), strict=True)
         return [outputs[place] for place in range(len(rows))]
 

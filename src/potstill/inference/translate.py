@@ -11,7 +11,7 @@ from potstill.errors import InputError
 from potstill.models.generation.decoding import decoder_of
 from potstill.models.generation.languages import language_prefix
 from potstill.models.loading import load_tokenizer
-from potstill.system.paths import given, unreadable
+from potstill.system.paths import expand_user, unreadable
 
 
 def translate(
@@ -42,7 +42,7 @@ def lines_of(files: list[str]) -> Iterator[str]:
     """Yield the lines of files, or of standard input. Invalid UTF-8 is replaced silently so that line counts stay equal."""
     for file in files or [""]:
         try:
-            with open(given(file), "rb") if file else nullcontext(sys.stdin.buffer) as opened:
+            with open(expand_user(file), "rb") if file else nullcontext(sys.stdin.buffer) as opened:
                 for line in opened:
                     yield line.decode("utf-8", "replace").rstrip("\r\n").replace("\x00", "\ufffd")
         except OSError as error:

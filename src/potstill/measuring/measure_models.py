@@ -22,10 +22,10 @@ from potstill.measuring.speed import Speed, decoding_speeds, engine_of, forward_
 from potstill.models.anatomy import longest_input
 from potstill.models.generation.ctranslate2 import ABOUT, is_exported
 from potstill.models.generation.languages import language_prefix
-from potstill.models.inference import Run, load_network
+from potstill.models.inference import Forward, load_network
 from potstill.models.loading import load_config, load_tokenizer
 from potstill.models.student import Student, load_student
-from potstill.system.paths import given
+from potstill.system.paths import expand_user
 from potstill.tasks.generate import Generated
 from potstill.tasks.label_matching import labels_of, make_task, with_positive
 from potstill.tasks.metrics.texts import signatures
@@ -42,7 +42,7 @@ class Candidate:
     source: TokenisedSet
     predictions: np.ndarray
     size: dict[str, Any]
-    model: Run | Generator
+    model: Forward | Generator
     engine: str
 
 
@@ -98,14 +98,14 @@ def _networks(
         tokens = tokenise(task, examples, model.tokenizer, min(length, model.longest))
         source = TokenisedSet(task, examples, tokens, tokens)
         size = {"parameters": model.parameters, "bytes": model.bytes}
-        yield Candidate(path, task, source, answers(network(model.run), source), size, model.run, model.engine)
+        yield Candidate(path, task, source, answers(network(model.forward), source), size, model.forward, model.engine)
 
 
 def _generators(
     models: list[str], data: str, columns: Columns, task: Task, length: int, language: str | None
 ) -> Iterator[Candidate]:
     for path in models:
-        model: Generator = given(path) if is_exported(path) else load_student(path)
+        model: Generator = expand_user(path) if is_exported(path) else load_student(path)
         tokenizer = load_tokenizer(path) if isinstance(model, Path) else model.tokenizer
         table = open_table(data, replace(columns, before=language_prefix(language, tokenizer, path)), True, task.form)
         examples = store(table, task)

@@ -11,7 +11,7 @@ from typing import Any
 
 from potstill.errors import InputError
 from potstill.measuring.measurements import clean, inside, named, number
-from potstill.system.paths import RunFolder, given
+from potstill.system.paths import RunFolder, expand_user
 
 NO_TERMS = {"step", "epoch", "loss", "gradient_norm", "rate", "examples", "tokens", "seconds"}
 
@@ -28,7 +28,7 @@ def finished_runs(folders: Sequence[Path]) -> list[FinishedRun]:
     """The runs of some folders, in their order, each under a name of its own."""
     if not folders:
         raise InputError("no run was given; write the folder of one, such as potstill report runs/small")
-    folders = list(dict.fromkeys(given(folder) for folder in folders))
+    folders = list(dict.fromkeys(expand_user(folder) for folder in folders))
     found = [measurements_of(folder) for folder in folders]
     names = run_names(folders, found)
     return [

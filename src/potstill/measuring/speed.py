@@ -17,7 +17,7 @@ import numpy as np
 from potstill.data.batches import TokenisedSet
 from potstill.inference.answers import Generator, open_decoder
 from potstill.models.generation.decoding import Decoder, engine_for
-from potstill.models.inference import Run
+from potstill.models.inference import Forward
 from potstill.signals import View
 from potstill.tasks.metrics.texts import BEAM, search_name
 
@@ -45,7 +45,7 @@ class Workload:
     rows: int
 
 
-def forward_speeds(models: Mapping[Key, tuple[Run, TokenisedSet]]) -> dict[Key, Speed]:
+def forward_speeds(models: Mapping[Key, tuple[Forward, TokenisedSet]]) -> dict[Key, Speed]:
     """Time networks on some rows of their sources, which must not be empty. Texts of a batch have similar lengths."""
     return speeds({name: forward_workload(run, source) for name, (run, source) in models.items()})
 
@@ -62,11 +62,11 @@ def decoding_speeds(models: Mapping[Key, tuple[Generator, TokenisedSet]]) -> dic
         return speeds(workloads)
 
 
-def forward_workload(run: Run, source: TokenisedSet) -> Workload:
+def forward_workload(forward: Forward, source: TokenisedSet) -> Workload:
     rows = timed_rows(len(source.examples))
     batches = {size: _views(source, rows, size) for size in SIZES}
     return Workload(
-        lambda view: run(view.inputs), _views(source, rows[:SINGLE], 1), batches, QUOTED_SIZE, min(ROWS, len(rows))
+        lambda view: forward(view.inputs), _views(source, rows[:SINGLE], 1), batches, QUOTED_SIZE, min(ROWS, len(rows))
     )
 
 

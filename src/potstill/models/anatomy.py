@@ -187,3 +187,9 @@ def parameters(model: PreTrainedModel) -> dict[str, int]:
 
 def all_parameters(model: PreTrainedModel) -> int:
     return sum(parameters(model).values())
+
+
+def is_spread(model: PreTrainedModel) -> bool:
+    """Whether parts of the model lie on other devices, or on disk, and come when they are needed."""
+    places = set(getattr(model, "hf_device_map", {}).values())
+    return len(places) > 1 or "disk" in places

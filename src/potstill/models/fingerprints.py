@@ -9,8 +9,7 @@ import xxhash
 from accelerate.utils.modeling import get_state_dict_offloaded_model
 from transformers import PreTrainedModel
 
-from potstill.models.anatomy import is_causal
-from potstill.models.student import is_spread
+from potstill.models.anatomy import is_causal, is_spread
 
 
 def fingerprint(model: PreTrainedModel, tokenizer_print: str, length: int) -> str:

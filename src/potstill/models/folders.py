@@ -1,4 +1,7 @@
-"""Find a model: a local folder, an exported ONNX file, or a name on the Hugging Face hub. Loads neither torch nor transformers."""
+"""Find a model and check its files: a local folder, an exported ONNX file, or a name on the Hugging Face hub.
+
+Loads neither torch nor transformers.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,13 @@ from pathlib import Path
 from typing import Literal
 
 from potstill.errors import InputError
-from potstill.system.paths import given
+from potstill.models.safety import refuse_unsafe_files, refuse_unsafe_settings
+from potstill.system.paths import expand_user
 
 
 def model_folder(model: str | Path) -> Path:
     """The local folder of a model. A name on the hub is downloaded first, unless it is cached or HF_HUB_OFFLINE forbids it."""
-    path = given(model)
+    path = expand_user(model)
     if is_there(path, "dir") and str(model):
         return path
     if _is_path(model):
@@ -22,9 +26,23 @@ def model_folder(model: str | Path) -> Path:
     return _from_hub(str(model))
 
 
+def safe_folder(model: str | Path) -> Path:
+    """The local folder of a model, after checking that loading it opens only plain weights and runs only stock code."""
+    folder = model_folder(model)
+    refuse_unsafe_files(folder)
+    if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.onnx")):
+        pickled = any(folder.glob("*.bin")) or any(folder.glob("*.pt"))
+        raise InputError(
+            f"{model} has {'only pickled weights, which can run code' if pickled else 'no weights'}; "
+            "potstill reads safetensors only: write it with `model.save_pretrained(folder)` of a recent transformers"
+        )
+    refuse_unsafe_settings(folder)
+    return folder
+
+
 def onnx_file(model: str | Path) -> Path | None:
     """The ONNX file that `model` names, or that its folder holds; None if there is none."""
-    path = given(model)
+    path = expand_user(model)
     file = path / "model.onnx" if is_there(path, "dir") else path
     return file if file.suffix == ".onnx" and is_there(file, "file") else None
 

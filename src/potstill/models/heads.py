@@ -1,20 +1,27 @@
-"""The heads that models of tasks have, by the names that transformers gives to the classes of models."""
+"""Task heads, named as transformers names the classes of models. Loads neither torch nor transformers by itself."""
 
 from __future__ import annotations
 
-WHAT = {
+from typing import Any
+
+WHAT = {  # what a model with this head is called in messages
     "SequenceClassification": "a text classifier",
-    "TokenClassification": "a tagger",
-    "QuestionAnswering": "a reader of questions",
-    "MultipleChoice": "a model for multiple choice",
+    "TokenClassification": "a token classifier",
+    "QuestionAnswering": "a model for extractive question answering",
+    "MultipleChoice": "a multiple-choice model",
     "ImageClassification": "an image classifier",
-    "Seq2SeqLM": "a translator",
-    "CausalLM": "a language model",
+    "Seq2SeqLM": "a translation model",
+    "CausalLM": "a causal language model",
 }
+NAMED = ("SequenceClassification", "TokenClassification", "ImageClassification")  # heads whose outputs have names
+GENERATIVE = ("Seq2SeqLM", "CausalLM")
 
 
 def head_named(architecture: str) -> str | None:
-    """The head of a class such as BertForTokenClassification; those that write texts have names of many kinds."""
+    """Return the head of a class such as BertForTokenClassification; None if it has none of ours."""
+    if head := next((head for head in WHAT if head not in GENERATIVE and architecture.endswith(f"For{head}")), None):
+        return head
+    # classes of generative models follow no pattern, such as MarianMTModel
     from transformers.models.auto.modeling_auto import (
         MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
         MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
@@ -24,4 +31,16 @@ def head_named(architecture: str) -> str | None:
         return "Seq2SeqLM"
     if architecture in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
         return "CausalLM"
-    return next((head for head in WHAT if architecture.endswith(f"For{head}")), None)
+    return next((head for head in GENERATIVE if architecture.endswith(f"For{head}")), None)
+
+
+def head_of(config: Any) -> str:
+    """Return the head that a config names; sequence classification if it names none."""
+    return head_named(str((config.architectures or [""])[0])) or "SequenceClassification"
+
+
+def auto_class(head: str) -> Any:
+    """Return the Auto class of transformers for a head, such as AutoModelForTokenClassification."""
+    import transformers
+
+    return getattr(transformers, f"AutoModelFor{head}")

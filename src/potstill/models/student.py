@@ -1,58 +1,36 @@
-"""Students: a model and its tokenizer, loaded strictly, saved whole. Each file beside this one makes or reshapes."""
+"""A model with its tokenizer: loaded strictly, saved completely, built with the head of another."""
 
 from __future__ import annotations
 
 import copy
 import os
-import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from safetensors import safe_open
-from transformers import (
-    AutoModelForCausalLM,
-    AutoModelForImageClassification,
-    AutoModelForMultipleChoice,
-    AutoModelForQuestionAnswering,
-    AutoModelForSeq2SeqLM,
-    AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from potstill.data.pixel_reader import PixelReader
 from potstill.errors import InputError
-from potstill.models.anatomy import has_layers, in_head, layers_path, positions
-from potstill.models.architectures.registration import PREFIX
+from potstill.models.anatomy import is_spread, positions
+from potstill.models.architectures.own_model import OwnModel
 from potstill.models.builder import Student
-from potstill.models.folders import first_line
-from potstill.models.heads import WHAT, head_named
-from potstill.models.loading import NO_CODE, load_config, quiet_transformers, reader_of, refuse_odd_labels, safe_folder
-from potstill.models.padding_check import refuse_moved_by_padding
+from potstill.models.checks import missing_weights, refuse_bad_weights, refuse_padding_effect
+from potstill.models.config_file import SHORTEST, refuse_odd_labels
+from potstill.models.folders import first_line, safe_folder
+from potstill.models.heads import NAMED, WHAT, auto_class, head_named, head_of
+from potstill.models.loading import NO_CODE, load_config, quiet_transformers, reader_of
 from potstill.models.safety import refuse_larger, stored_numbers
-from potstill.models.tokenizers.safety import SHORTEST, refuse_other_vocabulary
+from potstill.models.tokenizers.safety import refuse_other_vocabulary
 from potstill.system import paths
 from potstill.system.files import MODEL_FILE, TEMPORARY, disk_errors, fsync_path
-from potstill.system.paths import given
+from potstill.system.paths import expand_user
 from potstill.system.randomness import seeded
 
-Made = TypeVar("Made", bound=PreTrainedModel)
-HEADS: dict[str, Any] = {
-    "SequenceClassification": AutoModelForSequenceClassification,
-    "TokenClassification": AutoModelForTokenClassification,
-    "QuestionAnswering": AutoModelForQuestionAnswering,
-    "MultipleChoice": AutoModelForMultipleChoice,
-    "ImageClassification": AutoModelForImageClassification,
-    "Seq2SeqLM": AutoModelForSeq2SeqLM,
-    "CausalLM": AutoModelForCausalLM,
-}
-NAMED = ("SequenceClassification", "TokenClassification", "ImageClassification")  # heads whose outputs have names
+Model = TypeVar("Model", bound=PreTrainedModel)
 
 
 def load_student(
@@ -63,12 +41,12 @@ def load_student(
     head: str | None = None,
     devices: str | dict[str, str] = "one",
 ) -> Student:
-    """A model with a head and its tokenizer from a folder or the hub, in float32 and eval mode.
+    """Load a model with a head and its tokenizer from a folder or the hub, in float32 and eval mode.
 
-    Every weight must be there. Only with `labels` may the task's head be missing or have another number of labels: a
-    new one is then drawn from `seed`. A head of the same size is kept with its own label names. `head` is one of HEADS;
-    without it the config says, and where it does not, a classifier of texts is meant. `devices`: "auto" lets Accelerate
-    spread the weights over all devices, memory and disk; a table says how much each may hold.
+    Every weight must be present. Only with `labels` may the head be missing or have another number of labels: a new one
+    is then drawn from `seed`. A head of the same size keeps its own label names. `head` is one of `heads.WHAT`; without
+    it the config decides, and if it names none, the model is a text classifier. `devices`: "auto" lets Accelerate
+    spread the weights over all devices, memory and disk; a table limits how much each may hold.
     """
     place = safe_folder(folder)
     stored = stored_numbers(place)
@@ -80,16 +58,18 @@ def load_student(
                 config.num_labels = 2
             elif labels and config.num_labels != len(labels):
                 config.num_labels = len(labels)
-            refuse_larger(place, _needed_numbers(config, head), stored)
-            model, info = HEADS[head].from_pretrained(
+            network = auto_class(head)
+            needed = _count_numbers(lambda: network.from_config(config, trust_remote_code=False))
+            refuse_larger(place, needed, stored)
+            model, info = network.from_pretrained(
                 str(place),
                 **NO_CODE,
-                **spread_over(devices),
+                **_device_map(devices),
                 config=config,
                 dtype=torch.float32,
                 use_safetensors=True,
                 output_loading_info=True,
-                ignore_mismatched_sizes=True,  # reported below, with the names
+                ignore_mismatched_sizes=True,  # refused below, with their names
             )
             tokenizer = reader_of(config, place)
             room = positions(model)
@@ -100,32 +80,33 @@ def load_student(
             f"{folder} cannot be loaded as {WHAT.get(str(head), 'a model')} ({first_line(error)}); "
             "give a folder with config.json, model.safetensors and tokenizer.json"
         ) from error
-    if room < SHORTEST and not isinstance(tokenizer, PixelReader):
+    reads_texts = not isinstance(tokenizer, PixelReader)
+    if room < SHORTEST and reads_texts:
         raise InputError(
             f"{folder}: config.json leaves room for {room} tokens; write the right max_position_embeddings"
         )
-    _check_weights(folder, model, info, may_make_head=labels is not None)
-    if config.model_type.startswith(PREFIX):
-        # an LSTM's last bit hangs on where its weights lie; in the file's memory map they lie otherwise than torch puts them
+    refuse_bad_weights(folder, model, info, may_make_head=labels is not None)
+    if isinstance(model, OwnModel):
+        # the last bit of an LSTM depends on the alignment of its weights, which a memory-mapped file does not keep
         for parameter in model.parameters():
             parameter.data = parameter.data.clone()
     model.config.architectures = [type(model).__name__]
-    new_head = any(not name.startswith(f"{model.base_model_prefix}.") for name in _absent(info))
+    new_head = any(not name.startswith(f"{model.base_model_prefix}.") for name in missing_weights(info))
     if labels and new_head:
         model.config.id2label = dict(enumerate(labels))
         model.config.label2id = {label: index for index, label in enumerate(labels)}
         model.config.problem_type = problem
     elif head in NAMED:
-        refuse_odd_labels(model.config, folder)
+        refuse_odd_labels(model.config.id2label, folder)
     table = model.get_input_embeddings()
-    if isinstance(table, torch.nn.Embedding) and not isinstance(tokenizer, PixelReader):
-        refuse_other_vocabulary(tokenizer, table.num_embeddings, folder)
-    if head == "SequenceClassification" and not config.model_type.startswith(PREFIX) and not is_spread(model):
-        refuse_moved_by_padding(folder, model.eval(), tokenizer)
+    if isinstance(table, torch.nn.Embedding) and reads_texts:
+        refuse_other_vocabulary(tokenizer.get_vocab(), table.num_embeddings, folder)
+    if head == "SequenceClassification" and not isinstance(model, OwnModel) and not is_spread(model):
+        refuse_padding_effect(folder, model.eval(), tokenizer)
     return Student(model.eval(), tokenizer, new_head)
 
 
-def spread_over(devices: str | dict[str, str]) -> dict[str, Any]:
+def _device_map(devices: str | dict[str, str]) -> dict[str, Any]:
     if devices == "one":
         return {}
     limits = (
@@ -136,44 +117,34 @@ def spread_over(devices: str | dict[str, str]) -> dict[str, Any]:
     return {"device_map": "auto", "max_memory": limits, "offload_folder": str(paths.offloaded())}
 
 
-def is_spread(model: PreTrainedModel) -> bool:
-    """Whether parts of the model lie on other devices, or on disk, and come when they are needed."""
-    places = set(getattr(model, "hf_device_map", {}).values())
-    return len(places) > 1 or "disk" in places
-
-
-def head_of(config: PreTrainedConfig) -> str:
-    return head_named(str((config.architectures or [""])[0])) or "SequenceClassification"
-
-
 def save_student(student: Student, folder: Path) -> None:
-    """The stock folder of transformers, safetensors only; it appears under its name once it is whole and on disk."""
-    folder = given(folder)
+    """Save in the layout of transformers, safetensors only; the folder appears once it is complete and on disk."""
+    folder = expand_user(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     new = folder.with_name(f"{TEMPORARY}{secrets.token_hex(4)}-{folder.name}")
     old = new.with_name(f"{new.name}-before")
     try:
         with quiet_transformers(), disk_errors(folder):
             student.model.save_pretrained(new)
-            _as_made(student.tokenizer).save_pretrained(new)
-            _name_for_older_readers(new / "tokenizer_config.json")
+            _clean_copy(student.tokenizer).save_pretrained(new)
+            _name_class_for_transformers_4(new / "tokenizer_config.json")
         for path in [*new.iterdir(), new]:
             fsync_path(path)
         if folder.exists():
-            # a folder that is not empty cannot be replaced in one step: for a moment the old one is beside its place
+            # a folder that is not empty cannot be replaced in one step: for a moment the old one has another name
             folder.rename(old)
         new.rename(folder)
         fsync_path(folder.parent)
     finally:
         shutil.rmtree(new, ignore_errors=True)
         if folder.exists():
-            _keep_the_users(old, folder)
+            _keep_user_files(old, folder)
         elif old.exists():
             old.rename(folder)
 
 
-def _keep_the_users(old: Path, folder: Path) -> None:
-    """What is not a model's file goes from the folder that was replaced into the new one; the rest of it is removed."""
+def _keep_user_files(old: Path, folder: Path) -> None:
+    """Move files that do not belong to a model from the replaced folder into the new one; delete the rest."""
     if not old.exists():
         return
     for path in old.iterdir():
@@ -182,14 +153,34 @@ def _keep_the_users(old: Path, folder: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
+def _clean_copy(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """Copy a tokenizer without the settings of its last loading and its last batch, which would be saved with it."""
+    tokenizer = copy.deepcopy(tokenizer)
+    if isinstance(tokenizer, PixelReader):
+        return tokenizer
+    for name in ("is_local", "local_files_only"):
+        tokenizer.init_kwargs.pop(name, None)
+    if hasattr(tokenizer, "backend_tokenizer"):  # tokenizers in Python, such as Marian's own, have no such settings
+        tokenizer.backend_tokenizer.no_padding()
+        tokenizer.backend_tokenizer.no_truncation()
+    return tokenizer
+
+
+def _name_class_for_transformers_4(settings: Path) -> None:
+    """Name the plain tokenizer class as transformers 4 does; transformers 5 knows both names."""
+    text = settings.read_text(encoding="utf-8") if settings.exists() else ""
+    if '"TokenizersBackend"' in text:
+        settings.write_text(text.replace('"TokenizersBackend"', '"PreTrainedTokenizerFast"'), encoding="utf-8")
+
+
 def stock_model(
     like: PreTrainedModel, config: PreTrainedConfig, weights: dict[str, torch.Tensor] | None, seed: int = 0
 ) -> PreTrainedModel:
-    """A model with another's kind of head and this config, in eval mode: with exactly these weights, or random ones from `seed`."""
+    """Build a model of this config with the head of `like`, in eval mode: with these weights, or random ones from `seed`."""
     head = head_named(type(like).__name__)
     assert head is not None
     with quiet_transformers():
-        model: PreTrainedModel = new_network(lambda: HEADS[head].from_config(config, dtype=torch.float32), seed)
+        model: PreTrainedModel = new_network(lambda: auto_class(head).from_config(config, dtype=torch.float32), seed)
     model.config.architectures = [type(model).__name__]
     if like.can_generate():
         model.generation_config = copy.deepcopy(like.generation_config)
@@ -199,94 +190,22 @@ def stock_model(
     return model
 
 
-def new_network(make: Callable[[], Made], seed: int) -> Made:
-    """With random weights from `seed`; refused before it takes memory where this machine has less than it needs."""
+def new_network(make: Callable[[], Model], seed: int) -> Model:
+    """Make a network with random weights from `seed`; refuse it before it takes more memory than this machine has."""
     with seeded(seed):
-        numbers = _numbers_of(make)
-        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        if 4 * numbers > there:
+        numbers = _count_numbers(make)
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if 4 * numbers > memory:
             raise InputError(
                 f"the student would have {numbers:,} numbers, {4 * numbers / 1e9:,.0f} GB, and this machine has "
-                f"{there / 1e9:,.0f} GB of memory; ask for a smaller one, such as keep_layers:3"
+                f"{memory / 1e9:,.0f} GB of memory; ask for a smaller one, such as keep_layers:3"
             )
         torch.manual_seed(seed)
         return make()
 
 
-def _needed_numbers(config: PreTrainedConfig, head: str) -> int:
-    """Of the network that a config describes."""
-    return _numbers_of(lambda: HEADS[head].from_config(config, trust_remote_code=False))
-
-
-def _numbers_of(make: Callable[[], PreTrainedModel]) -> int:
-    """Counted without giving them memory."""
+def _count_numbers(make: Callable[[], PreTrainedModel]) -> int:
+    """Count the parameters and buffers of a network without allocating them."""
     with torch.device("meta"):
         model = make()
     return sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
-
-
-def _absent(info: dict[str, Any]) -> set[str]:
-    """Names of the weights that the model needs and the file does not have in that shape."""
-    return set(info["missing_keys"]) | {name for name, *_ in info["mismatched_keys"]}
-
-
-def _check_weights(folder: str | Path, model: PreTrainedModel, info: dict[str, Any], may_make_head: bool) -> None:
-    absent = sorted(_absent(info))
-    encoder = [name for name in absent if not in_head(model, name)]
-    if encoder:
-        raise InputError(
-            f"{folder} lacks {len(encoder)} weights of the encoder, or has them in another shape, "
-            f"such as {encoder[0]}; use a folder whose config.json and model.safetensors belong together"
-        )
-    if absent and not may_make_head:
-        raise InputError(
-            f"{folder} has no trained head ({', '.join(absent)}); use a model that was fine-tuned on this task"
-        )
-    saved = set()
-    for name, weight in _stored_weights(safe_folder(folder)) if is_spread(model) else model.state_dict().items():
-        saved.add(name)
-        if weight.is_floating_point() and not bool(torch.isfinite(weight).all()):
-            raise InputError(
-                f"{folder}: {name} holds numbers that are not finite; use weights of a training that went well"
-            )
-    saved |= set(getattr(model, "all_tied_weights_keys", None) or {})  # kept under the name of another
-    if lost := [name for name, weight in model.named_parameters() if weight.is_meta and name not in saved]:
-        raise InputError(f"{folder}: {lost[0]} is in no file and cannot lie on disk; write teacher_devices = 'one'")
-    if not has_layers(model):
-        return
-    layer = re.compile(re.escape(layers_path(model).partition(".")[2]) + r"\.(\d+)\.")
-    numbers = {name: int(found[1]) for name in info["unexpected_keys"] if (found := layer.search(name))}
-    left_over = sorted(name for name, number in numbers.items() if number >= model.config.num_hidden_layers)
-    if left_over:
-        raise InputError(
-            f"{folder} has layers that its config.json does not name, such as {left_over[0]}; "
-            f"write the right number of layers into config.json, which now says {model.config.num_hidden_layers}"
-        )
-
-
-def _stored_weights(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
-    """One after the other: all of a model that is spread would not fit."""
-    for file in sorted(folder.glob("*.safetensors")):
-        with safe_open(file, "pt") as tensors:
-            for name in tensors.keys():  # noqa: SIM118 (it is no dictionary)
-                yield name, tensors.get_tensor(name)
-
-
-def _as_made(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """A copy without what came from its last loading and its last batch, which would be saved with it."""
-    tokenizer = copy.deepcopy(tokenizer)
-    if isinstance(tokenizer, PixelReader):
-        return tokenizer
-    for name in ("is_local", "local_files_only"):
-        tokenizer.init_kwargs.pop(name, None)
-    if hasattr(tokenizer, "backend_tokenizer"):  # those in Python, as Marian's own, have no such settings
-        tokenizer.backend_tokenizer.no_padding()
-        tokenizer.backend_tokenizer.no_truncation()
-    return tokenizer
-
-
-def _name_for_older_readers(settings: Path) -> None:
-    """The plain tokenizer by the name that transformers 4 knows too; transformers 5 reads both."""
-    text = settings.read_text(encoding="utf-8") if settings.exists() else ""
-    if '"TokenizersBackend"' in text:
-        settings.write_text(text.replace('"TokenizersBackend"', '"PreTrainedTokenizerFast"'), encoding="utf-8")

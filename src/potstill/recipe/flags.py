@@ -1,4 +1,4 @@
-"""Command-line flags of recipe fields: `Annotated[float, Flag("--rate", TRAINING, "Learning rate.")]` in `recipe.schema`."""
+"""Command-line flags of recipe fields, as `recipe.schema` writes them beside a field's type."""
 
 from __future__ import annotations
 

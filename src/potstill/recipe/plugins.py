@@ -1,7 +1,7 @@
-"""Which methods, students, data makers, exports and studies there are: a file's name is the word that the user types.
+"""Find methods, students, data makers, exports and studies: the name of a file is the word that the user types.
 
-A file of `potstill/methods/` holds one public dataclass; its fields are what a recipe may say about it. Folders that
-the environment variable POTSTILL_PLUGINS names hold the same sub-folders and add to them, without replacing anything.
+A file of `potstill/plugins/methods/` holds one public dataclass; its fields are the fields of the method in a recipe.
+Folders in the environment variable POTSTILL_PLUGINS have the same sub-folders. They add plug-ins and replace none.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 Kind = Literal["methods", "students", "data", "exports", "studies"]
-ONE_OF: dict[Kind, str] = {
+SINGULAR: dict[Kind, str] = {
     "methods": "method",
     "students": "student",
     "data": "data",
@@ -56,36 +56,33 @@ class Plugin(ABC):
 
 
 def names(kind: Kind) -> list[str]:
-    """All names of a kind, built-in ones first. Imports nothing, so that a listing is quick."""
+    """All names of a kind, built-in ones first. Imports nothing."""
     return list(_files(kind))
 
 
-def load(kind: Kind) -> dict[str, Any]:
-    """Every name of a kind with its dataclass."""
-    return {name: _dataclass(kind, name, file) for name, file in _files(kind).items()}
-
-
 def make(kind: Kind, name: str, fields: Mapping[str, Any]) -> Any:
-    """The named thing with these fields, each checked against its annotation; the word "none" stands for None."""
+    """The plug-in with these fields, each checked against its annotation; the word "none" stands for None."""
     from pydantic import ValidationError
 
-    where = f"{ONE_OF[kind]}.{name}"
+    where = f"{SINGULAR[kind]}.{name}"
     hints = annotations_of(kind, name)
     for field in fields:
         if field not in hints:
             raise InputError(f"{where} has no '{field}'{did_you_mean(field, hints)}")
-    given = {field: None if value == "none" and may_be_none(hints[field]) else value for field, value in fields.items()}
+    values = {
+        field: None if value == "none" and may_be_none(hints[field]) else value for field, value in fields.items()
+    }
     try:
         # JSON, because its strict form takes a list for a tuple and 5 for 5.0, but not "5" for 5 and not true for 1
-        return _adapter(find(kind, name)).validate_json(json.dumps(given, default=str), strict=True)
+        return _adapter(find(kind, name)).validate_json(json.dumps(values, default=str), strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         if not first["loc"]:
             raise InputError(f"{where}: {first['msg'].removeprefix('Value error, ')}") from None
         field = str(first["loc"][0])
-        if field not in given:
+        if field not in values:
             raise InputError(f"{where}.{field} is missing; write {field} = … ({in_words(hints[field])})") from None
-        raise InputError(f"{where}.{field} = {as_toml(given[field])}: expected {in_words(hints[field])}") from None
+        raise InputError(f"{where}.{field} = {as_toml(values[field])}: expected {in_words(hints[field])}") from None
 
 
 def complete(kind: Kind, name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,9 +92,9 @@ def complete(kind: Kind, name: str, fields: Mapping[str, Any]) -> dict[str, Any]
 
 
 def describe(kind: Kind, name: str) -> tuple[str, list[tuple[str, str, str]]]:
-    """The first line of the file's docstring, and of each field its name, its type in words and its default as TOML."""
-    thing = find(kind, name)
-    text = sys.modules[thing.__module__].__doc__ or thing.__doc__ or ""
+    """The first line of the file's docstring, and the name, the type in words and the default of each field."""
+    plugin = find(kind, name)
+    text = sys.modules[plugin.__module__].__doc__ or plugin.__doc__ or ""
     hints = annotations_of(kind, name)
     values = defaults(kind, name)
     rows = [
@@ -108,22 +105,22 @@ def describe(kind: Kind, name: str) -> tuple[str, list[tuple[str, str, str]]]:
 
 
 def find(kind: Kind, name: str) -> Any:
-    """The dataclass of one name."""
+    """The dataclass of a plug-in."""
     return _dataclass(kind, name, file_of(kind, name))
 
 
 def file_of(kind: Kind, name: str) -> Path:
-    """Where a name is defined."""
+    """The file of a plug-in."""
     files = _files(kind)
     if name not in files:
-        guess = did_you_mean(name, files)
-        every = "" if "there are" in guess else f" There are: {', '.join(files)}"
-        raise InputError(f"there is no {ONE_OF[kind]} '{name}'{guess}{every}")
+        hint = did_you_mean(name, files)
+        all_names = "" if "there are" in hint else f" There are: {', '.join(files)}"
+        raise InputError(f"there is no {SINGULAR[kind]} '{name}'{hint}{all_names}")
     return files[name]
 
 
 def annotations_of(kind: Kind, name: str) -> dict[str, Any]:
-    """The fields of a name in their order, each with its annotation."""
+    """The fields of a plug-in in their order, each with its annotation."""
     return _annotations(find(kind, name))
 
 
@@ -142,38 +139,42 @@ def _files(kind: Kind) -> dict[str, Path]:
     return _files_below(kind, BUILT_IN, os.environ.get("POTSTILL_PLUGINS", ""))
 
 
-@lru_cache(maxsize=64)  # a grid of 108 recipes asks some thousand times
-def _files_below(kind: Kind, built_in: Path, plugged: str) -> dict[str, Path]:
-    given = [Path(folder) for folder in plugged.split(os.pathsep) if folder]
-    for folder in given:
+@lru_cache(maxsize=64)  # resolving a grid of 108 recipes asks some thousand times
+def _files_below(kind: Kind, built_in: Path, users: str) -> dict[str, Path]:
+    folders = [Path(folder) for folder in users.split(os.pathsep) if folder]
+    for folder in folders:
         if not folder.is_dir():
             raise InputError(f"POTSTILL_PLUGINS names {folder}, which is not a folder; name one that holds {kind}/")
-    found: dict[str, Path] = {}
-    for folder in dict.fromkeys([built_in, *(folder.resolve() for folder in given)]):
+    files: dict[str, Path] = {}
+    for folder in dict.fromkeys([built_in, *(folder.resolve() for folder in folders)]):
         for file in sorted((folder / kind).glob("*.py")):
             if file.stem.startswith("_"):
                 continue
-            if file.stem in found:
-                raise InputError(f"{file}: the {ONE_OF[kind]} '{file.stem}' exists already; give the file another name")
-            found[file.stem] = file
-    return found
+            if file.stem in files:
+                raise InputError(
+                    f"{file}: the {SINGULAR[kind]} '{file.stem}' exists already; give the file another name"
+                )
+            files[file.stem] = file
+    return files
 
 
 def _dataclass(kind: Kind, name: str, file: Path) -> Any:
     module = _module(kind, name, file)
-    found = [
-        thing
-        for word, thing in vars(module).items()
-        if isinstance(thing, type)
-        and dataclasses.is_dataclass(thing)
-        and thing.__module__ == module.__name__
-        and not word.startswith("_")
+    public = [
+        value
+        for name, value in vars(module).items()
+        if isinstance(value, type)
+        and dataclasses.is_dataclass(value)
+        and value.__module__ == module.__name__
+        and not name.startswith("_")
     ]
-    if len(found) != 1:
-        many = ", ".join(thing.__name__ for thing in found) or "none"
-        raise InputError(f"{file}: needs exactly one public dataclass, has {many}; start the names of others with _")
-    _check_base(kind, found[0], file)
-    return found[0]
+    if len(public) != 1:
+        class_names = ", ".join(plugin.__name__ for plugin in public) or "none"
+        raise InputError(
+            f"{file}: needs exactly one public dataclass, has {class_names}; start the names of others with _"
+        )
+    _check_base(kind, public[0], file)
+    return public[0]
 
 
 def _check_base(kind: Kind, plugin: type, file: Path) -> None:
@@ -190,30 +191,30 @@ def _module(kind: Kind, name: str, file: Path) -> types.ModuleType:
     if file.parent.parent == BUILT_IN:
         return importlib.import_module(f"potstill.plugins.{kind}.{name}")
     module_name = f"potstill_plugins.{kind}.{name}"
-    known = sys.modules.get(module_name)
-    if known is not None and known.__file__ == str(file):
-        return known
+    loaded = sys.modules.get(module_name)
+    if loaded is not None and loaded.__file__ == str(file):
+        return loaded
     spec = importlib.util.spec_from_file_location(module_name, file)
     if spec is None or spec.loader is None:
         raise InputError(f"{file}: is not a Python file that can be loaded; plug-ins end with .py")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module  # the dataclass's annotations are looked up there
+    sys.modules[module_name] = module  # annotations of the dataclass are resolved there
     try:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[module_name]
-        raise InputError(f"{file}: cannot be loaded: {type(error).__name__}: {error}; mend or remove it") from error
+        raise InputError(f"{file}: cannot be loaded: {type(error).__name__}: {error}; fix or remove it") from error
     return module
 
 
 @lru_cache(maxsize=256)
-def _annotations(thing: Any) -> dict[str, Any]:
-    hints = typing.get_type_hints(thing, include_extras=True)
-    return {field.name: hints[field.name] for field in dataclasses.fields(thing) if field.init}
+def _annotations(plugin: Any) -> dict[str, Any]:
+    hints = typing.get_type_hints(plugin, include_extras=True)
+    return {field.name: hints[field.name] for field in dataclasses.fields(plugin) if field.init}
 
 
 @lru_cache(maxsize=256)
-def _adapter(thing: Any) -> TypeAdapter[Any]:
+def _adapter(plugin: Any) -> TypeAdapter[Any]:
     from pydantic import TypeAdapter
 
-    return TypeAdapter(thing)
+    return TypeAdapter(plugin)

@@ -21,10 +21,10 @@ from pydantic import ValidationError
 from potstill.errors import InputError
 from potstill.recipe import plugins, short_forms
 from potstill.recipe.explain import as_toml, did_you_mean, explain_error, unknown_field, unknown_fields
-from potstill.recipe.pace import paced
+from potstill.recipe.pace import with_pace
 from potstill.recipe.schema import Data, Optimizer, Recipe, Stage
-from potstill.recipe.user_functions import note_written
-from potstill.system.paths import given, unreadable
+from potstill.recipe.user_functions import trust_command_line
+from potstill.system.paths import expand_user, unreadable
 
 RECIPES = Path(__file__).parent / "shipped"
 Flags = Mapping[str, tuple[str, Any]]
@@ -46,17 +46,17 @@ def resolve(path: str | Path | None, flags: Flags | None = None, sets: Sequence[
     sources = {leaf: source for leaf, _ in leaves(tree)}
     for key, (flag, value) in (flags or {}).items():
         if value is not None:
-            note_written(value)
+            trust_command_line(value)
             tree = _assign(tree, key, value, flag, sources)
     for text in sets:
         key, equals, value = text.partition("=")
         if not equals:
             raise InputError(f"--set {text}: has no value; write --set {text}=VALUE")
         parsed = short_forms.parse_value(value.strip())
-        note_written(parsed)
+        trust_command_line(parsed)
         tree = _assign(tree, key.strip(), parsed, "--set", sources)
     written = _with_task(_validated(tree), sources)
-    recipe = paced(written)
+    recipe = with_pace(written)
     unset = {leaf for leaf, value in leaves(written.model_dump()) if value is None}
     sources |= {leaf: "student" for leaf, value in leaves(recipe.model_dump()) if leaf in unset and value is not None}
     grid_recipes(recipe)  # report a wrong value in the grid now, not after hours of training
@@ -73,7 +73,7 @@ def grid_recipes(recipe: Recipe) -> list[tuple[dict[str, Any], Recipe]]:
         try:
             for path, value in chosen.items():
                 tree = _assign(tree, path, value, "grid", {})
-            combinations.append((chosen, paced(_validated(tree))))
+            combinations.append((chosen, with_pace(_validated(tree))))
         except InputError as error:
             raise InputError(f"grid, at {as_toml(chosen)}: {error}") from None
     return combinations
@@ -106,7 +106,7 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 def _read(path: str | Path) -> tuple[str, dict[str, Any]]:
     """The name of a recipe's file, and its content."""
-    file = given(path)
+    file = expand_user(path)
     if not file.is_file():
         if file.suffix == ".toml" or len(file.parts) != 1:
             raise InputError(f"there is no file {path}; write a TOML file or one of: {', '.join(shipped())}")
@@ -145,9 +145,9 @@ def _with_task(recipe: Recipe, sources: dict[str, str]) -> Recipe:
 
 def _without_short_forms(tree: Mapping[str, Any]) -> dict[str, Any]:
     """The tree with every short form written out, so that each value has one path."""
-    makers, builders = partial(short_forms.things, "data"), partial(short_forms.things, "students")
-    longer = {"data": _long_tables("data", tree.get("data", {}), {"test": short_forms.tests})}
-    fields: dict[str, Callable[[Any], Any]] = {"method": short_forms.method, "data": makers, "reshape": builders}
+    makers, builders = partial(short_forms.plugin_tables, "data"), partial(short_forms.plugin_tables, "students")
+    longer = {"data": _long_tables("data", tree.get("data", {}), {"test": short_forms.test_table})}
+    fields: dict[str, Callable[[Any], Any]] = {"method": short_forms.method_table, "data": makers, "reshape": builders}
     longer["stage"] = _long_tables("stage", tree.get("stage", {}), fields)
     if "student" in tree:
         longer["student"] = builders(tree["student"])
@@ -155,7 +155,7 @@ def _without_short_forms(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _long_tables(key: str, value: Any, fields: dict[str, Callable[[Any], Any]]) -> list[dict[str, Any]]:
-    tables = [short_forms.table(key, item) for item in (value if isinstance(value, list) else [value])]
+    tables = [short_forms.as_table(key, item) for item in (value if isinstance(value, list) else [value])]
     return [{name: fields[name](item) if name in fields else item for name, item in table.items()} for table in tables]
 
 
@@ -177,7 +177,7 @@ def _paths(tree: dict[str, Any]) -> dict[str, str]:
     for number, stage in enumerate(tree["stage"]):
         members(f"stage.{number}.data", stage.get("data", []), partial(plugin_fields, "data"))
         members(f"stage.{number}.reshape", stage.get("reshape", []), partial(plugin_fields, "students"))
-        method = short_forms.method(stage.get("method", {}))
+        method = short_forms.method_table(stage.get("method", {}))
         full += [f"stage.{number}.method.{field}" for field in plugin_fields("methods", method)]
         full += [f"stage.{number}.optimizer.{field}" for field in Optimizer.model_fields]
     members("stage", tree["stage"], lambda stage: Stage.model_fields)
@@ -226,7 +226,7 @@ def _assign(tree: dict[str, Any], path: str, value: Any, source: str, sources: d
     for part in parts[:-1]:
         parent = parent[int(part)] if isinstance(parent, list) else parent.setdefault(part, {})
         if not isinstance(parent, dict | list):
-            short_forms.table(part, parent)
+            short_forms.as_table(part, parent)
     if parts[-2:] == ["method", "name"] and parent.get("name", short_forms.PLAIN_METHOD) != value:
         parent.clear()  # another method has other fields
         _forget(sources, ".".join(parts[:-1]))

@@ -39,7 +39,7 @@ FileName = Annotated[str, Field(pattern=r"^\w[\w.+=,@ -]*$")]
 Makers = Annotated[list[dict[str, Any]], BeforeValidator(partial(short_forms.complete, "data"))]
 Builders = Annotated[list[dict[str, Any]], BeforeValidator(partial(short_forms.complete, "students"))]
 Method = Annotated[dict[str, Any], BeforeValidator(short_forms.complete_method)]
-Tests = Annotated[dict[FileName, str], BeforeValidator(short_forms.tests)]
+Tests = Annotated[dict[FileName, str], BeforeValidator(short_forms.test_table)]
 ClassName = Annotated[str, BeforeValidator(short_forms.class_name)]
 TaskName = Literal["classify", "multilabel", "regress", "tag", "answer", "choose", "translate", "write"]
 

@@ -1,4 +1,4 @@
-"""What a recipe may abbreviate: students as "keep_layers:3+trim_vocabulary", a method or test file as a plain text."""
+"""Abbreviations in recipes: students as "keep_layers:3+trim_vocabulary", a method or a test file as a plain text."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from potstill.recipe.explain import as_toml
 
 PLAIN_METHOD = "soft_targets"
 OTHER_SPLITS = ("train", "dev")
-KEY: dict[plugins.Kind, str] = {"methods": "name", "students": "build", "data": "make"}  # what names a thing in a table
+KEY: dict[plugins.Kind, str] = {"methods": "name", "students": "build", "data": "make"}  # the field with the name
 
 
-def made(kind: plugins.Kind, fields: dict[str, Any]) -> Any:
-    """The method, student or data maker that a recipe's table stands for."""
-    return plugins.make(kind, fields[KEY[kind]], {key: value for key, value in fields.items() if key != KEY[kind]})
+def make_plugin(kind: plugins.Kind, table: dict[str, Any]) -> Any:
+    """The method, student builder or data maker that a recipe's table describes."""
+    return plugins.make(kind, table[KEY[kind]], {key: value for key, value in table.items() if key != KEY[kind]})
 
 
 def parse_value(text: str) -> Any:
@@ -30,15 +30,18 @@ def parse_value(text: str) -> Any:
     return value if len(parsed) == 1 and isinstance(value, bool | int | float | str | list | dict) else text
 
 
-def things(kind: plugins.Kind, value: Any) -> list[dict[str, Any]]:
+def plugin_tables(kind: plugins.Kind, value: Any) -> list[dict[str, Any]]:
     """A list of tables; from "keep_layers:3+trim_vocabulary", [{build = "keep_layers", layers = 3}, {build = …}]."""
     if not isinstance(value, list):
         # a name begins with a letter: the plus in marian:4+4x256 is part of its value
         value = re.split(r"\+(?=\s*[^\W\d])", value) if isinstance(value, str) else [value]
-    return [thing(kind, one) if isinstance(one, str) else table(plugins.ONE_OF[kind], one) for one in value]
+    return [
+        plugin_table(kind, item) if isinstance(item, str) else as_table(plugins.SINGULAR[kind], item) for item in value
+    ]
 
 
-def thing(kind: plugins.Kind, text: str) -> dict[str, Any]:
+def plugin_table(kind: plugins.Kind, text: str) -> dict[str, Any]:
+    """The table that "NAME" or "NAME:VALUE" stands for."""
     name, colon, value = (part.strip() for part in text.partition(":"))
     if not colon:
         return {KEY[kind]: name}
@@ -46,14 +49,15 @@ def thing(kind: plugins.Kind, text: str) -> dict[str, Any]:
         return {KEY[kind]: name, **short}
     fields = list(plugins.annotations_of(kind, name))
     if not fields:
-        raise InputError(f"{plugins.ONE_OF[kind]}.{name} takes no value; write '{name}'")
+        raise InputError(f"{plugins.SINGULAR[kind]}.{name} takes no value; write '{name}'")
     return {KEY[kind]: name, fields[0]: parse_value(value)}
 
 
-def tests(value: Any) -> Any:
+def test_table(value: Any) -> Any:
+    """Test files by name; one file alone is named "test"."""
     if isinstance(value, dict) and (taken := next((name for name in OTHER_SPLITS if name in value), None)):
         raise InputError(
-            f"a test set cannot be called '{taken}', which is what the run learns from or chooses by; "
+            f"a test set cannot be named '{taken}', the name of another split; "
             f'give it another name, as in --test other_{taken}=FILE or test = {{ other_{taken} = "FILE" }}'
         )
     return {"test": value} if isinstance(value, str) else value
@@ -64,27 +68,30 @@ def class_name(value: Any) -> Any:
     return str(value) if type(value) is int else value
 
 
-def method(value: Any) -> dict[str, Any]:
-    return {"name": value} if isinstance(value, str) else {"name": PLAIN_METHOD, **table("method", value)}
+def method_table(value: Any) -> dict[str, Any]:
+    return {"name": value} if isinstance(value, str) else {"name": PLAIN_METHOD, **as_table("method", value)}
 
 
-def table(what: str, value: Any) -> dict[str, Any]:
+def as_table(name: str, value: Any) -> dict[str, Any]:
+    """The value, if it is a table."""
     if not isinstance(value, dict):
-        raise InputError(f"recipe: {what} = {as_toml(value)}: expected a table; write {what} = {{ KEY = VALUE }}")
+        raise InputError(f"recipe: {name} = {as_toml(value)}: expected a table; write {name} = {{ KEY = VALUE }}")
     return value
 
 
 def complete(kind: plugins.Kind, value: Any) -> list[dict[str, Any]]:
-    """Every table with its thing's defaults filled in, and each value checked."""
-    word, found = KEY[kind], []
-    for one in things(kind, value):
-        if not isinstance(one.get(word), str):
-            what = plugins.ONE_OF[kind]
-            raise InputError(f'recipe: {what} {as_toml(one)} has no name; write {{ {word} = "NAME", … }}')
-        fields = {field: given for field, given in one.items() if field != word}
-        found.append({word: one[word], **plugins.complete(kind, one[word], fields)})
-    return found
+    """Every table with the plug-in's defaults filled in, and each value checked."""
+    key = KEY[kind]
+    tables = plugin_tables(kind, value)
+    for table in tables:
+        if not isinstance(table.get(key), str):
+            what = plugins.SINGULAR[kind]
+            raise InputError(f'recipe: {what} {as_toml(table)} has no name; write {{ {key} = "NAME", … }}')
+    return [
+        {key: table[key], **plugins.complete(kind, table[key], {name: table[name] for name in table if name != key})}
+        for table in tables
+    ]
 
 
 def complete_method(value: Any) -> dict[str, Any]:
-    return complete("methods", [method(value)])[0]
+    return complete("methods", [method_table(value)])[0]

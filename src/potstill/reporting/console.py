@@ -19,7 +19,7 @@ from potstill.reporting.numbers import (
     titled,
 )
 from potstill.reporting.sentences import caveats, how_corrected
-from potstill.system.terminal import fitting, put
+from potstill.system.terminal import as_printed, print_line
 from potstill.system.units import byte_size, duration
 
 USUAL = ("accuracy", "f1", "f1_micro", "f1_macro", "pearson", "rmse", "bleu_beam")  # metrics that papers quote
@@ -29,15 +29,15 @@ def print_table(found: dict[str, Any]) -> None:
     header, rows = table(found)
     print_rows(header, rows)
     if found.get("too_busy"):
-        put(f"speeds are not to be trusted: {found['too_busy']}")
+        print_line(f"speeds are not to be trusted: {found['too_busy']}")
     engines = {model.get("engine") for model in found["models"].values()} - {None}
     if len(engines) > 1:
         told = ", ".join(f"{name} by {model['engine']}" for name, model in found["models"].items() if "engine" in model)
-        put(f"times are of different engines: {told}")
+        print_line(f"times are of different engines: {told}")
     for signature in signatures(found):
-        put(signature)
+        print_line(signature)
     for told in (*beginnings(found), *constants(found), *caveats(found)):
-        put(told)
+        print_line(told)
 
 
 def beginnings(found: Mapping[str, Any]) -> list[str]:
@@ -63,9 +63,9 @@ def print_differences(found: dict[str, Any]) -> None:
     for one in compared:
         where = f"{one['split']} {titled(one['metric'])}"
         told = points(one["mean"], one["metric"])
-        put(f"{one['model']} against {one['against']}, {where}: {told}, {one['words']}")
+        print_line(f"{one['model']} against {one['against']}, {where}: {told}, {one['words']}")
     if note := how_corrected(compared):
-        put(note)
+        print_line(note)
 
 
 def table(measurements: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
@@ -157,16 +157,16 @@ def print_plan(found: dict[str, Any]) -> None:
     print_rows(header, [*rows, total])
     device, machine = found["device_memory"], found["machine"]
     parts = ", ".join(f"{name} {byte_size(device[name])}" for name in device if name not in ("peak", "limit"))
-    put(f"memory of a device: {byte_size(device['peak'])} of {byte_size(device['limit'])} ({parts})")
+    print_line(f"memory of a device: {byte_size(device['peak'])} of {byte_size(device['limit'])} ({parts})")
     for one in found["disks"]:
         passing = f", and {byte_size(one['passing'])} while training" if one["passing"] else ""
-        put(
+        print_line(
             f"{one['what']}: {byte_size(one['kept'])}{passing}, in {one['folder']}, where {byte_size(one['free'])} are free"
         )
     many = f", {machine['devices']} devices" if machine["devices"] > 1 else ""
     told = f"{machine['peak_gflops']:,.0f} GFLOPS at best{many}, of which training reaches"
-    put(f"time is for {told} {percent(machine['share_of_peak'], 0)} %")
-    put(f"will not fit: {found['will_not_fit']}" if found["will_not_fit"] else "everything fits")
+    print_line(f"time is for {told} {percent(machine['share_of_peak'], 0)} %")
+    print_line(f"will not fit: {found['will_not_fit']}" if found["will_not_fit"] else "everything fits")
 
 
 def print_rows(header: list[str], rows: list[list[str]]) -> None:
@@ -178,12 +178,12 @@ def print_rows(header: list[str], rows: list[list[str]]) -> None:
     drawn = Table(box=SIMPLE_HEAD)
     for place, name in enumerate(header):
         drawn.add_column(
-            Text(fitting(name).replace(" ", "\n")),
+            Text(as_printed(name).replace(" ", "\n")),
             justify="right" if place else "left",
             vertical="bottom",
             no_wrap=True,
         )
     for row in rows:
-        drawn.add_row(*(Text(fitting(cell)) for cell in row))  # Text: a bracket in a name is no markup
+        drawn.add_row(*(Text(as_printed(cell)) for cell in row))  # Text: a bracket in a name is no markup
     wide = Console()
     Console(width=max(wide.width, 112)).print(drawn)

@@ -55,7 +55,7 @@ from potstill.reporting.tables import (
     soft_targets,
 )
 from potstill.system.files import write_atomically
-from potstill.system.paths import to_write
+from potstill.system.paths import output_path
 from potstill.tasks.metrics.texts import BEAM
 
 MOST_EXAMPLES = 30  # rows that student and teacher disagree about, per data set
@@ -83,7 +83,7 @@ def write_report(
 
 def refuse_place(out: Path, overwrite: bool) -> Path:
     """Where the page will lie: not in the place of what potstill did not write."""
-    out = to_write(out)
+    out = output_path(out)
     if out.is_dir():
         raise InputError(f"{out} is a folder; write a file, such as --out {out / 'report.html'}")
     if out.exists() and not overwrite and (not out.is_file() or MARK not in out.read_bytes()[:1000]):

@@ -13,7 +13,7 @@ from potstill.data.making import TeacherDataMaker
 from potstill.data.tokens import tokenizer_fingerprint
 from potstill.models.fingerprints import fingerprint as network_fingerprint
 from potstill.recipe import short_forms
-from potstill.recipe.pace import draws_weights
+from potstill.recipe.pace import has_random_weights
 from potstill.recipe.schema import Recipe, fingerprint
 from potstill.runs.build import build
 from potstill.runs.data_set import DataSet
@@ -21,7 +21,7 @@ from potstill.runs.grid import BestCell, best_of_grid
 from potstill.runs.make_examples import data_makers, stage_examples
 from potstill.runs.stages import Run, Trained, save_models
 from potstill.system import paths, ranks
-from potstill.system.files import locked
+from potstill.system.files import folder_lock
 
 
 def is_distillation(recipe: Recipe, data_sets: list[DataSet]) -> bool:
@@ -40,7 +40,7 @@ def make_baseline(run: Run, best: BestCell) -> Trained | None:
     recipe = baseline_recipe(run.recipe, best.recipe, run.data_sets, best.student.rows)
     folder = paths.baselines() / baseline_key(recipe, run.data_sets)
     run.display.say(f"baseline: the same student on labels alone, starting from {initial_weights(recipe)}")
-    with locked(folder) if ranks.is_first() else nullcontext():  # another run may be training the same one
+    with folder_lock(folder) if ranks.is_first() else nullcontext():  # another run may be training the same one
         trained = best_of_grid(replace(run, recipe=recipe, folder=folder)).student
     names = ("baseline", *(f"baseline-{data.name}" for data in run.data_sets[1:]))
     save_models(trained, [run.folder / name for name in names])
@@ -56,7 +56,9 @@ def baseline_recipe(recipe: Recipe, chosen: Recipe, data_sets: list[DataSet], ro
     last = chosen.stage[-1]
     epochs = sum(stage.passes for stage in chosen.stage)
     smoothing = last.method.get("smoothing")  # of the labels, which both students learn
-    makers = [fields for fields in last.data if not isinstance(short_forms.made("data", fields), TeacherDataMaker)]
+    makers = [
+        fields for fields in last.data if not isinstance(short_forms.make_plugin("data", fields), TeacherDataMaker)
+    ]
     stage = last.model_copy(
         update={
             "method": {"name": "hard_labels", **({"smoothing": smoothing} if smoothing else {})},
@@ -100,6 +102,6 @@ def baseline_key(recipe: Recipe, data_sets: list[DataSet]) -> str:
 
 def initial_weights(recipe: Recipe) -> str:
     """Where a student's weights come from. A baseline that starts from its teacher's has something of the teacher."""
-    if draws_weights(recipe.student):
+    if has_random_weights(recipe.student):
         return "random weights"
     return f"the weights of {recipe.start}" if recipe.start is not None else "the weights of its teacher"

@@ -14,9 +14,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from potstill.data.pixel_reader import PixelReader
 from potstill.errors import InputError
-from potstill.models.anatomy import set_dropout
+from potstill.models.anatomy import is_spread, set_dropout
 from potstill.models.builder import BuildContext, Builder, Texts
-from potstill.models.student import Student, is_spread, load_student
+from potstill.models.student import Student, load_student
 from potstill.recipe import short_forms
 from potstill.recipe.schema import Recipe, Stage
 from potstill.runs.data_set import DataSet
@@ -85,7 +85,7 @@ def begin_anew(builders: Builders, task: Task, texts: Texts, seed: int = 0) -> S
     """Return the new network of the first builder; None if that builder needs weights to start from."""
     if not builders:
         return None
-    first: Builder = short_forms.made("students", builders[0])
+    first: Builder = short_forms.make_plugin("students", builders[0])
     return first.begin(task, seed, texts)
 
 
@@ -98,7 +98,7 @@ def run_builders(builders: Builders, start: Student, seed: int, data_sets: list[
     student = start
     context = BuildContext(start=start, seed=seed, texts=partial(all_texts, data_sets), pairs=data_sets[0].has_pairs)
     for fields in builders:
-        builder: Builder = short_forms.made("students", fields)
+        builder: Builder = short_forms.make_plugin("students", fields)
         if isinstance(student.tokenizer, PixelReader) and "ImageClassification" not in builder.task_heads:
             raise InputError(f"student.{fields['build']} builds networks for texts; for images write student = 'mlp'")
         student = builder.build(student, context)

@@ -13,7 +13,7 @@ from potstill.errors import InputError
 from potstill.measuring import comparisons
 from potstill.measuring.measurements import BASELINE, STUDENT, main_student
 from potstill.measuring.run_folder import measurements_of, seed_folders
-from potstill.recipe.pace import paced
+from potstill.recipe.pace import with_pace
 from potstill.recipe.schema import Recipe
 from potstill.reporting.card import model_card
 from potstill.reporting.page import write_report
@@ -51,7 +51,7 @@ def distill(
 
     `accept_changes`: continue although rows, a model or a version has changed since the run was started.
     """
-    recipe = paced(recipe)  # it may have been made in Python, or its student may have changed
+    recipe = with_pace(recipe)  # it may have been made in Python, or its student may have changed
     make_accelerator(recipe)  # joins the other processes, if there are any
     display = show if show and ranks.is_first() else Display(quiet=True)
     choose = partial(choose_folder, recipe, out, resume, overwrite, input_paths(recipe))
@@ -102,7 +102,7 @@ def run_seed(
     data_sets = prepare(recipe, accelerator.device, display)
     start(recipe, folder, opening)
     run = Run(recipe, data_sets, folder.root, accelerator, display)
-    with interrupts.watched():
+    with interrupts.deferred():
         best = best_of_grid(run, checkpoint)
         save_models(best.student, [folder.student, *(folder.heads(data.name) for data in data_sets[1:])])
         distilled = is_distillation(recipe, data_sets)

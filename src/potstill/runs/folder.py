@@ -23,8 +23,8 @@ from potstill.recipe.resolve import leaves
 from potstill.recipe.schema import FREE, Recipe, fingerprint, to_toml
 from potstill.runs.input_files import VERSIONS, Digests, changes
 from potstill.system import ranks
-from potstill.system.files import MODEL_FILE, TEMPORARY, remove_files, sealed, unsealed, write_atomically
-from potstill.system.paths import RunFolder, given, to_write
+from potstill.system.files import MODEL_FILE, TEMPORARY, remove_files, seal, unseal, write_atomically
+from potstill.system.paths import RunFolder, expand_user, output_path
 
 FORMAT = 1
 LOCK = ".lock"
@@ -44,10 +44,10 @@ def choose_folder(
     recipe: Recipe, out: str | Path, resume: str, overwrite: bool, inputs: Iterable[Path]
 ) -> tuple[RunFolder, Path | None]:
     """The run's folder, refused if it holds something else; and the checkpoint to start at, if one was named."""
-    folder = RunFolder(to_write(out))
+    folder = RunFolder(output_path(out))
     refuse_around_inputs(folder.root, inputs)
     refuse_others(recipe, folder, resume, overwrite)
-    checkpoint = given(resume) if resume not in ("auto", "never") else None
+    checkpoint = expand_user(resume) if resume not in ("auto", "never") else None
     if checkpoint and recipe.grid:
         raise InputError("a grid continues by itself where it stopped; write --resume auto")
     if checkpoint and not checkpoint.is_dir():
@@ -115,7 +115,7 @@ def _as_text(value: object) -> str:
 def mark_of(folder: RunFolder) -> dict[str, Any] | None:
     """The run's mark; None if potstill did not make this folder."""
     try:
-        mark = unsealed(folder.mark.read_bytes())
+        mark = unseal(folder.mark.read_bytes())
     except (OSError, ValueError):
         return None
     return mark if mark.get("made_by") == "potstill" and mark.get("format") == FORMAT else None
@@ -171,7 +171,7 @@ def open_folder(recipe: Recipe, folder: RunFolder, opening: Opening) -> None:
         "inputs": opening.inputs,
         "accepted": list(dict.fromkeys([*earlier, *opening.accepted])),
     }
-    write_atomically(folder.mark, sealed(content))
+    write_atomically(folder.mark, seal(content))
     write_atomically(folder.recipe, f"# fingerprint {fingerprint(recipe)}\n{to_toml(recipe)}".encode())
 
 

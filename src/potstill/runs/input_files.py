@@ -19,7 +19,7 @@ from potstill.errors import InputError
 from potstill.recipe import plugins
 from potstill.recipe.schema import Recipe
 from potstill.system import ranks
-from potstill.system.files import xxh3_of
+from potstill.system.files import file_xxh3
 
 Digests = dict[str, dict[str, str]]
 """For each text of the recipe: file -> digest. For `VERSIONS`: package -> version."""
@@ -35,7 +35,7 @@ def input_digests(recipe: Recipe) -> Digests:
     """Digests of all that decides the result, except for what is not on this machine, such as a name on the hub."""
     digests = {text: files for text in named_inputs(recipe).values() if (files := _file_digests(text))}
     for file in own_plugins(recipe):
-        digests[str(file)] = {str(file): xxh3_of(file)}
+        digests[str(file)] = {str(file): file_xxh3(file)}
     return {**digests, VERSIONS: versions()}
 
 
@@ -91,7 +91,7 @@ def _file_digests(text: str) -> dict[str, str]:
 
 def _digest(file: Path) -> str:
     try:
-        return xxh3_of(file)
+        return file_xxh3(file)
     except OSError as error:
         raise InputError(f"{file}: cannot be read ({error.strerror}); check the path and its permissions") from None
 

@@ -1,28 +1,29 @@
-"""Whether a student has learned at all: a table of figures does not say that they are those of a coin."""
+"""Did the student learn? Advice for one that is no better than chance, or that was still improving when training ended."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from potstill.data.examples import Examples
 from potstill.measuring.quality import labelled
 from potstill.recipe.schema import Stage
+from potstill.runs.data_set import DataSet
 from potstill.tasks.chance import judge, near_chance
-from potstill.tasks.task import Task
 
-RISING = 0.01  # of the score on dev in the last epoch: more would probably have followed
+RISING = 0.01  # of the dev score in the last epoch: training for longer would probably have gained more
 
 
-def left_chance(task: Task, dev: Examples, said: np.ndarray) -> bool:
-    """Whether the answers on dev are better than those of somebody who has not read the rows."""
-    targets, answers = labelled(task, dev, said)
-    return not len(targets) or near_chance(judge(task, [(targets, answers)])) is None
+def has_learned(stage: Stage, data: DataSet, name: str, predictions: np.ndarray, say: Callable[[str], None]) -> bool:
+    """True if a student's predictions on dev are better than chance; otherwise say what to try."""
+    targets, predictions = labelled(data.task, data.dev, predictions)
+    learned = not len(targets) or near_chance(judge(data.task, [(targets, predictions)])) is None
+    if not learned:
+        say(what_to_try(name, data.name, stage))
+    return learned
 
 
 def what_to_try(name: str, data: str, stage: Stage) -> str:
-    """For a student that did not leave chance."""
     rate, epochs = stage.optimizer.full_rate, stage.passes
     return (
         f"{name} did not learn {data}: on dev it is no better than chance. Its rate was {rate:g} for {epochs:g} epochs; "
@@ -31,11 +32,11 @@ def what_to_try(name: str, data: str, stage: Stage) -> str:
 
 
 def still_rising(scores: Sequence[float], rate: float, epochs: float) -> str | None:
-    """For a training that ended while dev went up; None where it did not."""
+    """Advice for a training whose last epoch was still better on dev; None otherwise."""
     if len(scores) < 2 or scores[-1] - max(scores[:-1]) < RISING:
         return None
     before, after = 100 * max(scores[:-1]), 100 * scores[-1]
     return (
-        f"dev was still rising in the last epoch, from {before:.1f} to {after:.1f}: the student has not learned all it could; "
+        f"dev was still rising in the last epoch, from {before:.1f} to {after:.1f}: the student could learn more; "
         f"try --epochs {2 * epochs:g}, or --rate {2 * rate:g}"
     )

@@ -26,7 +26,7 @@ def run_maker(maker: DataMaker, examples: Examples, context: MakeContext) -> Exa
 
 
 def data_makers(stage: Stage) -> list[DataMaker]:
-    return [short_forms.made("data", fields) for fields in stage.data]
+    return [short_forms.make_plugin("data", fields) for fields in stage.data]
 
 
 def epoch_changes(stage: Stage) -> tuple[Change, ...]:

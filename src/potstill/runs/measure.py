@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -26,17 +26,15 @@ from potstill.measuring import quality
 from potstill.measuring.comparisons import write_answers
 from potstill.measuring.measurements import BASELINE, GOLD, STUDENT, TEACHER
 from potstill.measuring.speed import decoding_speeds, engine_of, forward_speeds, too_busy
-from potstill.models.anatomy import layer_count
+from potstill.models.anatomy import is_spread, layer_count
 from potstill.models.architectures.registration import PREFIX
 from potstill.models.builder import Builder
 from potstill.models.fingerprints import weights_hash
-from potstill.models.inference import Run as Forward
-from potstill.models.inference import onnx_run, torch_run
-from potstill.models.student import is_spread
+from potstill.models.inference import Forward, onnx_forward, torch_forward
 from potstill.recipe import short_forms
 from potstill.recipe.schema import Recipe
 from potstill.runs.data_set import DataSet, selection_metric, teacher_predictions
-from potstill.runs.learning_check import left_chance, what_to_try
+from potstill.runs.learning_check import has_learned
 from potstill.runs.stages import Trained
 from potstill.system.display import Display
 from potstill.system.paths import RunFolder
@@ -104,7 +102,9 @@ def measure_run(
                 **speed_of(name, speeds),
             }
         if name in students:
-            results[name]["learned"] = has_learned(recipe, data_sets, name, predictions, display)
+            last, say = recipe.stage[-1], display.say
+            learned = [has_learned(last, data, name, predictions[name, data.name, "dev"], say) for data in data_sets]
+            results[name]["learned"] = all(learned)
     decodes = any(data.task.decodes for data in data_sets)
     busy = too_busy(speeds, same_networks(models, speeds))
     return {
@@ -147,14 +147,14 @@ def models_to_measure(
         models[TEACHER] = MeasuredModel({"parameters": None, "parts": {}, "bytes": None}, None, {}, {})
     if (teacher := data_sets[0].loaded_teacher) is not None:
         size = quality.size(teacher.model, str(recipe.data[0].teacher or recipe.teacher))
-        models[TEACHER] = MeasuredModel(size, teacher.tokenizer, {}, {"pytorch": torch_run(teacher.model)})
+        models[TEACHER] = MeasuredModel(size, teacher.tokenizer, {}, {"pytorch": torch_forward(teacher.model)})
     for name, trained in students.items():
         saved = folder.baseline if name == BASELINE and STUDENT in students else folder.student
         predict = {
             data.name: partial(model_answers, student, beam=True)
             for data, student in zip(data_sets, trained.students, strict=True)
         }
-        engines = {"pytorch": torch_run(trained.models[0])}
+        engines = {"pytorch": torch_forward(trained.models[0])}
         models[name] = MeasuredModel(quality.size(trained.models[0], saved), trained.tokenizer, predict, engines)
     return models
 
@@ -162,8 +162,8 @@ def models_to_measure(
 def add_onnx_models(models: dict[str, MeasuredModel], files: Mapping[str, tuple[Path, Path]], first: DataSet) -> None:
     """Add an engine for each ONNX file, and a model for each int8 file."""
     for name, (plain, int8) in files.items():
-        forward, model = onnx_run(int8), models[name]
-        model.engines["onnx"] = onnx_run(plain)
+        forward, model = onnx_forward(int8), models[name]
+        model.engines["onnx"] = onnx_forward(plain)
         size = {**model.size, "bytes": int8.stat().st_size}
         predict = {first.name: partial(answers, network(forward))}
         models[f"{name} int8"] = MeasuredModel(size, model.tokenizer, predict, {"onnx": forward})
@@ -237,16 +237,6 @@ def qualities(recipe: Recipe, data_sets: list[DataSet], name: str, predictions: 
     return results
 
 
-def has_learned(
-    recipe: Recipe, data_sets: Iterable[DataSet], name: str, predictions: Predictions, display: Display
-) -> bool:
-    """True if a student is better than chance on dev of every data set; otherwise say what to try."""
-    failed = [data for data in data_sets if not left_chance(data.task, data.dev, predictions[name, data.name, "dev"])]
-    for data in failed:
-        display.say(what_to_try(name, data.name, recipe.stage[-1]))
-    return not failed
-
-
 def speed_of(name: str, speeds: Speeds) -> dict[str, Any]:
     """A model's speed by engine or search; and the ratio to the teacher's, at batch 32 in the same engine or search."""
     own = {engine: speed for (model, engine), speed in speeds.items() if model == name}
@@ -310,7 +300,7 @@ def layer_maps(recipe: Recipe, data: DataSet, student_layers: int) -> list[dict[
         return []
     maps = []
     for number, stage in enumerate(recipe.stage):
-        wants = short_forms.made("methods", stage.method).wants(student_layers, teacher_layers)
+        wants = short_forms.make_plugin("methods", stage.method).wants(student_layers, teacher_layers)
         ours, theirs = (side.cls + side.hidden + side.attention for side in wants)
         maps.append(
             {
@@ -329,5 +319,5 @@ def kept_layers(recipe: Recipe, layers: int) -> list[int] | None:
     """The layers of the teacher that the student started as; None if it started as something else."""
     if recipe.start is not None or len(recipe.student) != 1 or any(stage.reshape for stage in recipe.stage):
         return None
-    builder: Builder = short_forms.made("students", recipe.student[0])
+    builder: Builder = short_forms.make_plugin("students", recipe.student[0])
     return builder.kept(layers)

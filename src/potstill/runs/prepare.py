@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -40,8 +40,7 @@ from potstill.training.teacher.teacher import Teacher
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class Tables:
+class Tables(NamedTuple):
     """The opened files of a data set."""
 
     train: Table
@@ -53,8 +52,7 @@ class Tables:
         return [*([self.dev] if self.dev else []), *self.tests.values()]
 
 
-@dataclass(frozen=True)
-class Splits:
+class Splits(NamedTuple):
     train: Examples
     dev: Examples
     tests: dict[str, Examples]
@@ -81,7 +79,7 @@ def prepare_data_set(recipe: Recipe, data: Data, device: torch.device, display: 
     if matched:
         say(f"{data.name}: {matched}" if len(recipe.data) > 1 else matched)
     splits = store_splits(tables, task, say)
-    repeated_texts = find_leaks(splits, task, say)
+    leaked = find_leaks(splits, task, say)
     splits = add_unlabelled(splits, data, tables.train, task, loaded_teacher, say)
     for name, examples in splits.by_name.items():
         check_labels(examples, name, say)
@@ -91,19 +89,7 @@ def prepare_data_set(recipe: Recipe, data: Data, device: torch.device, display: 
     length = min(recipe.length, *(longest_input(model.model, model.tokenizer) for model in readers))
     teacher, answered = make_teacher(recipe, loaded_teacher, splits, task, length, device)
     weights = class_weights(data, task, splits.train)
-    prepared = DataSet(
-        data.name,
-        task,
-        splits.train,
-        splits.dev,
-        splits.tests,
-        teacher,
-        loaded_teacher,
-        weights,
-        length,
-        answered,
-        repeated_texts,
-    )
+    prepared = DataSet(data.name, task, *splits, teacher, loaded_teacher, weights, length, answered, leaked)
     tokenise_splits(splits, task, readers[0], length, display)
     if loaded_teacher and not recipe.force:
         check_teacher(prepared, say)
@@ -230,7 +216,7 @@ def add_unlabelled(splits: Splits, data: Data, train: Table, task: Task, teacher
         )
     held = [splits.dev, *splits.tests.values()]
     add = ranks.first_before_others(with_unlabelled)
-    return Splits(add(splits.train, data.unlabelled, train, task, held, say), splits.dev, splits.tests)
+    return splits._replace(train=add(splits.train, data.unlabelled, train, task, held, say))
 
 
 def check_labels(examples: Examples, split: str, say: Say) -> None:

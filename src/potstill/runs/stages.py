@@ -149,7 +149,7 @@ def make_training(inputs: StageInputs, make: MakeWithTeacher = run_maker) -> Tra
     run, stage, data_sets = inputs.run, inputs.stage, inputs.data_sets
     models, tokenizer = inputs.student.models, inputs.student.tokenizer
     name, seed = stage.method["name"], run.recipe.seed
-    method = short_forms.made("methods", stage.method)
+    method = short_forms.make_plugin("methods", stage.method)
     changes = epoch_changes(stage)
     asks = [
         check_method(name, method, model, data, bool(changes)) for model, data in zip(models, data_sets, strict=True)
@@ -190,7 +190,7 @@ def teacher_wants(training: Training) -> list[Wants]:
 
 def epoch_rows(inputs: StageInputs) -> int:
     """Training rows in an epoch of the stage, over all data sets."""
-    method = short_forms.made("methods", inputs.stage.method)
+    method = short_forms.make_plugin("methods", inputs.stage.method)
     rows = 0
     for model, data in zip(inputs.student.models, inputs.data_sets, strict=True):
         wants = method.wants(layer_count(model), teacher_layers(data.teacher, model))[1]

@@ -10,7 +10,7 @@ from potstill.runs.distill import distill
 from potstill.runs.study_types import Answer, Found, Part, Study
 from potstill.system.display import Display
 from potstill.system.files import write_atomically
-from potstill.system.paths import to_write
+from potstill.system.paths import output_path
 
 MARK = "<!-- written by potstill study -->"  # ends every page: what has it may be replaced by another
 
@@ -25,7 +25,7 @@ def run_study(
 ) -> Answer:
     """Runs that are complete are read, not run again. Writes OUT/study.md and its figures, OUT/study.svg …"""
     show = show or Display(quiet=True)
-    refuse_place(out := to_write(out), overwrite)
+    refuse_place(out := output_path(out), overwrite)
     if recipe.grid:
         raise InputError("a study makes its own runs; leave the grid out of its recipe")
     wanted = study.runs(recipe)

@@ -9,7 +9,7 @@ import numpy as np
 from potstill.data.examples import Examples
 from potstill.errors import InputError
 from potstill.inference.answers import answers, network
-from potstill.models.inference import torch_run
+from potstill.models.inference import torch_forward
 from potstill.runs.data_set import DataSet, teacher_predictions
 from potstill.system.randomness import mix
 from potstill.tasks.chance import judge, near_chance
@@ -49,5 +49,5 @@ def _labels_and_predictions(data: DataSet, examples: Examples, split: str) -> tu
     assert data.loaded_teacher is not None
     source = data.tokenised(examples, data.loaded_teacher.tokenizer, split)
     if data.task.generates:  # its next-token predictions are enough; decoding would take longer
-        return data.task.golds(examples), answers(network(torch_run(data.loaded_teacher.model)), source)
+        return data.task.golds(examples), answers(network(torch_forward(data.loaded_teacher.model)), source)
     return data.task.golds(examples), teacher_predictions(data, source)

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there, and checksums that say so."""
+"""Files that are either complete or absent, their checksums, and locks on folders."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ import xxhash
 
 from potstill.system import interrupts
 
-TEMPORARY = ".tmp-"  # what starts so was left by a process that died while writing
+TEMPORARY = ".tmp-"  # prefix of drafts; such a file or folder may be left over from a killed process
 
-# a file that potstill may write into a model's folder; any other name there is the user's
+# files that potstill may write into the folder of a model; any other file there belongs to the user
 MODEL_FILE = re.compile(
     r"(config|generation_config|tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab|processor_config)\.json"
     r"|README\.md|[\w.-]*\.safetensors|[\w.-]*\.safetensors\.index\.json|vocab\.txt|merges\.txt|words\.txt"
@@ -31,14 +31,14 @@ MODEL_FILE = re.compile(
 
 
 def write_atomically(path: Path, data: bytes | memoryview) -> None:
-    """Whoever opens `path`, also after a power cut, finds the old content or all of `data`. The folder must exist."""
-    with replaced(path) as file:
+    """Replace a file. Even after a power cut, `path` has either its old content or all of `data`. The folder must exist."""
+    with atomic_writer(path) as file:
         file.write(data)
 
 
 @contextmanager
-def replaced(path: Path) -> Iterator[BinaryIO]:
-    """The same for what is written bit by bit: the file takes its name when the body has ended well."""
+def atomic_writer(path: Path) -> Iterator[BinaryIO]:
+    """The same for a file that is written piece by piece: it gets its name when the body ends without an error."""
     temporary = path.with_name(f"{TEMPORARY}{secrets.token_hex(4)}-{path.name}")
     try:
         with disk_errors(path), open(temporary, "xb") as file:
@@ -47,7 +47,7 @@ def replaced(path: Path) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
-        # a full disk: what we wrote so far would only keep it full
+        # on a full disk the draft would only keep it full
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
@@ -55,28 +55,27 @@ def replaced(path: Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """One process at a time, over all that share the folder; the lock ends with the process, however that ends."""
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Let one process at a time enter. The lock ends with the process, even if it is killed."""
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     try:
-        while not _taken(handle):  # a call that waits would go on waiting though the run is asked to end
-            if asked := interrupts.asked():
-                raise interrupts.Interrupted(asked)
+        while not _taken(handle):  # a blocking call would go on waiting after a signal to stop
+            interrupts.stop_if_asked()
             time.sleep(0.05)
         yield
     finally:
-        fcntl.flock(handle, fcntl.LOCK_UN)  # closing is not enough where a forked worker still holds the file
+        fcntl.flock(handle, fcntl.LOCK_UN)  # closing is not enough while a forked worker has the file open
         os.close(handle)
 
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """An error of the disk says the path: also one of a write, which knows none, and one of a library in another language."""
+    """Add the path to errors of the disk, also to those of a write, and of libraries written in Rust."""
     try:
         yield
     except OSError as error:
-        if error.errno is not None:  # without one, an error with a path would lose its words
+        if error.errno is not None:  # without a number, an error with a path would lose its message
             error.filename = error.filename or str(path)
         raise
     except Exception as error:
@@ -87,14 +86,14 @@ def disk_errors(path: Path) -> Iterator[None]:
 
 
 def remove_files(folder: Path, ours: Callable[[str], bool]) -> None:
-    """Remove the files below a folder whose path, as seen from it, `ours` knows, and the folders that are empty then."""
+    """Remove the files below a folder whose relative path `ours` accepts, and the folders that are empty then."""
     for place, _, names in os.walk(folder, topdown=False):
         for name in names:
             path = Path(place, name)
             if ours(path.relative_to(folder).as_posix()):
                 path.unlink()
         if Path(place) != Path(folder):
-            with contextlib.suppress(OSError):  # not empty: something of the user's is left in it
+            with contextlib.suppress(OSError):  # not empty: it holds files of the user
                 os.rmdir(place)
 
 
@@ -107,7 +106,7 @@ def _taken(handle: int) -> bool:
 
 
 def fsync_path(path: Path) -> None:
-    """Push a file's content, or a folder's list of names, to the disk."""
+    """Flush the content of a file, or the list of names of a folder, to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -115,21 +114,21 @@ def fsync_path(path: Path) -> None:
         os.close(handle)
 
 
-def xxh3_of(path: Path) -> str:
-    """xxh3_128 of a file as hex, read bit by bit."""
+def file_xxh3(path: Path) -> str:
+    """The xxh3_128 digest of a file, as hex."""
     with path.open("rb") as file:
         return str(hashlib.file_digest(file, xxhash.xxh3_128).hexdigest())
 
 
-def sealed(content: dict[str, Any]) -> bytes:
-    """JSON that carries its own checksum under "xxh3": a manifest has nobody else to vouch for it."""
+def seal(content: dict[str, Any]) -> bytes:
+    """JSON with its own checksum under "xxh3"."""
     if "xxh3" in content:
-        raise ValueError("'xxh3' is the seal's own name; call the field something else")
+        raise ValueError("'xxh3' is reserved for the checksum; use another name")
     return _json({**content, "xxh3": xxhash.xxh3_128_hexdigest(_json(content))})
 
 
-def unsealed(data: bytes) -> dict[str, Any]:
-    """The content of `sealed` bytes; ValueError if a single bit differs, spaces and escapes included."""
+def unseal(data: bytes) -> dict[str, Any]:
+    """The content of sealed bytes; ValueError if a single bit differs, spaces and escapes included."""
     try:
         content = json.loads(data)
     except RecursionError as error:
@@ -137,7 +136,7 @@ def unsealed(data: bytes) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError("not a JSON object")
     content.pop("xxh3", None)
-    if sealed(content) != data:
+    if seal(content) != data:
         raise ValueError("does not match its own checksum")
     return content
 

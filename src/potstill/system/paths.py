@@ -1,4 +1,4 @@
-"""Where every file lives."""
+"""Paths that users write, the folders of the cache, and the files of a run."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from potstill.errors import InputError
 
 
-def given(path: str | Path) -> Path:
-    """A path as somebody wrote it: ~ is their home also where no shell has seen it; an unknown ~user stays as it is."""
+def expand_user(path: str | Path) -> Path:
+    """A path that a user wrote, with ~ expanded even if no shell has seen it. An unknown ~user stays as it is."""
     return Path(os.path.expanduser(path))
 
 
@@ -22,47 +22,47 @@ def unreadable(path: str | Path, error: OSError) -> InputError:
 def check_readable(path: str | Path) -> None:
     """Refuse a missing file. It is not opened: a pipe could be read only once."""
     try:
-        given(path).stat()
+        expand_user(path).stat()
     except OSError as error:
         raise unreadable(path, error) from None
 
 
-def to_write(path: str | Path, what: str = "--out") -> Path:
-    """The place of what will be written, refused at once where nothing can be: after hours of work it would be too late."""
-    place = given(path)
+def output_path(path: str | Path, what: str = "--out") -> Path:
+    """The path of an output. Refuse it now if it cannot be written, not after hours of work."""
+    place = expand_user(path)
     if reason := _why_not(place):
         raise InputError(f"{what} {path}: {reason}; give another path, in a folder where you may write")
     return place
 
 
 def _why_not(place: Path) -> str | None:
-    """Why a file or folder cannot be made or replaced there; None where it can."""
+    """The reason why a file or folder cannot be written there; None if it can."""
     if "\0" in str(place):
-        return "a path has no NUL characters"
-    there = place.absolute()
-    for one in (there, *there.parents):
+        return "a path cannot hold NUL characters"
+    absolute = place.absolute()
+    for path in (absolute, *absolute.parents):
         try:
-            one.lstat()
+            path.lstat()
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
             return error.strerror or str(error)
-        if one == there:
-            if one.is_symlink() and not one.exists():
-                return "this is a link that leads nowhere"
-            continue  # what lies there is looked at by who wants to replace it
-        if not one.is_dir():
-            return f"{one} is not a folder"
-        if os.statvfs(one).f_flag & os.ST_RDONLY:
-            return f"{one} is on a {os.strerror(errno.EROFS).lower()}"
-        return None if os.access(one, os.W_OK | os.X_OK) else f"there is no right to write in {one}"
+        if path == absolute:
+            if path.is_symlink() and not path.exists():
+                return "this is a broken link"
+            continue  # the caller decides whether it may be replaced
+        if not path.is_dir():
+            return f"{path} is not a folder"
+        if os.statvfs(path).f_flag & os.ST_RDONLY:
+            return f"{path} is on a {os.strerror(errno.EROFS).lower()}"
+        return None if os.access(path, os.W_OK | os.X_OK) else f"you have no permission to write in {path}"
     return None
 
 
 def cache() -> Path:
-    """Tokenised rows, the teacher's memory, texts and exports, and baselines: all can be made again. POTSTILL_CACHE moves it."""
+    """The cache: tokenised rows, answers, texts and exports of teachers, and baselines. It can be deleted at any time."""
     own = os.environ.get("POTSTILL_CACHE")
-    return given(own) if own else given(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "potstill"
+    return expand_user(own) if own else expand_user(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "potstill"
 
 
 def examples() -> Path:
@@ -70,11 +70,11 @@ def examples() -> Path:
 
 
 def memory(own: str | None) -> Path:
-    return given(own) if own else cache() / "memory"
+    return expand_user(own) if own else cache() / "memory"
 
 
 def outputs() -> Path:
-    """Texts that teachers wrote."""
+    """Texts that teachers generated."""
     return cache() / "outputs"
 
 
@@ -83,7 +83,7 @@ def baselines() -> Path:
 
 
 def exports() -> Path:
-    """Teachers as ONNX files, for their lines in the table."""
+    """Teachers as ONNX files, to measure their speed."""
     return cache() / "exports"
 
 
@@ -93,11 +93,11 @@ def offloaded() -> Path:
 
 
 class RunFolder:
-    """A run's files: plain ones only, so that everything shown later is a function of this folder."""
+    """The files of a run. Reports are made from these files alone."""
 
     def __init__(self, folder: str | Path) -> None:
-        self.root = given(folder)
-        self.mark = self.root / "run.json"  # written first: where it is, the folder is a run's
+        self.root = expand_user(folder)
+        self.mark = self.root / "run.json"  # written first: it marks the folder as a run
         self.recipe = self.root / "recipe.toml"
         self.student = self.root / "student"
         self.baseline = self.root / "baseline"
@@ -110,9 +110,9 @@ class RunFolder:
         return self.root / "stages" / str(number)
 
     def seed(self, number: int) -> Path:
-        """The run of one seed of several."""
+        """The run of one of several seeds."""
         return self.root / f"seed-{number}"
 
     def heads(self, name: str) -> Path:
-        """The student's folder for a further data set of a multi-task run."""
+        """The student for a further data set of a multi-task run."""
         return self.root / f"student-{name}"

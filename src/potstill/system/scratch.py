@@ -1,6 +1,6 @@
-"""Folders for the time of a process. One that was killed leaves its own behind: the next that needs one takes it away.
+"""Temporary folders. One that a killed process left is removed by the next process that needs a temporary folder.
 
-A folder's owner holds a lock in it, and the lock ends with the process, however that ends.
+The owner of a folder holds a lock in it, which ends with the process, even if it is killed.
 """
 
 from __future__ import annotations
@@ -20,26 +20,28 @@ LOCK = ".lock"
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """For files that nobody needs afterwards."""
+    """A folder that is removed after the body."""
     with _held(Path(tempfile.gettempdir()), "potstill-") as place:
         yield place
 
 
 @contextmanager
-def draft_of(folder: Path) -> Iterator[Path]:
-    """An empty folder beside `folder`. When the body has ended well, its files are in `folder`, whole and on disk; else
-    nothing of them is. Other files that lie in `folder` stay."""
+def draft_folder(folder: Path) -> Iterator[Path]:
+    """An empty folder beside `folder`. If the body ends without an error, its files are moved into `folder`, complete and
+    flushed; otherwise none is. Other files in `folder` stay."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _held(folder.parent, f"{TEMPORARY}{folder.name}-") as place, disk_errors(folder):
-        made = place / "made"
-        made.mkdir()
-        yield made
-        for path in [*made.rglob("*"), made]:
+        draft = place / "made"
+        draft.mkdir()
+        yield draft
+        for path in [*draft.rglob("*"), draft]:
             fsync_path(path)
         if not folder.exists() or not any(folder.iterdir()):
-            made.rename(folder)  # also over an empty one, in one step
+            draft.rename(folder)  # in one step, also over an empty folder
         else:
-            for path in sorted(made.iterdir(), key=lambda one: one.name.startswith("model.")):  # the model is the last
+            for path in sorted(
+                draft.iterdir(), key=lambda path: path.name.startswith("model.")
+            ):  # the model comes last
                 if (folder / path.name).is_dir():
                     shutil.rmtree(folder / path.name)
                 path.rename(folder / path.name)
@@ -50,7 +52,7 @@ def draft_of(folder: Path) -> Iterator[Path]:
 def _held(parent: Path, prefix: str) -> Iterator[Path]:
     _remove_left_over(parent, prefix)
     place = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-    # locked before it has its name: whoever finds the name finds the lock taken
+    # locked before it is renamed, so that a lock file is never free while its owner lives
     handle = os.open(place / "locking", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -62,13 +64,13 @@ def _held(parent: Path, prefix: str) -> Iterator[Path]:
 
 
 def _remove_left_over(parent: Path, prefix: str) -> None:
-    """Of processes of this user that are dead."""
+    """Remove the folders of dead processes of this user."""
     for place in parent.glob(f"{prefix}*"):
         try:
             if place.is_symlink() or place.stat().st_uid != os.getuid():
                 continue
             handle = os.open(place / LOCK, os.O_RDWR | os.O_NOFOLLOW)
-        except OSError:  # it has no lock: it is not ours, or is just being made
+        except OSError:  # without a lock it is not ours, or is just being made
             continue
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

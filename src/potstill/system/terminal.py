@@ -1,8 +1,8 @@
-"""All that is printed goes through here: nothing in a label, text, file name or model acts on the terminal, and no encoding
-of standard output ends a command.
+"""Safe printing: nothing in a label, text, file name or model can control the terminal, and no encoding of standard output
+makes a command fail.
 
-Control characters (ESC, C1 codes such as U+009B, a new line inside a label) and bidirectional overrides are shown as
-escapes, `\\x1b` or `\\u202e`. What an encoding lacks is shown by a look-alike or as an escape.
+Control characters (ESC, C1 codes such as U+009B, a newline inside a label) and bidirectional overrides are shown as
+escapes, `\\x1b` or `\\u202e`. Characters that the encoding lacks are shown as look-alikes or escapes.
 """
 
 from __future__ import annotations
@@ -17,70 +17,70 @@ from typing import Any, TextIO
 
 from potstill.errors import TrainingError
 
-# a tab is harmless; U+2028 and U+2029 end a line for some readers; surrogates stand for bytes of names that are no UTF-8
+# tabs are harmless; U+2028 and U+2029 end a line in some programs; surrogates stand for invalid UTF-8 in file names
 CONTROLS = "\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"
-ACTING = re.compile(f"[{CONTROLS}\u202a-\u202e\u2066-\u2069]")  # the last two: what turns the direction of writing
+ACTING = re.compile(f"[{CONTROLS}\u202a-\u202e\u2066-\u2069]")  # and bidirectional overrides
 LOOK_ALIKES = {"–": "-", "—": "-", "−": "-", "×": "x", "±": "+-", "…": "...", "’": "'", "‖": "||"}
-REPLACED = "potstill.look-alike"  # name of the handler of what an encoding lacks
+REPLACED = "potstill.look-alike"  # name of the codec error handler
 
 
 def visible(text: object) -> str:
-    """One line, in which every character that would act on the terminal is an escape."""
+    """One line, with control characters as escapes."""
     return ACTING.sub(_escaped, str(text))
 
 
 def visible_lines(text: object) -> str:
-    """The same for a text of several lines. All but the first are indented, so that none can pass for a message of its own."""
+    """The same for several lines. All but the first are indented, so that none looks like a message of its own."""
     return "\n  ".join(map(visible, str(text).rstrip("\n").split("\n")))
 
 
-def put(text: object = "", flush: bool = False) -> None:
-    """A line on standard output, where results go."""
+def print_line(text: object = "", flush: bool = False) -> None:
+    """Print a line to standard output, where results go."""
     print(visible(text), flush=flush)
 
 
-def put_written(text: str, flush: bool = False) -> None:
-    """A line that a model wrote. In a file marks of direction stay: Arabic and Hebrew texts may have them."""
-    acting = ACTING if sys.stdout.isatty() else re.compile(f"[{CONTROLS}]")
-    print(acting.sub(_escaped, text), flush=flush)
+def print_generated(text: str, flush: bool = False) -> None:
+    """Print a line that a model generated. Files keep bidirectional marks, since Arabic and Hebrew texts may have them."""
+    pattern = ACTING if sys.stdout.isatty() else re.compile(f"[{CONTROLS}]")
+    print(pattern.sub(_escaped, text), flush=flush)
 
 
 def say(text: object) -> None:
-    """A line on standard error, where everything else goes."""
+    """Print a line to standard error, where messages go."""
     print(visible(text), file=sys.stderr)
 
 
-def tell_error(error: object) -> None:
-    """What went wrong, on standard error."""
+def print_error(error: object) -> None:
+    """Print an error to standard error."""
     print(visible_lines(f"potstill: {error}"), file=sys.stderr)
 
 
-def put_json(value: Any, indent: int | None = None, flush: bool = False) -> None:
-    """A value as JSON on standard output, with what acts on terminals, and what the encoding lacks, as JSON's own escapes."""
+def print_json(value: Any, indent: int | None = None, flush: bool = False) -> None:
+    """Print a value as JSON, with control characters, and characters that the encoding lacks, as JSON escapes."""
     try:
-        told = json.dumps(value, indent=indent, ensure_ascii=not _is_unicode(sys.stdout), allow_nan=False)
-    except ValueError:  # JSON has no NaN, and a reader that gets one fails far from here
+        text = json.dumps(value, indent=indent, ensure_ascii=not _is_unicode(sys.stdout), allow_nan=False)
+    except ValueError:  # JSON has no NaN, and a program that reads one fails far from here
         raise TrainingError(
-            "the model's answers are not finite numbers, which JSON cannot hold; check its weights, or measure it in float32"
+            "the outputs of the model are not finite numbers, which JSON cannot hold; check its weights, or measure it in float32"
         ) from None
-    lines = told.split("\n")  # those of the indent: inside of texts a new line is an escape already
-    print("\n".join(ACTING.sub(lambda found: f"\\u{ord(found[0]):04x}", line) for line in lines), flush=flush)
+    lines = text.split("\n")  # from the indent: inside texts a newline is an escape already
+    print("\n".join(ACTING.sub(lambda match: f"\\u{ord(match[0]):04x}", line) for line in lines), flush=flush)
 
 
-def fitting(text: object) -> str:
-    """A visible line as standard output can write it: columns are as wide as what is written."""
+def as_printed(text: object) -> str:
+    """The line as standard output will show it, so that columns can be aligned."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     return visible(text).encode(encoding, REPLACED).decode(encoding)
 
 
 def is_terminal() -> bool:
-    """Whether somebody looks at standard error while it is written; else it is a file, read later."""
+    """Whether standard error is a terminal, not a file."""
     return bool(sys.stderr and sys.stderr.isatty())
 
 
-def prepare() -> None:
-    """Once per process, by the command line: from here on nothing that is printed fails, and what libraries log and warn
-    of, which may hold texts of a model's files, is made visible too."""
+def make_printing_safe() -> None:
+    """Make printing safe for the whole process: no encoding fails, and logs and warnings of libraries, which may quote the
+    files of a model, are escaped too."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors=REPLACED)
@@ -96,12 +96,16 @@ class _VisibleRecord(logging.LogRecord):
 _formatwarning = warnings.formatwarning
 
 
-def _visible_warning(*given: Any, **named: Any) -> str:
-    return visible_lines(_formatwarning(*given, **named)) + "\n"
+def _visible_warning(*args: Any, **kwargs: Any) -> str:
+    return visible_lines(_formatwarning(*args, **kwargs)) + "\n"
 
 
-def _escaped(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape", "surrogatepass").decode()
+def _escape(text: str) -> str:
+    return text.encode("unicode_escape", "surrogatepass").decode()
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return _escape(match[0])
 
 
 def _is_unicode(stream: TextIO) -> bool:
@@ -112,8 +116,7 @@ def _look_alike(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     missing = error.object[error.start : error.end]
-    told = "".join(LOOK_ALIKES.get(one) or one.encode("unicode_escape", "surrogatepass").decode() for one in missing)
-    return told, error.end
+    return "".join(LOOK_ALIKES.get(character) or _escape(character) for character in missing), error.end
 
 
 codecs.register_error(REPLACED, _look_alike)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from potstill.models.tokenizers.long_texts import FAR_TOO_LONG, beginnings, both_beginnings
+from potstill.models.tokenizers.long_texts import FAR_TOO_LONG, beginnings, pair_beginnings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -29,7 +29,7 @@ def shorten_pairs(
     """
     if pairs is None:
         return beginnings(tokenizer, texts, length), None
-    texts, pairs = both_beginnings(tokenizer, texts, pairs, length)
+    texts, pairs = pair_beginnings(tokenizer, texts, pairs, length)
     limit = FAR_TOO_LONG * length
     rows = [row for row, pair in enumerate(pairs) if min(len(pair), len(texts[row])) > limit]
     if not rows:

@@ -1,9 +1,9 @@
-"""Checkpoints that are whole or passed over: a folder per step, checksummed, put in place by one rename.
+"""Checkpoints: a folder per step, checksummed and put in place by one rename. Incomplete or damaged ones are skipped.
 
 step-00001234/
-    model.safetensors, optimizer.safetensors …   one file per group of tensors
-    state.json                                   everything that is not a tensor
-    manifest.json                                size and xxh3 of each file, and its own; written last
+    weights.safetensors, optimizer.safetensors …   one file per group of tensors
+    state.json                                     everything that is not a tensor
+    manifest.json                                  size and xxh3 of each file, and its own; written last
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from torch import Tensor
 
 from potstill.errors import InputError, TrainingError
 from potstill.models.safety import FILE_NAME, tensor_shapes
-from potstill.system.files import TEMPORARY, disk_errors, fsync_path, sealed, unsealed, write_atomically, xxh3_of
+from potstill.system.files import TEMPORARY, disk_errors, file_xxh3, fsync_path, seal, unseal, write_atomically
 
 log = logging.getLogger(__name__)
 
 STEP_NAME = re.compile(r"step-(\d{8,})", re.ASCII)
-LARGEST_STATE = 8 * 2**20  # bytes of what is not a tensor
-REPLACED = ".old-"  # a whole checkpoint that is about to be replaced by one of the same step
+LARGEST_STATE = 8 * 2**20  # bytes of state.json and manifest.json
+REPLACED = ".old-"  # an intact checkpoint that is about to be replaced by another one of the same step
 
 
 @dataclass(frozen=True)
@@ -46,16 +46,16 @@ class Checkpoint:
         path = self.folder / f"{name}.safetensors"
         if not FILE_NAME.fullmatch(path.name) or path.name != f"{name}.safetensors" or not path.is_file():
             groups = ", ".join(sorted(path.stem for path in self.folder.glob("*.safetensors")))
-            raise InputError(f"{self.folder} holds no tensors called '{name}'; it holds: {groups}")
+            raise InputError(f"{self.folder} has no tensors '{name}'; choose one of: {groups}")
         try:
             tensor_shapes(path)
             return load_file(path)
-        except (SafetensorError, ValueError) as error:  # with a checksum that fits: somebody made it so
-            raise InputError(f"{path} is not what safetensors writes ({error}); name another checkpoint") from error
+        except (SafetensorError, ValueError) as error:  # its checksum is right, so somebody crafted it
+            raise InputError(f"{path} is not a valid safetensors file ({error}); choose another checkpoint") from error
 
 
 def save(folder: Path, step: int, tensors: dict[str, dict[str, Tensor]], state: dict[str, Any]) -> Checkpoint:
-    """Write a checkpoint; until its last rename the previous one stays the newest. A full disk raises OSError."""
+    """Write a checkpoint. Until the last rename the previous one stays the newest. A full disk raises OSError."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     _recover(folder)
@@ -65,13 +65,13 @@ def save(folder: Path, step: int, tensors: dict[str, dict[str, Tensor]], state: 
         draft.mkdir()
         for name, group in tensors.items():
             if not FILE_NAME.fullmatch(name):
-                raise ValueError(f"a group of tensors cannot be called '{name}'; use letters, digits, '_', '-' and '.'")
+                raise ValueError(f"'{name}' cannot name a group of tensors; use letters, digits, '_', '-' and '.'")
             _refuse_non_finite(step, name, group)
-        with ThreadPoolExecutor() as pool:  # files side by side: a quarter less time than one after the other
+        with ThreadPoolExecutor() as pool:  # in parallel: a quarter less time than one by one
             list(pool.map(lambda name: _write_tensors(draft / f"{name}.safetensors", tensors[name]), tensors))
         write_atomically(draft / "state.json", (json.dumps(state, indent=1, allow_nan=False) + "\n").encode())
-        files = {path.name: {"size": path.stat().st_size, "xxh3": xxh3_of(path)} for path in sorted(draft.iterdir())}
-        write_atomically(draft / "manifest.json", sealed({"step": step, "files": files}))
+        files = {path.name: {"size": path.stat().st_size, "xxh3": file_xxh3(path)} for path in sorted(draft.iterdir())}
+        write_atomically(draft / "manifest.json", seal({"step": step, "files": files}))
         _put_in_place(draft, place)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
@@ -80,15 +80,15 @@ def save(folder: Path, step: int, tensors: dict[str, dict[str, Tensor]], state: 
 
 
 def load(path: Path) -> Checkpoint:
-    """The checkpoint in this folder, every file verified."""
+    """Load the checkpoint in this folder and verify every file."""
     path = Path(path)
     try:
         if (path / "manifest.json").is_symlink():
-            raise ValueError("manifest.json is a link")
+            raise ValueError("manifest.json is a symbolic link")
         for name in ("manifest.json", "state.json"):
             if (path / name).stat().st_size > LARGEST_STATE:
-                raise ValueError(f"{name} is larger than any that was written here")
-        manifest = unsealed((path / "manifest.json").read_bytes())
+                raise ValueError(f"{name} is too large")
+        manifest = unseal((path / "manifest.json").read_bytes())
         for name, expected in manifest["files"].items():
             _verify(path, name, expected)
         if "state.json" not in manifest["files"]:
@@ -99,38 +99,35 @@ def load(path: Path) -> Checkpoint:
         return Checkpoint(path, int(manifest["step"]), json.loads((path / "state.json").read_bytes()))
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise InputError(
-            f"{path} is no whole checkpoint: {Path(error.filename or path).name} is not to be found; "
-            "name a folder such as checkpoints/step-00001000"
+            f"{path} is not a complete checkpoint: {Path(error.filename or path).name} is missing; "
+            "give a folder such as checkpoints/step-00001000"
         ) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise InputError(f"{path} is damaged: {error}; name another checkpoint, or none to use the newest") from error
+        raise InputError(
+            f"{path} is damaged: {error}; give another checkpoint, or --resume auto to use the newest"
+        ) from error
 
 
 def newest(folder: Path) -> Checkpoint | None:
-    """The newest whole checkpoint; damaged ones are passed over with a warning."""
-    for path in _candidates(Path(folder)):
-        checkpoint = _whole(path)
-        if checkpoint is not None:
-            return checkpoint
-    return None
+    """Load the newest intact checkpoint; damaged ones are skipped with a warning."""
+    return next(filter(None, map(_load_or_skip, _candidates(Path(folder)))), None)
 
 
 def all_intact(folder: Path) -> list[Checkpoint]:
-    """All that are, oldest first."""
+    """Load all intact checkpoints, oldest first."""
     _recover(Path(folder))
-    found = (_whole(path) for path in reversed(_candidates(Path(folder))))
-    return [one for one in found if one is not None]
+    return list(filter(None, map(_load_or_skip, reversed(_candidates(Path(folder))))))
 
 
 def rotate(folder: Path, keep: int = 2, best: int | None = None) -> None:
-    """Keep the newest `keep` whole checkpoints and that of the best step. Where none is whole, nothing is deleted."""
+    """Keep the newest `keep` intact checkpoints and that of the best step. If none is intact, delete nothing."""
     if keep < 1:
         raise ValueError(f"keep = {keep} would delete every checkpoint; write 1 or more")
     _recover(Path(folder))
     candidates = _candidates(Path(folder))
     kept: list[Path] = []
     for path in candidates:
-        if len(kept) < keep and _whole(path) is not None:
+        if len(kept) < keep and _load_or_skip(path) is not None:
             kept.append(path)
     if not kept:
         return
@@ -140,7 +137,7 @@ def rotate(folder: Path, keep: int = 2, best: int | None = None) -> None:
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """An optimizer as tensors called "index.name" (and "group.index.name") and a JSON-able rest."""
+    """Split the state of an optimizer into tensors, named "index.name" and "group.index.name", and a rest for JSON."""
     content = optimizer.state_dict()
     tensors: dict[str, Tensor] = {}
     rest: dict[str, Any] = {"state": {}, "groups": []}
@@ -152,29 +149,29 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tenso
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
-    """Bring an optimizer built in the same way back to where `optimizer_tensors` found it, bit by bit."""
+    """Restore the state that `optimizer_tensors` split, bit by bit, in an optimizer built in the same way."""
     state = {int(index): dict(values) for index, values in meta["state"].items()}
     groups = [dict(group) for group in meta["groups"]]
     for name, tensor in tensors.items():
         place, _, field = name.removeprefix("group.").partition(".")
-        # a copy: the optimizer goes on to change its state in place
+        # a copy: the optimizer changes its state in place
         (groups if name.startswith("group.") else state)[int(place)][field] = tensor.clone()
     current = optimizer.state_dict()["param_groups"]
     same_sizes = [len(group["params"]) for group in groups] == [len(group["params"]) for group in current]
     if not same_sizes or any(now.keys() - then.keys() for now, then in zip(current, groups, strict=True)):
         raise InputError(
             "the checkpoint was made with another optimizer or other trained parameters; "
-            "continue with the recipe it was made with, or start anew in another folder"
+            "continue with the recipe it was made with, or start again in another folder"
         )
     for group, now in zip(groups, current, strict=True):
         for field, value in now.items():
-            if isinstance(value, tuple):  # JSON knows lists only; AdamW's betas are a tuple
+            if isinstance(value, tuple):  # JSON has only lists, but AdamW's betas are a tuple
                 group[field] = tuple(group[field])
     optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
 def _split(values: Mapping[str, Any], prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    """Move the tensors among the values into `tensors`; the rest, as JSON will give it back."""
+    """Move the tensors among the values into `tensors`; return the rest as it will be read back from JSON."""
     tensors.update({f"{prefix}.{name}": value for name, value in values.items() if isinstance(value, Tensor)})
     rest = {name: value for name, value in values.items() if not isinstance(value, Tensor)}
     plain: dict[str, Any] = json.loads(json.dumps(rest, allow_nan=False))
@@ -183,16 +180,16 @@ def _split(values: Mapping[str, Any], prefix: str, tensors: dict[str, Tensor]) -
 
 def _refuse_non_finite(step: int, name: str, group: dict[str, Tensor]) -> None:
     for inner, tensor in group.items():
-        # smallest and largest: one pass, twenty times faster than asking every number
+        # smallest and largest: one pass, twenty times faster than testing every number
         if tensor.is_floating_point() and tensor.numel() and not torch.isfinite(torch.stack(tensor.aminmax())).all():
             raise TrainingError(
                 f"step {step}: '{inner}' of the {name} holds a number that is not finite; this step was not saved. "
-                "Lower optimizer.rate, and begin anew or go on from the checkpoint before it"
+                "Lower optimizer.rate, and start again or continue from the previous checkpoint"
             )
 
 
 def _write_tensors(path: Path, group: dict[str, Tensor]) -> None:
-    """safetensors refuses tensors that share memory (tied weights): all but the first are written as copies."""
+    """Tensors that share memory (tied weights) are written as copies, since safetensors refuses them."""
     seen: set[int] = set()
     ready = {}
     for name, tensor in group.items():
@@ -206,7 +203,7 @@ def _write_tensors(path: Path, group: dict[str, Tensor]) -> None:
 
 
 def _put_in_place(draft: Path, place: Path) -> None:
-    """One rename. An older one of the same step first goes aside, to a name `newest` knows, so one is always there."""
+    """Rename the draft. An older checkpoint of the same step is first renamed so that `newest` still finds it."""
     fsync_path(draft)
     aside = place.with_name(REPLACED + place.name)
     if place.exists():
@@ -218,12 +215,12 @@ def _put_in_place(draft: Path, place: Path) -> None:
 
 
 def _recover(folder: Path) -> None:
-    """Clear what a kill left: drafts, and a replaced checkpoint, which goes back unless its successor is whole."""
+    """Remove the drafts that a kill left, and put a replaced checkpoint back unless its successor is intact."""
     for path in folder.glob(f"{TEMPORARY}step-*"):
         shutil.rmtree(path)
     for aside in folder.glob(f"{REPLACED}step-*"):
         place = aside.with_name(aside.name.removeprefix(REPLACED))
-        if place.exists() and _whole(place) is not None:
+        if place.exists() and _load_or_skip(place) is not None:
             _remove(aside)
         else:
             if place.exists():
@@ -232,36 +229,36 @@ def _recover(folder: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Rename first: a kill in the middle leaves a draft, not a damaged checkpoint."""
+    """Rename it first, so that a kill in between leaves a draft instead of a damaged checkpoint."""
     rubbish = path.with_name(f"{TEMPORARY}{path.name.removeprefix(REPLACED)}")
     os.rename(path, rubbish)
     shutil.rmtree(rubbish)
 
 
 def _candidates(folder: Path) -> list[Path]:
-    """Folders that may be checkpoints, newest first; a replaced one after its successor. Links are not followed."""
+    """Folders that may be checkpoints, newest first, a replaced one after its successor. Symbolic links are skipped."""
     if not folder.is_dir():
         return []
-    found = [path for path in folder.iterdir() if STEP_NAME.fullmatch(path.name.removeprefix(REPLACED))]
-    found = [path for path in found if path.is_dir() and not path.is_symlink()]
-    return sorted(found, key=lambda path: (_step(path), not path.name.startswith(REPLACED)), reverse=True)
+    paths = [path for path in folder.iterdir() if STEP_NAME.fullmatch(path.name.removeprefix(REPLACED))]
+    paths = [path for path in paths if path.is_dir() and not path.is_symlink()]
+    return sorted(paths, key=lambda path: (_step(path), not path.name.startswith(REPLACED)), reverse=True)
 
 
 def _step(path: Path) -> int:
     return int(path.name.removeprefix(REPLACED).removeprefix("step-"))
 
 
-def _whole(path: Path) -> Checkpoint | None:
+def _load_or_skip(path: Path) -> Checkpoint | None:
     try:
         return load(path)
     except InputError as error:
-        log.warning("passed over: %s", error)
+        log.warning("skipped: %s", error)
         return None
 
 
 def _verify(folder: Path, name: str, expected: dict[str, Any]) -> None:
     path = folder / name
     if not FILE_NAME.fullmatch(name) or path.is_symlink() or not path.is_file():
-        raise ValueError(f"{name!r} is no plain file of this folder")
-    if path.stat().st_size != expected["size"] or xxh3_of(path) != expected["xxh3"]:
+        raise ValueError(f"{name!r} is not a regular file of this folder")
+    if path.stat().st_size != expected["size"] or file_xxh3(path) != expected["xxh3"]:
         raise ValueError(f"{name} does not match its checksum")

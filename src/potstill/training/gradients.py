@@ -48,11 +48,11 @@ def gradients(
 def sum_over_ranks(network: nn.Module, totals: dict[str, float]) -> tuple[dict[str, float], int | None]:
     """Sum gradients, in place, and loss terms over all ranks; also return a signal that any rank received."""
     if ranks.count() == 1:
-        return totals, interrupts.asked()
+        return totals, interrupts.received()
     names = ranks.from_first(list(totals))  # rank 0 always has a micro-batch
-    received = [float(interrupts.asked() == number) for number in interrupts.NOTED]
+    received = [float(interrupts.received() == number) for number in interrupts.SIGNALS]
     sums = ranks.sum_gradients(network.parameters(), [*(totals.get(name, 0.0) for name in names), *received])
-    signals = [number for number, times in zip(interrupts.NOTED, sums[len(names) :], strict=True) if times]
+    signals = [number for number, times in zip(interrupts.SIGNALS, sums[len(names) :], strict=True) if times]
     return dict(zip(names, sums, strict=False)), signals[0] if signals else None
 
 

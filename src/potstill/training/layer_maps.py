@@ -1,7 +1,7 @@
 """Which teacher layer teaches which student layer.
 
-Layers are counted from 1, as in the papers; index 0 of Hugging Face's `hidden_states` is the embedding, so a layer's
-number is its index there. The student's last layer is left to the logits.
+Layers are counted from 1, as in the papers. Index 0 of `hidden_states` in Hugging Face models is the embedding, so the
+number of a layer is its index there. The last layer of the student is left to the logits.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Literal
 
 from potstill.errors import InputError
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # recipes are checked without torch
     from torch import Tensor
 
 LayerMap = Literal["skip", "last", "average"] | list[int]
-"""`"skip"`, `"last"`, `"average"`, or the teacher's layer for each of the student's layers 1, 2, 3 …"""
+"""`"skip"`, `"last"`, `"average"`, or a list with the teacher layer for student layers 1, 2, 3 …"""
 
 
 def skip(student_layers: int, teacher_layers: int) -> list[int]:
@@ -23,16 +23,16 @@ def skip(student_layers: int, teacher_layers: int) -> list[int]:
 
 
 def last(student_layers: int, teacher_layers: int) -> list[int]:
-    """The layers just below the teacher's last: 6 of 12 -> 7, 8, 9, 10, 11; 3 of 12 -> 10, 11 (Sun et al. 2019)."""
+    """The layers just below the last teacher layer: 6 of 12 -> 7, 8, 9, 10, 11; 3 of 12 -> 10, 11 (Sun et al. 2019)."""
     return [teacher_layers - student_layers + layer for layer in range(1, student_layers)]
 
 
 def pairs(layer_map: LayerMap, student_layers: int, teacher_layers: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The student's layers and the teacher's, position by position; for `average`, all below the last on each side."""
+    """The student layers and their teacher layers; for `average`, all layers below the last on each side."""
     if student_layers > teacher_layers and layer_map in ("skip", "last"):
         raise InputError(
-            f"a student of {student_layers} layers is deeper than its teacher of {teacher_layers}, so map '{layer_map}' has no layer "
-            "for each; write the teacher's layer for each student layer, as in map = [1, 1, 2]"
+            f"the student has {student_layers} layers and the teacher only {teacher_layers}, so map '{layer_map}' has too few; "
+            "write the teacher layer for each student layer, as in map = [1, 1, 2]"
         )
     if layer_map == "skip":
         theirs = skip(student_layers, teacher_layers)
@@ -44,20 +44,22 @@ def pairs(layer_map: LayerMap, student_layers: int, teacher_layers: int) -> tupl
         theirs = list(layer_map)
         if len(theirs) > student_layers:
             raise InputError(
-                f"map {theirs} names {len(theirs)} layers, but the student has {student_layers}; write at most one for each"
+                f"map {theirs} has {len(theirs)} layers, but the student has {student_layers}; write at most one for each"
             )
         if any(not 0 < layer <= teacher_layers for layer in theirs):
-            raise InputError(f"map {theirs} leaves the teacher's layers; write numbers from 1 to {teacher_layers}")
+            raise InputError(
+                f"map {theirs} names a layer that the teacher does not have; write numbers from 1 to {teacher_layers}"
+            )
     if not theirs:
         raise InputError(
-            "a student of one layer has none below its last to be taught; write method = 'soft_targets', or map = [N] to teach the last"
+            "a student with one layer has no layer below its last to teach; write method = 'soft_targets', or map = [N] to teach the last"
         )
     ours = range(1, student_layers) if layer_map == "average" else range(1, len(theirs) + 1)
     return tuple(ours), tuple(theirs)
 
 
 def compared(layer_map: LayerMap, student: Tensor, teacher: Tensor) -> tuple[Tensor, Tensor]:
-    """(batch, layers, …) of both sides, pair by pair: as they come, or for `average` one layer, the mean of all."""
+    """(batch, layers, …) of both sides, layer by layer; for `average` one layer on each side, the mean of all."""
     if layer_map == "average":
         return student.mean(1, keepdim=True), teacher.mean(1, keepdim=True)
     return student, teacher

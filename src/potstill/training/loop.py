@@ -102,7 +102,7 @@ class StageLoop:
                 step = replace(step, dev=self.end_epoch(epoch))
             yield step  # logged before it is saved: a log ahead of the checkpoint is cut back, one behind it has a gap
             if ranks.count() == 1:
-                signal = interrupts.asked()  # also one that came while the step was logged
+                signal = interrupts.received()  # also one that came while the step was logged
             if (step.dev or signal or progress.step % self.training.save_every == 0) and ranks.is_first():
                 self.save()
             if signal:

@@ -251,11 +251,11 @@ def test_a_signal_stops_it_and_leaves_nothing_half(tmp_path: Path, monkeypatch: 
     before = set(paths.examples().iterdir())
     monkeypatch.setattr(augmented, "AT_ONCE", 1000)
     answers = iter([None] * 5 + [signal.SIGTERM] * 99)
-    monkeypatch.setattr(interrupts, "asked", lambda: next(answers))
+    monkeypatch.setattr(interrupts, "received", lambda: next(answers))
     with pytest.raises(interrupts.Interrupted):
         made_of(examples)
     assert set(paths.examples().iterdir()) == before
-    monkeypatch.setattr(interrupts, "asked", lambda: None)
+    monkeypatch.setattr(interrupts, "received", lambda: None)
     whole, copies = made_of(examples)
     assert len(copies) > 3000 and set(paths.examples().iterdir()) == {*before, whole.folder}
 

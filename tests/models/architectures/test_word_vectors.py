@@ -18,9 +18,9 @@ from potstill.errors import InputError
 from potstill.inference.predict import predict
 from potstill.models import student as students
 from potstill.models.anatomy import layer_count, longest_input, parameters, word_embeddings
-from potstill.models.architectures.word_vectors import separated
+from potstill.models.architectures.word_vectors import split_pairs
 from potstill.models.builder import BuildContext
-from potstill.models.inference import onnx_run
+from potstill.models.inference import onnx_forward
 from potstill.models.student import Student
 from potstill.recipe import plugins
 from potstill.recipe.resolve import resolve
@@ -132,7 +132,7 @@ def test_a_pair_is_what_its_texts_are_alone(name: str) -> None:
     torch.testing.assert_close(whole[:1], alone, rtol=0, atol=1e-6)
     assert not torch.allclose(whole, logits(student, second, first))
     ids = torch.tensor([[5, 6, 7, 8, 0], [5, 6, 0, 0, 0]])
-    texts, lengths = separated(ids, torch.tensor([1, 2]), torch.tensor([3, 0]))
+    texts, lengths = split_pairs(ids, torch.tensor([1, 2]), torch.tensor([3, 0]))
     assert lengths.tolist() == [1, 2, 3, 0] and texts[2, :3].tolist() == [6, 7, 8]
 
 
@@ -292,9 +292,9 @@ def test_threads_share_the_texts_of_a_bilstm(export: str, tmp_path: Path, monkey
     student = built()
     plugins.make("exports", export, {}).export(student, tmp_path, [(text, None) for text in TEXTS])
     inputs = dict(student.tokenizer(TEXTS, padding=True, return_tensors="pt"))
-    alone = onnx_run(tmp_path / "model.onnx")
+    alone = onnx_forward(tmp_path / "model.onnx")
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    shared = onnx_run(tmp_path / "model.onnx")
+    shared = onnx_forward(tmp_path / "model.onnx")
     for rows in (1, 11, 14, 60):
         some = {name: one[:rows] for name, one in inputs.items()}
         parts = (

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from potstill.errors import InputError
+from potstill.models.anatomy import is_spread
 from potstill.models.generation.ctranslate2 import convert, pieces
 from potstill.models.generation.decoding import (
     Hypothesis,
@@ -20,7 +21,7 @@ from potstill.models.generation.decoding import (
     decoder_of,
     engine_for,
 )
-from potstill.models.student import Student, is_spread, load_student, save_student
+from potstill.models.student import Student, load_student, save_student
 from potstill.plugins.exports.ctranslate2 import compare
 from potstill.tasks.label_matching import make_task
 from tests.support.generative_models import TRANSLATORS, small_writer, trained_marian, writers_tokenizer
@@ -232,7 +233,7 @@ def test_a_translator_that_lies_on_disk_writes_as_it_does_in_memory(kind: str, t
 def test_what_is_never_saved_cannot_lie_on_disk(tmp_path: Path) -> None:
     """Marian's sines."""
     save_student(small_writer("marian"), tmp_path)
-    with pytest.raises(InputError, match=r"embed_positions\.weight is in no file and cannot lie on disk"):
+    with pytest.raises(InputError, match=r"embed_positions\.weight is in no file and cannot be offloaded"):
         load_student(tmp_path, devices={"cpu": "60KB"})
 
 

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from potstill.errors import InputError
-from potstill.system.files import sealed, unsealed, write_atomically
+from potstill.system.files import seal, unseal, write_atomically
 from potstill.training.teacher.memory import Memory
 from tests.support.faults import file_size_limit, flip
 
@@ -59,7 +59,7 @@ def filled(tmp_path: Path) -> Path:
 def test_nothing_is_created_until_something_is_written(tmp_path: Path) -> None:
     memory = Memory(tmp_path / "memory")
     assert memory.missing(np.arange(3), ["logits"]).all()
-    with pytest.raises(InputError, match="remembers no 'logits'"):
+    with pytest.raises(InputError, match="has no 'logits'"):
         memory.read(np.arange(3), "logits")
     memory.write(np.arange(0), {"logits": np.zeros((0, 2), np.float32)})
     assert not (tmp_path / "memory").exists()
@@ -125,7 +125,7 @@ def test_a_new_column_misses_alone(filled: Path) -> None:
         (np.zeros((2, 1)), "float32"),
         (np.zeros((3, 1), np.float32), r"\(2, ...\)"),
         (np.zeros((2, 4), np.float32), "another name"),
-        (np.zeros((2, 0), np.float32), "leave it out"),
+        (np.zeros((2, 0), np.float32), "omit it"),
     ],
 )
 def test_what_cannot_be_right_is_refused_and_changes_nothing(filled: Path, values: np.ndarray, reason: str) -> None:
@@ -176,18 +176,18 @@ def test_every_truncation_is_noticed(filled: Path) -> None:
 
 
 def test_names_that_lead_elsewhere_are_refused(filled: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    manifest = unsealed((filled / "manifest.json").read_bytes())
+    manifest = unseal((filled / "manifest.json").read_bytes())
     outside = tmp_path / "shard-00000.arrow"
     outside.write_bytes((filled / "shard-00000.arrow").read_bytes())
     names = ["../shard-00000.arrow", str(outside), "x/../shard-00000.arrow", "shard-00000.arrow\n", "shard-١٢٣٤٥.arrow"]
     for name in [*names, 7, None]:
         manifest["shards"][0]["name"] = name
-        write_atomically(filled / "manifest.json", sealed(manifest))
+        write_atomically(filled / "manifest.json", seal(manifest))
         caplog.clear()
         assert Memory(filled).missing(block(1)[0], ["logits"]).all()
-        assert "starts anew" in caplog.text
+        assert "starts empty" in caplog.text
     manifest["shards"][0]["name"] = "shard-00000.arrow"
-    write_atomically(filled / "manifest.json", sealed(manifest))
+    write_atomically(filled / "manifest.json", seal(manifest))
     (filled / "shard-00000.arrow").unlink()
     (filled / "shard-00000.arrow").symlink_to(outside)
     assert Memory(filled).missing(block(0)[0], ["logits"]).all()
@@ -199,7 +199,7 @@ def test_a_manifest_of_any_kind_never_stops_a_run(filled: Path, text: str) -> No
     (filled / "manifest.json").write_text(text)
     assert Memory(filled).missing(block(0)[0], ["logits"]).all()
     if text.startswith("{"):
-        write_atomically(filled / "manifest.json", sealed(json.loads(text)))
+        write_atomically(filled / "manifest.json", seal(json.loads(text)))
         assert Memory(filled).missing(block(0)[0], ["logits"]).all()
     remember(filled)
     assert not Memory(filled).missing(block(0)[0], ["logits"]).any()

@@ -219,7 +219,7 @@ def test_commands_are_started_without_a_shell_and_checked(monkeypatch: pytest.Mo
     echoed = by_command("echo $HOME; id | cat")
     assert echoed(["x"], 1, 1)[0][0].text == "$HOME; id | cat", "nothing expands it"
     for command, told in {
-        "head -n 1": "gave 1 texts for 5",
+        "head -n 1": "returned 1 texts for 5",
         "false": "ended with 1",
         "sh -c 'echo a reason >&2; exit 3'": "ended with 3 \\(a reason\\)",
         "no-such-program": "cannot be started",
@@ -243,11 +243,11 @@ def test_a_command_of_the_same_name_elsewhere_is_another(tmp_path: Path, monkeyp
 
 def test_functions_are_of_modules_of_ones_own() -> None:
     assert by_function("tests.support.black_box:backwards")(["ab"], 1, 1)[0][0].text == "ba"
-    with pytest.raises(InputError, match="gave 1 texts for 2"):
+    with pytest.raises(InputError, match="returned 1 texts for 2"):
         by_function("tests.support.black_box:too_few")(["a", "b"], 1, 1)
     for name, message in (
         ("nothing", "TypeError"),
-        ("unknown", "gave None for a text"),
+        ("unknown", "returned None for a text"),
         ("broken", r"OSError \(no line\)"),
     ):
         with pytest.raises(InputError, match=message):

@@ -19,7 +19,7 @@ from potstill.signals import Wants
 from potstill.training.losses import soft_targets
 from potstill.training.teacher.memory import Memory
 from potstill.training.teacher.teacher import Teacher
-from potstill.training.teacher.top_classes import kept, kept_size, spread
+from potstill.training.teacher.top_classes import pack_top_classes, packed_width, unpack_top_classes
 from tests.support.training_world import CPU, make_world
 
 answers = st.integers(1, 40).flatmap(
@@ -37,10 +37,10 @@ answers = st.integers(1, 40).flatmap(
 @given(answers, st.integers(1, 50))
 def test_mass_sums_to_one_and_the_most_probable_are_exact(rows: list[list[float]], top: int) -> None:
     logits = torch.tensor(rows)
-    small = kept(logits, top)
+    small = pack_top_classes(logits, top)
     assert small.dtype == torch.float32 and torch.isfinite(small).all()  # as a memory wants it
-    assert small.shape == (len(rows), kept_size(top, logits.shape[1]))
-    answer = spread(small)
+    assert small.shape == (len(rows), packed_width(top, logits.shape[1]))
+    answer = unpack_top_classes(small)
     assert answer.shape == logits.shape
     torch.testing.assert_close(
         answer.double().exp().sum(-1), torch.ones(len(rows), dtype=torch.float64), rtol=0, atol=1e-4
@@ -54,7 +54,7 @@ def test_mass_sums_to_one_and_the_most_probable_are_exact(rows: list[list[float]
     assert (left_out.max(1).values <= whole.gather(1, which).min(1).values).all()
     others = answer.scatter(1, which, -torch.inf)
     torch.testing.assert_close(others.logsumexp(1), left_out.logsumexp(1), rtol=1e-5, atol=1e-4)
-    torch.testing.assert_close(spread(kept(answer, top)), answer, rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(unpack_top_classes(pack_top_classes(answer, top)), answer, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 4.0])
@@ -65,7 +65,7 @@ def test_all_classes_are_the_whole_answer(temperature: float) -> None:
     teacher = 3 * torch.randn(6, 9, generator=random)
     teacher[2, 4] = -torch.inf
     for top in (9, 12):
-        ours = soft_targets(student, spread(kept(teacher, top)), temperature).sum()
+        ours = soft_targets(student, unpack_top_classes(pack_top_classes(teacher, top)), temperature).sum()
         theirs = soft_targets(student, teacher, temperature).sum()
         torch.testing.assert_close(ours, theirs)
         gradients = (torch.autograd.grad(one, student)[0] for one in (ours, theirs))
@@ -81,7 +81,7 @@ def test_at_temperature_one_the_kept_terms_are_exact_and_the_rest_is_one_lump() 
     others = torch.ones_like(said, dtype=torch.bool).scatter(1, best, False)
     rest = 1 - said.gather(1, best).sum(1)
     by_hand = (said * ours).gather(1, best).sum(1) + rest * ours[others].view(5, -1).mean(1)
-    answer = spread(kept(teacher, 16)).double()
+    answer = unpack_top_classes(pack_top_classes(teacher, 16)).double()
     crossed = soft_targets(student, answer, 1.0) - (answer.exp() * answer).sum(1)
     torch.testing.assert_close(crossed, by_hand, rtol=1e-5, atol=1e-5)
 
@@ -90,12 +90,12 @@ def test_numbers_of_large_vocabularies_are_exact() -> None:
     classes = 300_001
     logits = torch.zeros(1, classes)
     logits[0, [7, 262_147, 300_000]] = torch.tensor([9.0, 11.0, 10.0])
-    small = kept(logits, 3)
+    small = pack_top_classes(logits, 3)
     assert small[0, :3].tolist() == [262_147, 300_000, 7] and small[0, -1] == classes
 
 
 def test_no_predictions_are_none() -> None:
-    assert len(spread(kept(torch.empty(0, 5), 2))) == 0
+    assert len(unpack_top_classes(pack_top_classes(torch.empty(0, 5), 2))) == 0
 
 
 def test_memory_holds_what_was_asked_and_no_more(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_memory_holds_what_was_asked_and_no_more(tmp_path: Path) -> None:
     batch = source.batch(np.arange(4), source.count(np.arange(4)))
     whole, reduced = (teacher.signals(batch, wants).logits for wants in (all_of_them, few))
     assert whole.shape == reduced.shape and not torch.allclose(F.softmax(whole, -1), reduced.exp(), atol=1e-3)
-    assert torch.equal(reduced, spread(kept(whole, 3)))
+    assert torch.equal(reduced, unpack_top_classes(pack_top_classes(whole, 3)))
     # a file of answers has logits alone
     from_file = Teacher(None, Memory(tmp_path / "memory"), CPU)
     assert torch.equal(from_file.signals(batch, few).logits, reduced)
@@ -131,7 +131,7 @@ def test_it_is_refused_where_a_place_has_no_distribution(task: str, tmp_path: Pa
         lambda: world.live().signals(batch, asked),
         lambda: world.live().signals(replace(batch, outcome="value"), asked),
     ):
-        with pytest.raises(InputError, match="leave it out"):
+        with pytest.raises(InputError, match="omit it"):
             ask()
 
 

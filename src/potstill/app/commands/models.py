@@ -12,7 +12,7 @@ from potstill.app.inputs import check_model, check_rows
 from potstill.recipe import plugins
 from potstill.recipe.flags import parse_names
 from potstill.system.paths import check_readable
-from potstill.system.terminal import put, put_json, put_written
+from potstill.system.terminal import print_generated, print_json, print_line
 
 
 def predict(
@@ -36,7 +36,7 @@ def predict(
     predictor = Predictor(model, length)
     lines = (line.decode("utf-8", "replace").rstrip("\r\n") for line in sys.stdin.buffer)
     for prediction in predictor(predictor.rows_of(file, text, pair) if file else lines):
-        put_json(prediction, flush=file is None)
+        print_json(prediction, flush=file is None)
 
 
 def measure(
@@ -68,7 +68,7 @@ def measure(
     names = parse_names(labels) if labels else None
     measurements = measure_models(models, data, columns, names, length or 128, language)
     if as_json:
-        put_json(measurements, indent=1)
+        print_json(measurements, indent=1)
     else:
         print_table(measurements)
 
@@ -96,7 +96,7 @@ def translate(
     from potstill.inference.translate import translate as translations
 
     for line in translations(model, lines_of(files or []), beam, batch, length, language):
-        put_written(line, flush=not files)
+        print_generated(line, flush=not files)
 
 
 def export(
@@ -124,4 +124,4 @@ def export(
     from potstill.inference.export import export_student
 
     folder = out or f"{model.rstrip('/')}-{to}"
-    put(export_student(model, form, folder, data, options.columns(text, pair), language, overwrite))
+    print_line(export_student(model, form, folder, data, options.columns(text, pair), language, overwrite))

@@ -8,15 +8,14 @@ from typing import Annotated, get_args
 import typer
 
 from potstill.app import options
-from potstill.app.inputs import check_rows
+from potstill.app.inputs import check_recipe
 from potstill.app.options import recipe_command
 from potstill.errors import InputError
 from potstill.recipe import plugins
-from potstill.recipe.flags import RUN
 from potstill.recipe.resolve import RECIPES, Flags, resolve, shipped
 from potstill.recipe.resolve import show as lines_of
 from potstill.system.display import Display
-from potstill.system.terminal import put, say
+from potstill.system.terminal import print_line, say
 
 KINDS: tuple[plugins.Kind, ...] = get_args(plugins.Kind)
 
@@ -32,6 +31,10 @@ def report(
 
     potstill report runs/kd runs/skip runs/last --out compared.html
     """
+    from potstill.measuring.run_folder import measurements_of
+
+    for folder in runs:
+        measurements_of(folder)  # refuses what is no finished run
     from potstill.measuring.comparisons import comparisons
     from potstill.reporting.console import print_differences
     from potstill.reporting.page import refuse_place, write_report
@@ -41,7 +44,7 @@ def report(
     differences = comparisons(runs) if len(runs) > 1 else None
     page = write_report(runs, page, differences, overwrite)
     print_differences({"differences": differences or []})
-    put(page)
+    print_line(page)
 
 
 @recipe_command(only=("--teacher", "--train", "--dev", "--test", "--seeds"))
@@ -51,7 +54,7 @@ def study(
     recipe: options.RecipeName = None,
     out: Annotated[
         str | None,
-        typer.Option(help="The study's folder, one run in each sub-folder. Default: runs/NAME.", rich_help_panel=RUN),
+        options.run_option("--out", help="The study's folder, one run in each sub-folder. Default: runs/NAME."),
     ] = None,
     with_: Annotated[list[str] | None, options.plugin_option("study", "'layers=[1, 2, 4]'")] = None,
     set_: options.Set = None,
@@ -65,9 +68,7 @@ def study(
     """
     question = plugins.make("studies", name.replace("-", "_"), options.plugin_fields(with_))
     resolved = resolve(recipe, flags, set_ or ()).recipe
-    for data in resolved.data:  # a study may replace the teacher
-        for source in (data.train, data.dev, data.unlabelled, *data.test.values()):
-            check_rows(source)
+    check_recipe(resolved, with_models=False)  # a study may replace the teacher
     from potstill.reporting.console import print_rows
     from potstill.runs.study import run_study
 
@@ -75,15 +76,15 @@ def study(
     answer = run_study(question, resolved, folder, overwrite, Display(quiet), accept_changes)
     print_rows(answer.header, answer.rows)
     for sentence in answer.sentences:
-        put(sentence)
+        print_line(sentence)
     if not quiet:
         say(f"page: {folder}/study.md   figure: {folder}/study.svg")
 
 
 def show(recipe: options.RecipeName = None, set_: options.Set = None) -> None:
     """Show a recipe with every value it resolves to, and the source of each."""
-    for line in lines_of(resolve(recipe, {}, set_ or ())).splitlines():
-        put(line)
+    for line in lines_of(resolve(recipe, {}, set_ or ())).removesuffix("\n").split("\n"):
+        print_line(line)
 
 
 def list_(
@@ -95,9 +96,9 @@ def list_(
     """List what recipes and commands can name: methods, students, data makers, exports, studies, and shipped recipes."""
     if kind is None:
         for plugin_kind in KINDS:
-            put(f"{plugin_kind}:")
+            print_line(f"{plugin_kind}:")
             print_plugins(plugin_kind, indent="  ")
-        put("recipes:")
+        print_line("recipes:")
         print_recipes(indent="  ")
     elif kind == "recipes":
         print_recipes()
@@ -110,13 +111,13 @@ def list_(
 def print_plugins(kind: plugins.Kind, indent: str = "") -> None:
     for name in plugins.names(kind):
         summary, fields = plugins.describe(kind, name)
-        put(f"{indent}{name:<18} {summary}")
+        print_line(f"{indent}{name:<18} {summary}")
         for field, expected, default in fields:
-            put(f"{indent}{'':<18}   {field} = {default}  ({expected})")
+            print_line(f"{indent}{'':<18}   {field} = {default}  ({expected})")
 
 
 def print_recipes(indent: str = "") -> None:
     width = max(map(len, shipped()))
     for name in shipped():
         first_line = (RECIPES / f"{name}.toml").read_text().splitlines()[0].lstrip("# ")
-        put(f"{indent}{name:<{width}} {first_line}")
+        print_line(f"{indent}{name:<{width}} {first_line}")

@@ -1,7 +1,8 @@
-"""Commands that train a student, and `plan`, which estimates what training costs. Torch is imported after the input is checked."""
+"""Commands that train a student, and `plan`, which estimates the cost. Torch is imported after the input is checked."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -16,8 +17,9 @@ from potstill.recipe.resolve import Flags, resolve
 from potstill.recipe.schema import Recipe
 from potstill.system.display import Display
 from potstill.system.paths import RunFolder
-from potstill.system.terminal import put_json, say
+from potstill.system.terminal import print_json, say
 
+machine_option = partial(typer.Option, rich_help_panel=options.MACHINE)
 TEACHER_FLAGS = ("--teacher", "--start", "--unlabelled", "--method", "--no-baseline", "--force")  # without a teacher
 
 
@@ -89,25 +91,19 @@ def train(
 
 @recipe_command()
 def plan(
-    flags: Flags,
+    *,
     recipe: options.RecipeName = None,
     out: options.Out = None,
     set_: options.Set = None,
     quiet: options.Quiet = False,
+    flags: Flags,
     as_json: options.AsJson = False,
     peak: Annotated[
         float | None,
-        typer.Option(
-            help="Estimate hours for a machine that multiplies matrices at so many GFLOPS.",
-            rich_help_panel=options.MACHINE,
-        ),
+        machine_option("--peak", help="Estimate hours for a machine that multiplies matrices at so many GFLOPS."),
     ] = None,
-    devices: Annotated[
-        int, typer.Option(help="Estimate hours for so many devices.", rich_help_panel=options.MACHINE)
-    ] = 1,
-    memory: Annotated[
-        float | None, typer.Option(help="Memory of such a device in GB.", rich_help_panel=options.MACHINE)
-    ] = None,
+    devices: Annotated[int, machine_option("--devices", help="Estimate hours for so many devices.")] = 1,
+    memory: Annotated[float | None, machine_option("--memory", help="Memory of such a device in GB.")] = None,
 ) -> None:
     """Estimate what `distill` with the same flags costs: steps, operations, memory, disk and hours, and what will not fit.
 
@@ -121,7 +117,7 @@ def plan(
     folder = out or f"runs/{resolved.name if recipe else 'distilled'}"
     costs = make_plan(resolved, folder, peak, devices, memory, Display(quiet or as_json))
     if as_json:
-        put_json(costs, indent=1)
+        print_json(costs, indent=1)
     else:
         print_plan(costs)
 

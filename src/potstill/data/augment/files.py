@@ -17,8 +17,8 @@ from potstill.data.rows import Columns, open_table
 from potstill.data.sources import open_source
 from potstill.errors import InputError
 from potstill.system import interrupts
-from potstill.system.files import replaced
-from potstill.system.paths import given, to_write
+from potstill.system.files import atomic_writer
+from potstill.system.paths import expand_user, output_path
 
 Values = dict[str, object]
 ENDINGS = (".csv", ".tsv", ".jsonl")
@@ -36,7 +36,7 @@ def augment_file(
 
     Return how many there are of each. A copy has all other values of its original; without `keep_labels` no label.
     """
-    path = to_write(out)
+    path = output_path(out)
     check_output(file, path, overwrite)
     table = open_table(file, columns)
     if table.form != "text":
@@ -45,7 +45,7 @@ def augment_file(
     opened = open_source(file, lambda names: set(texts) <= set(names))
     # the teacher's answers are for the original text
     emptied = [*(table.answers.columns if table.answers else ()), *(() if keep_labels else table.columns.label_columns)]
-    with interrupts.watched(), file_writer(path, opened.names) as write:
+    with interrupts.deferred(), file_writer(path, opened.names) as write:
         unlabelled = replace(table, columns=replace(table.columns, label=None), answers=None)
         rows = store(unlabelled)  # labels are copied as they are written
         augmented = make(rows)
@@ -57,8 +57,7 @@ def augment_file(
             while position < augmented.origins[row]:
                 position, values = next(originals)
             write(values | dict.fromkeys(emptied) | dict(zip(texts, augmented.text(row), strict=False)))
-            if signal := interrupts.asked():
-                raise interrupts.Interrupted(signal)
+            interrupts.stop_if_asked()
     return len(rows), len(augmented) - len(rows)
 
 
@@ -68,7 +67,7 @@ def check_output(file: str, path: Path, overwrite: bool) -> None:
         raise InputError(f"--out {path}: {reason}; end it in .csv, .tsv or .jsonl, perhaps with .gz")
     if not path.parent.is_dir():
         raise InputError(f"--out {path}: there is no folder {path.parent}; make it first")
-    if path.exists() and given(file).exists() and path.samefile(given(file)):
+    if path.exists() and expand_user(file).exists() and path.samefile(expand_user(file)):
         raise InputError(f"--out {path}: this is the file to read; write to another file")
     if path.exists() and not overwrite:
         raise InputError(f"--out {path}: the file exists; give another name, or --overwrite to replace it")
@@ -77,7 +76,7 @@ def check_output(file: str, path: Path, overwrite: bool) -> None:
 @contextmanager
 def file_writer(path: Path, names: list[str]) -> Iterator[Callable[[Values], None]]:
     """Give a function that writes a record. The file takes its name when all records are written."""
-    with replaced(path) as raw:
+    with atomic_writer(path) as raw:
         # without a time in the gzip header, the same rows make the same bytes
         packed: Any = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if path.suffix == ".gz" else None
         file = io.TextIOWrapper(packed or raw, encoding="utf-8", newline="")

@@ -16,9 +16,9 @@ import xxhash
 
 from potstill.data.examples import Examples
 from potstill.errors import InputError
-from potstill.recipe.user_functions import own_function
+from potstill.recipe.user_functions import user_function
 from potstill.system import interrupts
-from potstill.system.column_files import ColumnFiles, column, made_once
+from potstill.system.column_files import ColumnFiles, column, write_once
 
 Tagger = Callable[[list[str]], Sequence[str]]
 
@@ -46,7 +46,7 @@ def tag_examples(examples: Examples, tagger: str, progress: Callable[[int], None
     """Tag the texts of all examples. A second call reads what the first wrote."""
     what = f"{tagger_fingerprint(tagger)} {examples.index_hash}"
     folder = examples.folder / f"words-{xxhash.xxh3_128_hexdigest(what.encode())}"
-    meta = made_once(folder, lambda columns: _write(examples, load_tagger(tagger), tagger, columns, progress))
+    meta = write_once(folder, lambda columns: _write(examples, load_tagger(tagger), tagger, columns, progress))
     vocabulary = bytes(column(folder, "words", np.uint8)).decode().split("\n")
     words, tags = column(folder, "pieces", np.int32), column(folder, "tags", np.int32)
     return TaggedTexts(words, tags, column(folder, "offsets", np.int64), vocabulary, meta["tags"])
@@ -78,8 +78,7 @@ def _write(examples: Examples, tag: Tagger, name: str, columns: ColumnFiles, pro
         columns.add("offsets", np.array(ends, np.int64))
         end += len(words)
         progress(len(part))
-        if signal := interrupts.asked():
-            raise interrupts.Interrupted(signal)
+        interrupts.stop_if_asked()
     columns.add("words", np.frombuffer("\n".join(vocabulary).encode(), np.uint8))  # no word contains a line break
     columns.finish({"tags": list(tag_names)})
 
@@ -90,7 +89,7 @@ def load_tagger(name: str) -> Tagger:
         return _textblob()
     if name == "spacy":
         return _spacy()
-    tagger: Tagger = own_function("tagger", name, '"textblob", "spacy" or "module:function" of your own')
+    tagger: Tagger = user_function("tagger", name, '"textblob", "spacy" or "module:function" of your own')
     return tagger
 
 

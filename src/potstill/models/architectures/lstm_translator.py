@@ -1,7 +1,4 @@
-"""LSTMs that read and write, with global attention (Luong et al., 2015, arXiv:1508.04025), as in Kim and Rush (2016, arXiv:1606.07947).
-
-Texts are padded on the right, and padding never reaches a state: what a text gives does not hang on its batch.
-"""
+"""An LSTM encoder and decoder with global attention (Luong et al., 2015, arXiv:1508.04025), as in Kim and Rush (2016, arXiv:1606.07947)."""
 
 from __future__ import annotations
 
@@ -14,26 +11,26 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers import initialization as init
 from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import ModelOutput, Seq2SeqLMOutput
-from transformers.modeling_utils import PreTrainedModel
 
-from potstill.models.architectures.recurrent_configs import LstmTranslatorConfig
+from potstill.models.architectures.configs import LstmTranslatorConfig
+from potstill.models.architectures.own_model import OwnModel
 from potstill.signals import NEVER
 
 
 class States(NamedTuple):
-    """What the decoder knows after some words; `generate` hands it on as `past_key_values`."""
+    """The decoder's state after some words; `generate` passes it on as `past_key_values`."""
 
     hidden: Tensor  # (layers, batch, width)
     cell: Tensor  # (layers, batch, width)
-    found: Tensor  # (batch, 1, width) by the attention at the last word
+    attended: Tensor  # (batch, 1, width) attention output at the last word
 
     def of_beams(self, rows: Tensor) -> States:
-        return States(self.hidden[:, rows], self.cell[:, rows], self.found[rows])
+        return States(self.hidden[:, rows], self.cell[:, rows], self.attended[rows])
 
 
 @dataclass
-class Encoded(ModelOutput):
-    """The batch comes first everywhere: `generate` repeats it for beams."""
+class EncoderOutput(ModelOutput):
+    """The batch is the first axis everywhere, because `generate` repeats it for beams."""
 
     last_hidden_state: Tensor | None = None  # (batch, tokens, width)
     hidden: Tensor | None = None  # (batch, layers, width) after a text's last token
@@ -49,14 +46,14 @@ class LstmEncoder(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         self.lstm = _lstm(config, config.hidden_size)
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, **_: Any) -> Encoded:
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, **_: Any) -> EncoderOutput:
         """(batch, tokens) each."""
         vectors = self.dropout(self.embeddings(input_ids))
         lengths = _lengths(input_ids, attention_mask).cpu()
         packed = pack_padded_sequence(vectors, lengths, batch_first=True, enforce_sorted=False)
         packed, (hidden, cell) = self.lstm(packed)
         states = pad_packed_sequence(packed, batch_first=True, total_length=input_ids.shape[1])[0]
-        return Encoded(states, hidden.transpose(0, 1), cell.transpose(0, 1))
+        return EncoderOutput(states, hidden.transpose(0, 1), cell.transpose(0, 1))
 
 
 class LstmDecoder(nn.Module):
@@ -75,40 +72,40 @@ class LstmDecoder(nn.Module):
         vectors = self.dropout(self.embeddings(ids))
         if not self.input_feeding:
             outputs, (hidden, cell) = self.lstm(vectors, (states.hidden, states.cell))
-            found = self.attend(outputs, source, real)
-            return self.dropout(found), States(hidden, cell, found[:, -1:])
-        every = []
+            attended = self.attend(outputs, source, real)
+            return self.dropout(attended), States(hidden, cell, attended[:, -1:])
+        steps = []
         for word in vectors.split(1, dim=1):
-            read = torch.cat([word, states.found], -1)
-            output, (hidden, cell) = self.lstm(read, (states.hidden, states.cell))
+            inputs = torch.cat([word, states.attended], -1)
+            output, (hidden, cell) = self.lstm(inputs, (states.hidden, states.cell))
             states = States(hidden, cell, self.dropout(self.attend(output, source, real)))
-            every.append(states.found)
-        return torch.cat(every, 1), states
+            steps.append(states.attended)
+        return torch.cat(steps, 1), states
 
     def attend(self, outputs: Tensor, source: Tensor, real: Tensor) -> Tensor:
-        """tanh(W [context; h]), the context a mean of the source's states by softmax(hᵀ W source)."""
+        """tanh(W [context; h]), where context is the mean of the source states weighted by softmax(hᵀ W source)."""
         scores = self.score(outputs) @ source.transpose(1, 2)  # (batch, words, tokens)
         weights = scores.masked_fill(~real[:, None], float("-inf")).softmax(-1)
         return torch.tanh(self.combine(torch.cat([weights @ source, outputs], -1)))
 
 
-def _lstm(config: LstmTranslatorConfig, read: int) -> nn.LSTM:
+def _lstm(config: LstmTranslatorConfig, input_size: int) -> nn.LSTM:
     between = config.dropout if config.lstm_layers > 1 else 0.0
-    return nn.LSTM(read, config.hidden_size, config.lstm_layers, batch_first=True, dropout=between)
+    return nn.LSTM(input_size, config.hidden_size, config.lstm_layers, batch_first=True, dropout=between)
 
 
 def _lengths(ids: Tensor, attention_mask: Tensor | None) -> Tensor:
-    """(batch,), at least 1: an LSTM cannot read nothing."""
+    """(batch,), at least 1: an LSTM cannot read an empty text."""
     whole = ids.new_full((ids.shape[0],), ids.shape[1])
     return whole if attention_mask is None else attention_mask.sum(1).clamp(min=1)
 
 
-class LstmTranslatorPreTrainedModel(PreTrainedModel):
+class LstmTranslatorPreTrainedModel(OwnModel):
     config_class = LstmTranslatorConfig
     base_model_prefix = "translator"
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Uniform from -0.1 to 0.1, as Kim and Rush had it."""
+        """Uniform from -0.1 to 0.1, as in Kim and Rush."""
         if isinstance(module, nn.Linear | nn.LSTM | nn.Embedding):
             for parameter in module.parameters():
                 init.uniform_(parameter, -0.1, 0.1)
@@ -117,7 +114,7 @@ class LstmTranslatorPreTrainedModel(PreTrainedModel):
 
 
 class LstmTranslator(LstmTranslatorPreTrainedModel):
-    """Everything before the output."""
+    """Everything before the output layer."""
 
     def __init__(self, config: LstmTranslatorConfig) -> None:
         super().__init__(config)
@@ -154,14 +151,14 @@ class LstmTranslatorForSeq2SeqLM(LstmTranslatorPreTrainedModel, GenerationMixin)
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         decoder_input_ids: Tensor | None = None,
-        decoder_attention_mask: Tensor | None = None,  # not needed: what comes later never reaches what came before
+        decoder_attention_mask: Tensor | None = None,  # not needed: padding comes last and never reaches earlier words
         labels: Tensor | None = None,
-        encoder_outputs: Encoded | None = None,
+        encoder_outputs: EncoderOutput | None = None,
         past_key_values: States | None = None,
         use_cache: bool | None = None,
         **_: Any,
     ) -> Seq2SeqLMOutput:
-        """(batch, tokens) and (batch, words) -> logits (batch, words, vocabulary); labels of -100 do not count."""
+        """(batch, tokens) and (batch, words) -> logits (batch, words, vocabulary); labels of -100 are ignored."""
         if encoder_outputs is None:
             assert input_ids is not None, "a source is needed"
             encoder_outputs = self.translator.encoder(input_ids, attention_mask)
@@ -175,23 +172,23 @@ class LstmTranslatorForSeq2SeqLM(LstmTranslatorPreTrainedModel, GenerationMixin)
             past_key_values = States(hidden.transpose(0, 1).contiguous(), cell.transpose(0, 1).contiguous(), nothing)
         lengths = _lengths(source[:, :, 0], attention_mask)
         real = torch.arange(source.shape[1], device=source.device) < lengths[:, None]
-        found, states = self.translator.decoder(decoder_input_ids, past_key_values, source, real)
-        logits = self.lm_head(found)
-        if (pad := self.config.pad_token_id) is not None:  # never written, and no gradient reaches its row
+        attended, states = self.translator.decoder(decoder_input_ids, past_key_values, source, real)
+        logits = self.lm_head(attended)
+        if (pad := self.config.pad_token_id) is not None:  # padding is never generated, and its row gets no gradient
             logits = logits.index_fill(-1, torch.tensor(pad, device=logits.device), NEVER)
         loss: Any = None if labels is None else nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
-        kept: Any = states if use_cache else None
-        read: Any = source
-        return Seq2SeqLMOutput(loss=loss, logits=logits, past_key_values=kept, encoder_last_hidden_state=read)
+        cache: Any = states if use_cache else None
+        last_hidden: Any = source
+        return Seq2SeqLMOutput(loss=loss, logits=logits, past_key_values=cache, encoder_last_hidden_state=last_hidden)
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
-        """Each word follows the one before; the first follows the start."""
+        """Shift the labels right by one; the first word follows the start token."""
         start = labels.new_full((len(labels), 1), int(self.config.decoder_start_token_id))
         return torch.cat([start, labels[:, :-1].masked_fill(labels[:, :-1] == -100, int(self.config.pad_token_id))], 1)
 
     @classmethod
     def _supports_default_dynamic_cache(cls) -> bool:
-        """Its past is `States`, not keys and values."""
+        """The cache is `States`, not keys and values."""
         return False
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Hidden layers of rectified linear units between pixels and classes, as transformers keeps networks."""
+"""Fully connected layers with ReLU between pixels and classes."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ import itertools
 from typing import Any
 
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling, ImageClassifierOutput
 
-from potstill.models.architectures.mlp_config import MlpConfig
+from potstill.models.architectures.configs import MlpConfig
+from potstill.models.architectures.own_model import OwnModel
 
 
-class MlpPreTrainedModel(PreTrainedModel):
+class MlpPreTrainedModel(OwnModel):
     config_class = MlpConfig
     base_model_prefix = "mlp"
     main_input_name = "pixel_values"
 
     def _init_weights(self, module: nn.Module) -> None:
-        """He et al. (2015): the size of what a layer gives does not hang on how many units it reads."""
+        """He et al. (2015): the scale of a layer's output does not depend on how many units it reads."""
         if isinstance(module, nn.Linear):
             init.kaiming_normal_(module.weight, nonlinearity="relu")
             init.zeros_(module.bias)
 
     def get_input_embeddings(self) -> None:  # type: ignore[override]
-        """There is no table of words."""
+        """There is no embedding table."""
 
 
 class MlpModel(MlpPreTrainedModel):

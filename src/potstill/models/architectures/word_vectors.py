@@ -1,7 +1,7 @@
 """Networks over word vectors: a bidirectional LSTM (Tang et al., 2019, arXiv:1903.12136), and a bag of words.
 
 Both read a text into one vector, or each text of a pair by the same weights; a ReLU layer and an output layer follow.
-No attention, no layer norm. Texts are padded on the right, and padding never reaches a vector.
+No attention, no layer norm. Padding never reaches a vector.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 from transformers.modeling_outputs import SequenceClassifierOutput
-from transformers.modeling_utils import PreTrainedModel
 
-from potstill.models.architectures.recurrent_configs import BagConfig, BilstmConfig
+from potstill.models.architectures.configs import BagConfig, BilstmConfig
+from potstill.models.architectures.own_model import OwnModel
 
 
 class Bilstm(nn.Module):
-    """The last state of either direction: of the forward one at a text's last token, of the backward one at its first."""
+    """The last state of each direction: forward at a text's last token, backward at its first."""
 
     def __init__(self, config: BilstmConfig) -> None:
         super().__init__()
@@ -57,15 +57,15 @@ def pair_features(a: Tensor, b: Tensor) -> Tensor:
     return torch.cat([a, b, a * b, (a - b).abs()], -1)
 
 
-def separated(ids: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows of two texts, one behind the other, and the tokens of each -> all first texts, then all second ones; lengths."""
+def split_pairs(ids: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    """Split rows of two consecutive texts with these lengths -> all first texts, then all second texts; their lengths."""
     columns = torch.arange(ids.shape[1], device=ids.device)
     behind = (first[:, None] + columns).clamp(max=ids.shape[1] - 1)
     return torch.cat([ids, ids.gather(1, behind)]), torch.cat([first, second])
 
 
-class OverWords(PreTrainedModel):
-    """What the two have in common: everything behind a text's vector."""
+class WordVectorModel(OwnModel):
+    """What both networks share: everything after a text's vector."""
 
     base_model_prefix = "encoder"
 
@@ -84,6 +84,11 @@ class OverWords(PreTrainedModel):
         elif isinstance(module, nn.Linear | nn.LSTM):
             module.reset_parameters()
 
+    def onnx_graph(self) -> Any:
+        from potstill.models.onnx.word_vectors import make_graph  # onnx is an optional dependency
+
+        return make_graph(self)
+
     def get_input_embeddings(self) -> nn.Embedding:
         table: nn.Embedding = self.encoder.embeddings
         return table
@@ -100,14 +105,14 @@ class OverWords(PreTrainedModel):
         **_: Any,
     ) -> SequenceClassifierOutput:
         """(rows, tokens) each -> logits (rows, classes)."""
-        if input_ids.shape[1] == 0:  # texts that are all empty, which tokenizers give as floats
+        if input_ids.shape[1] == 0:  # all texts are empty: tokenizers return floats
             input_ids = torch.full((len(input_ids), 1), self.config.pad_token_id or 0, device=input_ids.device)
             attention_mask = token_type_ids = torch.zeros_like(input_ids)
         real = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         if self.config.pairs:
             second = torch.zeros_like(real) if token_type_ids is None else real * token_type_ids
             lengths = real.sum(1), second.sum(1)
-            a, b = self.encoder(*separated(input_ids, lengths[0] - lengths[1], lengths[1])).chunk(2)
+            a, b = self.encoder(*split_pairs(input_ids, lengths[0] - lengths[1], lengths[1])).chunk(2)
             features = pair_features(a, b)
         else:
             features = self.encoder(input_ids, real.sum(1))
@@ -118,14 +123,14 @@ class OverWords(PreTrainedModel):
         return SequenceClassifierOutput(loss=loss, logits=logits)
 
 
-class BilstmForSequenceClassification(OverWords):
+class BilstmForSequenceClassification(WordVectorModel):
     config_class = BilstmConfig
 
     def __init__(self, config: BilstmConfig) -> None:
         super().__init__(config, Bilstm(config))
 
 
-class BagForSequenceClassification(OverWords):
+class BagForSequenceClassification(WordVectorModel):
     config_class = BagConfig
 
     def __init__(self, config: BagConfig) -> None:

@@ -21,7 +21,7 @@ from potstill.models.anatomy import all_parameters
 from potstill.models.folders import is_there
 from potstill.models.loading import quiet_transformers
 from potstill.models.student import Student
-from potstill.system.paths import given
+from potstill.system.paths import expand_user
 
 Weights = Literal["int8", "float32"]
 TRANSLATORS = {"marian": "BartLoader", "bart": "BartLoader", "t5": "T5Loader", "m2m_100": "M2M100Loader"}
@@ -70,7 +70,7 @@ def pieces(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Pieces
 
 def is_exported(folder: str | Path) -> bool:
     """Whether a folder holds what `potstill export --to ctranslate2` writes, and no student."""
-    place = given(folder)
+    place = expand_user(folder)
     return is_there(place / "model.bin", "file") and not any(place.glob("*.safetensors"))
 
 
@@ -138,8 +138,8 @@ def _specification(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -
     spec.config.layer_norm_epsilon = getattr(model.config, "rms_norm_eps", None)
     if known.never:
         projection = spec.decoder.projection
-        given = getattr(model, "final_logits_bias", None)
-        bias = np.zeros(len(written), np.float32) if given is None else given.numpy().reshape(-1).copy()
+        final_bias = getattr(model, "final_logits_bias", None)
+        bias = np.zeros(len(written), np.float32) if final_bias is None else final_bias.numpy().reshape(-1).copy()
         bias[known.never] = NEVER
         projection.bias = bias
     return spec

@@ -24,6 +24,7 @@ from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 from potstill.data.tokens import explain_panics
 from potstill.errors import InputError
+from potstill.models.anatomy import is_spread
 from potstill.models.generation.ctranslate2 import (
     ABOUT,
     TRANSLATORS,
@@ -38,9 +39,9 @@ from potstill.models.generation.ctranslate2 import (
 from potstill.models.generation.ctranslate2 import pieces as pieces_of
 from potstill.models.inference import device_of, without_dropout
 from potstill.models.loading import load_tokenizer, quiet_transformers
-from potstill.models.student import Student, is_spread, load_student
+from potstill.models.student import Student, load_student
 from potstill.models.tokenizers.long_texts import beginnings
-from potstill.system.paths import given
+from potstill.system.paths import expand_user
 from potstill.system.scratch import scratch_folder
 
 Engine = Literal["auto", "ctranslate2", "transformers"]
@@ -88,7 +89,7 @@ def decoder(
 @contextmanager
 def decoder_of(folder: str | Path, longest: int = 256, engine: Engine = "auto") -> Iterator[Decoder]:
     """The decoder of a student's folder, or of one that `potstill export --to ctranslate2` wrote."""
-    place = given(folder)
+    place = expand_user(folder)
     if not is_exported(place):
         with decoder(load_student(folder), engine, longest) as decode:
             yield decode
@@ -201,7 +202,7 @@ def by_ctranslate2(folder: Path, longest: int, device: str = "cpu", forced: int 
         # several prompts at once would be written by force where one is longer, and be counted
         limits = {"max_length": longest, "min_length": 0, "max_batch_size": 1, "include_prompt_in_result": False}
     run = engine.translate_batch if translates else engine.generate_batch
-    given = forced is not None and translates  # it stands in what is written, and is sure
+    has_prefix = forced is not None and translates  # it stands in what is written, and is sure
 
     def search(sources: list[list[int]], beam: int, best: int) -> list[list[tuple[list[int], float]]]:
         made = run(
@@ -212,7 +213,7 @@ def by_ctranslate2(folder: Path, longest: int, device: str = "cpu", forced: int 
             patience=1,
             return_scores=True,
             return_end_token=True,
-            **({"target_prefix": [[names[forced]]] * len(sources)} if given else {}),
+            **({"target_prefix": [[names[forced]]] * len(sources)} if has_prefix else {}),
             **limits,
         )
         found = []

@@ -1,33 +1,33 @@
-"""The graphs of networks over word vectors, written node by node.
+"""ONNX graphs of networks over word vectors, built node by node.
 
-The exporter of PyTorch cannot follow packed sequences. ONNX's own LSTM takes the length of every text, so that padding
-reaches no state, and ONNX Runtime has an eight-bit form of it.
+PyTorch's exporter cannot trace packed sequences. ONNX's own LSTM takes the length of every text, so that padding
+reaches no state, and ONNX Runtime can quantise it.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto, checker, helper, numpy_helper, save
+from onnx import ModelProto, TensorProto, checker, helper, numpy_helper
 from torch import Tensor
 
-from potstill.models.architectures.word_vectors import Bilstm, OverWords
+from potstill.models.architectures.word_vectors import Bilstm, WordVectorModel
+from potstill.models.onnx.session import SEQUENTIAL
 
 OPSET = 18
 
 
 class _Graph:
-    """Nodes in the order in which they are added; each is named by its output."""
+    """Nodes in the order in which they are added; each is named after its output."""
 
     def __init__(self) -> None:
         self.nodes: list[Any] = []
         self.constants: dict[str, Any] = {}
 
     def add(self, kind: str, name: str, *inputs: str | np.ndarray, **attributes: Any) -> str:
-        given = [one if isinstance(one, str) else self.constant(f"{name}.{i}", one) for i, one in enumerate(inputs)]
-        self.nodes.append(helper.make_node(kind, given, [name], name=name, **attributes))
+        names = [self.constant(f"{name}.{i}", x) if isinstance(x, np.ndarray) else x for i, x in enumerate(inputs)]
+        self.nodes.append(helper.make_node(kind, names, [name], name=name, **attributes))
         return name
 
     def constant(self, name: str, value: np.ndarray) -> str:
@@ -35,45 +35,51 @@ class _Graph:
         return name
 
 
-def write_graph(model: OverWords, file: Path) -> None:
-    """logits (batch, classes) of input_ids, attention_mask and, for pairs, token_type_ids, all (batch, tokens)."""
+def make_graph(model: WordVectorModel) -> ModelProto:
+    """Map input_ids, attention_mask and, for pairs, token_type_ids, all (batch, tokens), to logits (batch, classes)."""
     graph = _Graph()
     names = ["input_ids", "attention_mask", *(["token_type_ids"] if model.config.pairs else [])]
-    # one more column: where all texts are empty there is still one to look up
+    # one more column, so that there is a token to look up if all texts are empty
     padding = np.array(model.config.pad_token_id or 0)
-    ids = graph.add("Pad", "padded", "input_ids", _numbers(0, 0, 0, 1), padding)
-    lengths = graph.add("ReduceSum", "lengths", "attention_mask", _numbers(1), keepdims=0)
+    ids = graph.add("Pad", "padded", "input_ids", _integers(0, 0, 0, 1), padding)
+    lengths = graph.add("ReduceSum", "lengths", "attention_mask", _integers(1), keepdims=0)
     if model.config.pairs:
-        ids, lengths = _separated(graph, ids, lengths)
-    encode = _lstm if isinstance(model.encoder, Bilstm) else _mean
-    features = encode(graph, model.encoder, ids, lengths)
+        ids, lengths = _split_pairs(graph, ids, lengths)
+    recurrent = isinstance(model.encoder, Bilstm)
+    features = (_lstm if recurrent else _mean)(graph, model.encoder, ids, lengths)
     if model.config.pairs:
         graph.nodes.append(helper.make_node("Split", [features], ["a", "b"], name="both", axis=0, num_outputs=2))
-        product, apart = graph.add("Mul", "product", "a", "b"), graph.add("Sub", "apart", "a", "b")
-        features = graph.add("Concat", "features", "a", "b", product, graph.add("Abs", "distance", apart), axis=1)
+        product, difference = graph.add("Mul", "product", "a", "b"), graph.add("Sub", "difference", "a", "b")
+        distance = graph.add("Abs", "distance", difference)
+        features = graph.add("Concat", "features", "a", "b", product, distance, axis=1)
     dense = graph.add("Gemm", "dense", features, _array(model.dense.weight), _array(model.dense.bias), transB=1)
     hidden = graph.add("Relu", "hidden", dense)
     graph.add("Gemm", "logits", hidden, _array(model.out.weight), _array(model.out.bias), transB=1)
-    made = helper.make_graph(
-        graph.nodes,
-        model.config.model_type,
-        [helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "tokens"]) for name in names],
-        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", model.config.num_labels])],
-        list(graph.constants.values()),
+    proto = helper.make_model(
+        helper.make_graph(
+            graph.nodes,
+            model.config.model_type,
+            [helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "tokens"]) for name in names],
+            [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", model.config.num_labels])],
+            list(graph.constants.values()),
+        ),
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        ir_version=10,
     )
-    written = helper.make_model(made, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
-    checker.check_model(written)
-    save(written, str(file))
+    if recurrent:
+        helper.set_model_props(proto, {SEQUENTIAL: "LSTM"})
+    checker.check_model(proto)
+    return proto
 
 
-def _separated(graph: _Graph, ids: str, whole: str) -> tuple[str, str]:
-    """All first texts, then all second ones, as `recurrent.separated` does it."""
+def _split_pairs(graph: _Graph, ids: str, whole: str) -> tuple[str, str]:
+    """All first texts, then all second texts, as `word_vectors.split_pairs` does it."""
     real = graph.add("Mul", "second_real", "attention_mask", "token_type_ids")
-    second = graph.add("ReduceSum", "second_lengths", real, _numbers(1), keepdims=0)
+    second = graph.add("ReduceSum", "second_lengths", real, _integers(1), keepdims=0)
     first = graph.add("Sub", "first_lengths", whole, second)
     width = graph.add("Squeeze", "width", graph.add("Shape", "width_shape", ids, start=1, end=2))
     columns = graph.add("Range", "columns", np.array(0), width, np.array(1))
-    places = graph.add("Add", "places", graph.add("Unsqueeze", "begins", first, _numbers(1)), columns)
+    places = graph.add("Add", "places", graph.add("Unsqueeze", "begins", first, _integers(1)), columns)
     last = graph.add("Sub", "last", width, np.array(1))
     behind = graph.add("GatherElements", "behind", ids, graph.add("Min", "inside", places, last), axis=1)
     texts = graph.add("Concat", "texts", ids, behind, axis=0)
@@ -92,11 +98,13 @@ def _lstm(graph: _Graph, encoder: Any, ids: str, lengths: str) -> str:
     biases = np.stack(
         [np.concatenate([_gates(getattr(lstm, f"bias_{kind}_l0{end}")) for kind in ("ih", "hh")]) for end in ends]
     )
-    given = [graph.constant(f"lstm.{name}", value) for name, value in (("W", weights), ("R", states), ("B", biases))]
+    parameters = [
+        graph.constant(f"lstm.{name}", value) for name, value in (("W", weights), ("R", states), ("B", biases))
+    ]
     graph.nodes.append(
         helper.make_node(
             "LSTM",
-            [vectors, *given, some],
+            [vectors, *parameters, some],
             ["", "last_states"],
             name="lstm",
             direction="bidirectional",
@@ -104,33 +112,33 @@ def _lstm(graph: _Graph, encoder: Any, ids: str, lengths: str) -> str:
         )
     )
     turned = graph.add("Transpose", "states_by_text", "last_states", perm=[1, 0, 2])
-    flat = graph.add("Reshape", "states", turned, _numbers(-1, 2 * lstm.hidden_size))
+    flat = graph.add("Reshape", "states", turned, _integers(-1, 2 * lstm.hidden_size))
     there = graph.add("Cast", "there", graph.add("Greater", "not_empty", lengths, np.array(0)), to=TensorProto.FLOAT)
-    return graph.add("Mul", "text_vectors", flat, graph.add("Unsqueeze", "there_column", there, _numbers(1)))
+    return graph.add("Mul", "text_vectors", flat, graph.add("Unsqueeze", "there_column", there, _integers(1)))
 
 
 def _mean(graph: _Graph, encoder: Any, ids: str, lengths: str) -> str:
-    """(texts, width): a product with 1 / length at each token of the text and 0 at padding."""
+    """(texts, width): the product with 1 / length at each token of the text and 0 at padding."""
     vectors = graph.add("Gather", "vectors", _array(encoder.embeddings.weight), ids, axis=0)
     count = graph.add("Squeeze", "token_count", graph.add("Shape", "token_shape", ids, start=1, end=2))
     places = graph.add("Range", "token_places", np.array(0), count, np.array(1))
-    column = graph.add("Unsqueeze", "length_column", lengths, _numbers(1))
+    column = graph.add("Unsqueeze", "length_column", lengths, _integers(1))
     real = graph.add("Cast", "real", graph.add("Less", "inside_text", places, column), to=TensorProto.FLOAT)
     some = graph.add("Cast", "some", graph.add("Max", "at_least_one", column, np.array(1)), to=TensorProto.FLOAT)
-    shares = graph.add("Unsqueeze", "shares", graph.add("Div", "flat_shares", real, some), _numbers(1))
-    return graph.add("Squeeze", "text_vectors", graph.add("MatMul", "means", shares, vectors), _numbers(1))
+    shares = graph.add("Unsqueeze", "shares", graph.add("Div", "flat_shares", real, some), _integers(1))
+    return graph.add("Squeeze", "text_vectors", graph.add("MatMul", "means", shares, vectors), _integers(1))
 
 
 def _gates(weight: Tensor) -> np.ndarray:
-    """PyTorch keeps a cell's gates as input, forget, cell, output; ONNX as input, output, forget, cell."""
+    """Reorder the gates: PyTorch has input, forget, cell, output; ONNX has input, output, forget, cell."""
     i, f, c, o = np.split(_array(weight), 4)
     return np.concatenate([i, o, f, c])
 
 
 def _array(weight: Tensor) -> np.ndarray:
-    found: np.ndarray = weight.detach().numpy()
-    return found
+    array: np.ndarray = weight.detach().numpy()
+    return array
 
 
-def _numbers(*values: int) -> np.ndarray:
+def _integers(*values: int) -> np.ndarray:
     return np.array(values, np.int64)

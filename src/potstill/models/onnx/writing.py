@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from potstill.data.pixel_reader import PixelReader
 from potstill.errors import InputError
 from potstill.models.anatomy import all_parameters, longest_input
-from potstill.models.architectures.word_vectors import OverWords
+from potstill.models.architectures.own_model import OwnModel
 from potstill.models.student import Student
 
 INPUT_NAMES = ("input_ids", "attention_mask", "token_type_ids")
@@ -29,15 +29,14 @@ def write_onnx(student: Student, out: Path) -> Path:
             f"a {student.model.config.model_type} generates texts token by token, which ONNX cannot express; write --to ctranslate2"
         )
     try:
+        import onnx
         import onnxscript  # noqa: F401
     except ImportError:
         raise InputError("exporting needs onnx and onnxscript; write pip install 'potstill[onnx]'") from None
     out.mkdir(parents=True, exist_ok=True)
     model = student.model.cpu().eval()
-    if isinstance(model, OverWords):
-        from potstill.models.onnx.word_vectors import write_graph
-
-        write_graph(model, out / "model.onnx")
+    if isinstance(model, OwnModel) and (graph := model.onnx_graph()) is not None:
+        onnx.save(graph, str(out / "model.onnx"))
     else:
         _trace(student, model, out / "model.onnx")
     write_config_and_tokenizer(student, out)

@@ -1,74 +1,76 @@
-"""Tokenizers of strangers: what cannot be the model's own, and what would make gigabytes of a text, is refused."""
+"""Check an untrusted tokenizer.json before any text is tokenized with it. Loads neither torch nor transformers.
+
+A few lines of JSON can make a tokenizer turn a short text into gigabytes: the chain of replacements is examined as data.
+"""
 
 from __future__ import annotations
 
 import base64
 import re
-import sys
 from pathlib import Path
 from typing import Any
-
-from transformers import PreTrainedTokenizerBase
 
 from potstill.errors import InputError
 from potstill.models.safety import json_object
 
-SHORTEST = 3  # tokens: what stands around a text, and one of its own
-MOST_GROWTH = 64  # letters that may become of one
-MOST_ADDED = 64  # pieces that may be put around a text
-LONGEST_FORM = 256  # bytes: the longest form that Unicode has for one letter needs 33
-INSIDE = ("normalizers", "pretokenizers", "decoders", "processors")  # parts of a sequence
+MOST_GROWTH = 64  # characters that one character may become
+MOST_ADDED = 64  # tokens that may be put around a text
+LONGEST_FORM = 256  # bytes: the longest normal form of one character in Unicode needs 33
+NESTED = ("normalizers", "pretokenizers", "decoders", "processors")  # fields of a sequence that list its parts
 
 
 def refuse_growing(folder: Path) -> None:
-    """An error where tokenizer.json would make far more of a text than it is: looked at as data, before any text is read."""
+    """Refuse a tokenizer.json that would make far more of a text than it is."""
     file = folder / "tokenizer.json"
     if not file.exists():
         return
     settings = json_object(file, "use the model's original tokenizer.json")
     parts = {name: _parts(settings.get(name)) for name in ("normalizer", "pre_tokenizer", "decoder", "post_processor")}
-    for name, chain in {"text": parts["normalizer"] + parts["pre_tokenizer"], "piece": parts["decoder"]}.items():
-        if (grown := growth(chain)) > MOST_GROWTH:
+    for name, chain in {"text": parts["normalizer"] + parts["pre_tokenizer"], "token": parts["decoder"]}.items():
+        if (factor := growth(chain)) > MOST_GROWTH:
             raise InputError(
-                f"{file} makes up to {grown:,.0f} letters of one letter of a {name}; use the model's original tokenizer.json"
+                f"{file} makes up to {factor:,.0f} characters of one character of a {name}; use the model's original "
+                "tokenizer.json"
             )
     for part in parts["post_processor"]:
-        pieces = [*(part.get("single") or ()), *(part.get("pair") or ())]
+        template = [*(part.get("single") or ()), *(part.get("pair") or ())]
         special = part.get("special_tokens") or {}
-        added = [one.get("ids") or () for one in special.values() if isinstance(one, dict)]
-        if len(pieces) > MOST_ADDED or any(len(ids) > MOST_ADDED for ids in added):
+        added = [token.get("ids") or () for token in special.values() if isinstance(token, dict)]
+        if len(template) > MOST_ADDED or any(len(ids) > MOST_ADDED for ids in added):
             raise InputError(
-                f"{file} puts more than {MOST_ADDED} pieces around a text; use the model's original tokenizer.json"
+                f"{file} puts more than {MOST_ADDED} tokens around a text; use the model's original tokenizer.json"
             )
 
 
 def growth(parts: list[dict[str, Any]]) -> float:
-    """Letters at most that become of one, by parts that follow each other. What one part writes is multiplied by a later
-    one only where that could find its pattern in it."""
-    found: list[tuple[str | None, float]] = []  # what each may write (None: anything), and how much it has grown
+    """Return the most characters that parts in sequence can make of one character.
+
+    A part multiplies what an earlier part writes only if its pattern could occur in that.
+    """
+    steps: list[tuple[str | None, float]] = []  # what each part may write (None: anything), and the growth up to it
     for part in parts:
-        pattern, content, factor = _replaced(part)
+        pattern, content, factor = _replacement(part)
         before = [
-            grown for written, grown in found if pattern is None or written is None or set(written) & set(pattern)
+            grown for written, grown in steps if pattern is None or written is None or set(written) & set(pattern)
         ]
-        found.append((content, factor * max(before, default=1.0)))
-    return max((grown for _, grown in found), default=1.0)
+        steps.append((content, factor * max(before, default=1.0)))
+    return max((grown for _, grown in steps), default=1.0)
 
 
-def _replaced(part: dict[str, Any]) -> tuple[str | None, str | None, float]:
-    """What a part looks for (None: anything), what it writes, and letters of the second for each of the first at most."""
+def _replacement(part: dict[str, Any]) -> tuple[str | None, str | None, float]:
+    """Return what a part matches (None: anything), what it writes (None: anything), and its largest growth."""
     kind = part.get("type")
     if kind == "Replace":
         content = str(part.get("content", ""))
         pattern = part.get("pattern")
-        given = pattern if isinstance(pattern, dict) else {}
-        if text := given.get("String"):
+        fields = pattern if isinstance(pattern, dict) else {}
+        if text := fields.get("String"):
             return str(text), content, max(1.0, len(content) / len(str(text)))
-        return None, content, max(1.0, len(content) + (0 if _consumes(str(given.get("Regex", ""))) else 1))
+        return None, content, max(1.0, len(content) + (0 if _consumes(str(fields.get("Regex", ""))) else 1))
     if kind == "Prepend":
         return None, None, 1.0 + len(str(part.get("prepend", "")))
     if kind == "ByteLevel":
-        return None, None, 4.0  # bytes of a letter, each written as one
+        return None, None, 4.0  # a character has up to four bytes, each written as a character
     if kind == "Precompiled":
         longest = _longest_form(part.get("precompiled_charsmap"))
         return None, None, 1.0 if longest <= LONGEST_FORM else float(longest)
@@ -76,15 +78,15 @@ def _replaced(part: dict[str, Any]) -> tuple[str | None, str | None, float]:
 
 
 def _parts(part: Any) -> list[dict[str, Any]]:
-    """The parts of a part, one after the other, however deep they lie."""
+    """Flatten a part of tokenizer.json that may be a sequence of parts, at any depth."""
     if not isinstance(part, dict):
         return []
-    inside = [one for name in INSIDE if isinstance(part.get(name), list) for one in part[name]]
-    return [found for one in inside for found in _parts(one)] if inside else [part]
+    inner = [item for name in NESTED if isinstance(part.get(name), list) for item in part[name]]
+    return [leaf for item in inner for leaf in _parts(item)] if inner else [part]
 
 
 def _consumes(pattern: str) -> bool:
-    """Whether a regular expression matches a letter at least; what Python cannot read may match none."""
+    """Whether a regular expression always matches at least one character; False if Python cannot parse it."""
     try:
         return re._parser.parse(pattern).getwidth()[0] >= 1  # type: ignore[attr-defined]
     except (re.error, RecursionError, OverflowError):
@@ -92,7 +94,7 @@ def _consumes(pattern: str) -> bool:
 
 
 def _longest_form(charsmap: Any) -> int:
-    """Bytes of the longest text that a letter becomes, in a map as SentencePiece compiles it: a trie, then texts."""
+    """Return the bytes of the longest text that a character becomes in SentencePiece's compiled map: a trie, then texts."""
     try:
         raw = base64.b64decode(str(charsmap or ""))
     except ValueError:
@@ -101,33 +103,16 @@ def _longest_form(charsmap: Any) -> int:
     return max(map(len, texts.split(b"\0")))
 
 
-def refuse_unusable(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """An error where the vocabulary's file is missing, or a text would have no room."""
-    files = set(tokenizer.vocab_files_names.values()) | {"tokenizer.json"}
-    if tokenizer.vocab_files_names and not any((folder / name).exists() for name in files):
+def refuse_other_vocabulary(vocabulary: dict[str, int], rows: int, folder: str | Path) -> None:
+    """Refuse a tokenizer that does not belong to an embedding table with so many rows."""
+    largest = max(vocabulary.values(), default=-1)
+    if largest >= rows:
         raise InputError(
-            f"{folder} has no vocabulary ({' or '.join(sorted(files))}); put the model's tokenizer there, as "
-            "`tokenizer.save_pretrained(folder)` writes it"
-        )
-    most = tokenizer.model_max_length
-    if isinstance(most, bool) or not isinstance(most, int | float) or not SHORTEST <= most < sys.float_info.max:
-        raise InputError(
-            f"{folder / 'tokenizer_config.json'} says model_max_length = {most!r:.80}; write how many tokens the model "
-            f"reads, {SHORTEST} at least, or take it out"
-        )
-
-
-def refuse_other_vocabulary(tokenizer: PreTrainedTokenizerBase, rows: int, folder: str | Path) -> None:
-    """An error where the tokenizer is not that of a table of word vectors with so many rows."""
-    numbers = tokenizer.get_vocab().values()
-    most = max(numbers, default=-1)
-    if most >= rows:
-        raise InputError(
-            f"{folder}: the tokenizer has pieces up to number {most}, the model vectors for {rows}; use a tokenizer.json "
+            f"{folder}: the tokenizer has token ids up to {largest}, the model {rows} embeddings; use a tokenizer.json "
             "that belongs to the weights, or call model.resize_token_embeddings(len(tokenizer)) and save it again"
         )
-    if 2 * len(numbers) < rows:
+    if 2 * len(vocabulary) < rows:
         raise InputError(
-            f"{folder}: the tokenizer knows {len(numbers)} pieces, the model {rows}; use a tokenizer.json that belongs to "
-            "the weights"
+            f"{folder}: the tokenizer has {len(vocabulary)} tokens, the model {rows} embeddings; use a tokenizer.json that "
+            "belongs to the weights"
         )

@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerBase
 
 from potstill.data.tokens import explain_panics
 from potstill.errors import InputError
-from potstill.models.loading import read_again
+from potstill.models.loading import reload_tokenizer
 
 CHUNK = 1000  # texts tokenised at once: memory stays the same however many there are
 SUPPORTED = ("WordPiece", "BPE", "Unigram")
@@ -111,7 +111,7 @@ def rebuilt(tokenizer: PreTrainedTokenizerBase, settings: Settings) -> PreTraine
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.save_pretrained(folder)
         (Path(folder) / "tokenizer.json").write_text(json.dumps(settings, ensure_ascii=False), encoding="utf-8")
-        again = read_again(tokenizer, folder)
+        again = reload_tokenizer(tokenizer, folder)
     # the folder is gone: its name must not be written into a student
     again.init_kwargs.pop("name_or_path", None)
     again.name_or_path = tokenizer.name_or_path

@@ -15,7 +15,7 @@ from potstill.models.anatomy import word_embeddings
 from potstill.models.student import Student
 from potstill.models.tokenizers.trimming import split
 from potstill.models.tokenizers.words import Words, rows_of
-from potstill.system.paths import given
+from potstill.system.paths import expand_user
 
 
 def word_vectors(
@@ -26,7 +26,7 @@ def word_vectors(
         return _from_start(tokenizer, words, current)
     vocabulary = tokenizer.get_vocab()
     written = {_as_written(piece): number for piece, number in vocabulary.items()}
-    found = dict(_glove(written) if vectors == "glove" else _from_file(name, given(vectors), written))
+    found = dict(_glove(written) if vectors == "glove" else _from_file(name, expand_user(vectors), written))
     if not found:
         raise InputError(
             f"{name}: {vectors} has a vector for none of the {len(vocabulary)} words; write vectors = 'fresh'"

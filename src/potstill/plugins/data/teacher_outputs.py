@@ -161,7 +161,7 @@ class TeacherOutputs(TeacherDataMaker):
             return positions, outputs.free_numbers(-(-len(positions) // self.block))
 
         # the first rank holds the lock until all have written: another run that wants the same texts waits for them
-        with files.locked(outputs.folder) if rank == 0 else nullcontext():
+        with files.folder_lock(outputs.folder) if rank == 0 else nullcontext():
             positions, numbers = missing()
             if len(positions):
                 with self.decoder(context) as decode, context.bar("the teacher writes", len(positions)) as advance:
@@ -170,8 +170,7 @@ class TeacherOutputs(TeacherDataMaker):
                         texts = [examples.text(row)[0] for row in examples.index[rows]]
                         outputs.write(numbers[place], keys[rows], decode(texts, self.beam, self.beam))
                         advance(len(rows))
-                        if asked := interrupts.asked():
-                            raise interrupts.Interrupted(asked)  # the blocks so far are stored
+                        interrupts.stop_if_asked()  # the blocks so far are stored
             ranks.wait()
         outputs.refresh()
 

@@ -12,7 +12,7 @@ import torch
 
 from potstill.errors import InputError
 from potstill.measuring.measurements import BASELINE, STUDENT
-from potstill.recipe.pace import paced
+from potstill.recipe.pace import with_pace
 from potstill.recipe.resolve import grid_recipes
 from potstill.recipe.schema import Recipe
 from potstill.runs.baseline import baseline_recipe, is_distillation
@@ -89,7 +89,7 @@ def plan(
     operations / (peak · share) / devices. `memory` is what a device has there, in GB.
     """
     refuse_impossible(peak, devices, memory)
-    recipe, out, display = paced(recipe), paths.to_write(out), show or Display(quiet=True)
+    recipe, out, display = with_pace(recipe), paths.output_path(out), show or Display(quiet=True)
     refuse_shared_fields(recipe)
     accelerator = make_accelerator(recipe)
     device = accelerator.device

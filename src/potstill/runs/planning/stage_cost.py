@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -52,12 +52,7 @@ class Work:
     seconds: float = 0.0
 
     def __add__(self, other: Work) -> Work:
-        return Work(
-            self.rows + other.rows,
-            self.tokens + other.tokens,
-            self.operations + other.operations,
-            self.seconds + other.seconds,
-        )
+        return Work(*(ours + theirs for ours, theirs in zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(frozen=True)

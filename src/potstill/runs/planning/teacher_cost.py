@@ -25,8 +25,15 @@ from potstill.runs.planning.stage_cost import StageCost, Work
 from potstill.runs.planning.timing import batches_at, time_teacher
 from potstill.signals import Wants, nothing
 from potstill.training.teacher.memory import Memory
-from potstill.training.teacher.teacher import ASKED_AT_ONCE, blocks, columns, head_column, lacking
-from potstill.training.teacher.top_classes import kept_size
+from potstill.training.teacher.teacher import (
+    TOKENS_AT_ONCE,
+    blocks,
+    columns,
+    head_column,
+    missing_examples,
+    shard_layout,
+)
+from potstill.training.teacher.top_classes import packed_width
 
 COUNTED_AT_ONCE = 4096  # rows
 DECODED_TEXTS = 64  # that are decoded at most to estimate the time of all
@@ -57,17 +64,13 @@ class DryMemory:
 
     def remember(self, source: TokenisedSet, wants: Wants, shapes: ColumnShapes) -> list[TokenisedSet]:
         """The examples that the teacher would be asked, shard by shard. From now on they count as remembered."""
-        parts = blocks(source, lacking(self.missing, source, wants))
+        parts = blocks(source, missing_examples(self.missing, source, wants))
         for part in parts:
             per_sequence = positions_read(part)
-            head = {head_column(wants): shapes[head_column(wants)]} if wants.logits else {}
-            states = {name: shapes[name] for name in columns(wants) if name not in head}
-            if wants.logits and (per_sequence == 1).all():  # as the teacher writes it: one shard holds both
-                shards = [(len(per_sequence), {**head, **states})]
-            else:
-                by_position = [(int(per_sequence.sum()), head)] if head else []
-                shards = [*by_position, (len(per_sequence), states)]
-            self.shards += [(rows, held) for rows, held in shards if rows and held]
+            counts = {"place": int(per_sequence.sum()), "sequence": len(per_sequence)}
+            for row, names in shard_layout(wants, one_place_each=bool((per_sequence == 1).all())):
+                if counts[row]:
+                    self.shards.append((counts[row], {name: shapes[name] for name in names}))
             keys = np.asarray(part.examples.keys[part.examples.index])
             for name in columns(wants):
                 self.keys[name] = np.union1d(self.keys_of(name), keys)
@@ -94,7 +97,7 @@ def column_shapes(model: PreTrainedModel, source: TokenisedSet, wants: Wants) ->
     with torch.inference_mode():
         view = replace(batch.teacher.to(model.device), layout=nothing())
         classes = listen(model, view, Wants(logits=True)).logits.shape[1]
-    head = kept_size(wants.top, classes) if wants.top else classes
+    head = packed_width(wants.top, classes) if wants.top else classes
     return {name: (head if name == head_column(wants) else width(model),) for name in columns(wants)}
 
 
@@ -126,7 +129,7 @@ class TeacherQueries:
         """The work of all queries, from a few batches that are timed."""
         if not self.parts:
             return Work(), 0.0
-        batches = reading_batches(self.parts, ASKED_AT_ONCE)
+        batches = reading_batches(self.parts, TOKENS_AT_ONCE)
         sizes = batch_sizes(batches, self.parts)
         which = batches_at(sizes, (0.0, 0.33, 0.67, 1.0), (0.5,))
         few = [batches[number] for number in which]

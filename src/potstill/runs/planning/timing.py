@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 from potstill.data.batches import MicroBatch, TokenisedSet
 from potstill.inference.answers import answers, network
 from potstill.models.generation.decoding import decoder
-from potstill.models.inference import torch_run
+from potstill.models.inference import torch_forward
 from potstill.models.student import Student
 from potstill.runs.planning.batch_sizes import BatchRows, BatchSizes, batch_sizes, epoch_batches, parallel_seconds
 from potstill.signals import Wants
@@ -175,7 +175,7 @@ def time_teacher(
 def time_scoring(model: PreTrainedModel, source: TokenisedSet, batches: list[BatchRows], sizes: BatchSizes) -> CostLaw:
     """Seconds of a batch of dev or test, from rows to predictions."""
     parts = [replace(source, examples=source.examples.take(batch.positions)) for batch in batches]
-    ask = network(torch_run(model))
+    ask = network(torch_forward(model))
     return fit_law(sizes, median_seconds([partial(answers, ask, part) for part in parts], 2))
 
 

@@ -1,8 +1,8 @@
-"""Teachers of which only the answers are known: a command, or a function of a module that is installed.
+"""Black-box teachers: a command, or a Python function of an installed module, that answers texts with texts.
 
-A command is started once for every block of texts, without a shell. It reads one text per line on standard input, writes
-one per line on standard output, and ends with 0. A recipe may come from a stranger: commands are started only where
-POTSTILL_COMMANDS=allowed, and functions that a recipe names need the user's consent too (`own_functions`).
+A command is started once per block of texts, without a shell. It reads one text per line from standard input, writes one
+per line to standard output, and exits with 0. A recipe may come from a stranger, so commands are started only with
+POTSTILL_COMMANDS=allowed, and functions need the consent of the user too (`recipe/user_functions`).
 """
 
 from __future__ import annotations
@@ -19,31 +19,29 @@ import xxhash
 
 from potstill.errors import InputError
 from potstill.models.generation.decoding import Decoder, Hypothesis
-from potstill.recipe.user_functions import code_is_allowed, own_function
+from potstill.recipe.user_functions import code_is_allowed, user_function
 
 Function = Callable[[list[str]], Sequence[str]]
 
 
 def by_command(command: str) -> Decoder:
-    """One hypothesis of unknown score for each text, whatever the beam."""
+    """A decoder that returns one hypothesis per text, without a score and for any beam width."""
     if not code_is_allowed():
         raise InputError(
-            f"the recipe wants to start {command!r}; set POTSTILL_COMMANDS=allowed in the environment if you trust it"
+            f"the recipe runs the command {command!r}; set POTSTILL_COMMANDS=allowed in the environment if you trust it"
         )
     words = _words(command)
 
     def run(texts: list[str]) -> list[str]:
         try:
-            ended = subprocess.run(words, input="".join(f"{one}\n" for one in texts).encode(), capture_output=True)
+            ended = subprocess.run(words, input="".join(f"{text}\n" for text in texts).encode(), capture_output=True)
         except OSError as error:
-            raise InputError(
-                f"command {command!r} cannot be started ({error.strerror}); write its whole path"
-            ) from None
+            raise InputError(f"command {command!r} cannot be started ({error.strerror}); write its full path") from None
         if ended.returncode != 0:
-            said = ended.stderr.decode("utf-8", "replace").strip().splitlines()
+            messages = ended.stderr.decode("utf-8", "replace").strip().splitlines()
             raise InputError(
-                f"command {command!r} ended with {ended.returncode} ({said[-1] if said else 'without a word'}); "
-                "mend it, then go on: what it wrote before is kept"
+                f"command {command!r} ended with {ended.returncode} ({messages[-1] if messages else 'no message'}); "
+                "fix it and run again: texts that it wrote before are kept"
             )
         return ended.stdout.decode("utf-8", "replace").removesuffix("\n").split("\n")
 
@@ -51,32 +49,37 @@ def by_command(command: str) -> Decoder:
 
 
 def by_function(name: str) -> Decoder:
-    """ "module:name", a list of texts in, a text for each out."""
+    """A decoder from "module:name", a function from a list of texts to a list of texts."""
     function = _function(name)
 
     def run(texts: list[str]) -> list[str]:
         try:
-            said = list(function(texts))
-        except Exception as error:  # whatever a user's code raises
+            answers = list(function(texts))
+        except Exception as error:  # the code of a user may raise anything
             raise InputError(
-                f"function '{name}' ended with {type(error).__name__} ({str(error).strip() or 'without a word'}); "
-                "mend it, then go on: what it wrote before is kept"
+                f"function '{name}' raised {type(error).__name__} ({str(error).strip() or 'no message'}); "
+                "fix it and run again: texts that it wrote before are kept"
             ) from error
-        for one in said:
-            if not isinstance(one, str):
-                raise InputError(f"function '{name}' gave {one!r} for a text; return a str for each, also an empty one")
-        return said
+        for answer in answers:
+            if not isinstance(answer, str):
+                raise InputError(f"function '{name}' returned {answer!r} for a text; return a str for each text")
+        return answers
 
     return _decoder(run, f"function '{name}'")
 
 
 def what_decides(command: str | None, function: str | None) -> str:
-    """What the answers are remembered under. That a program changed under its name cannot be seen; of a function its module
-    is looked at, not what that imports or reads."""
+    """The identity of a black box, under which its texts are stored.
+
+    A program that changes under the same name goes unnoticed. For a function the source of its module counts, but not what
+    the module imports or reads.
+    """
     if command is not None:
         return f"command {command} {shutil.which(_words(command)[0])}"
     names = str(function).partition(":")[0], getattr(_function(str(function)), "__module__", None)
-    files = [getattr(sys.modules.get(str(name)), "__file__", None) for name in names]  # it may be imported from another
+    files = [
+        getattr(sys.modules.get(str(name)), "__file__", None) for name in names
+    ]  # the function may come from another module
     sources = [Path(file).read_bytes() for file in files if file and file.endswith(".py")]
     return f"function {function} {xxhash.xxh3_128_hexdigest(b''.join(sources))}"
 
@@ -92,19 +95,19 @@ def _words(command: str) -> list[str]:
 
 
 def _function(name: str) -> Function:
-    found: Function = own_function("function", name, '"module:name" of a module of your own')
-    return found
+    function: Function = user_function("function", name, '"module:name" of a module of your own')
+    return function
 
 
 def _decoder(run: Function, what: str) -> Decoder:
     def decode(texts: Sequence[str], beam: int, best: int) -> list[list[Hypothesis]]:
         if not texts:
             return []
-        said = list(run([" ".join(one.splitlines()) for one in texts]))  # a line is a text
-        if len(said) != len(texts):
+        answers = list(run([" ".join(text.splitlines()) for text in texts]))  # one line per text
+        if len(answers) != len(texts):
             raise InputError(
-                f"{what} gave {len(said)} texts for {len(texts)}; write one line for each, also an empty one"
+                f"{what} returned {len(answers)} texts for {len(texts)}; it must return one for each, also for an empty one"
             )
-        return [[Hypothesis(one.rstrip("\r"), math.nan)] for one in said]
+        return [[Hypothesis(answer.rstrip("\r"), math.nan)] for answer in answers]
 
     return decode

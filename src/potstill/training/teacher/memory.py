@@ -1,7 +1,7 @@
-"""What a teacher answered, on disk: asked once, read by every run that shares the teacher.
+"""The answers of a teacher on disk: asked once, read by every run with that teacher.
 
-A folder holds Arrow IPC shards, each with sorted keys and one column per signal, and a manifest that lists them.
-The manifest is written last: where a shard stands in it, the shard is whole; what does not stand in it is rubbish.
+A folder holds Arrow IPC shards, each with sorted keys and one column per signal, and a manifest that lists them. The
+manifest is written last: a listed shard is complete, and any other is left over from a killed process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from potstill.errors import InputError
-from potstill.system.files import TEMPORARY, locked, sealed, unsealed, write_atomically, xxh3_of
+from potstill.system.files import TEMPORARY, file_xxh3, folder_lock, seal, unseal, write_atomically
 
 log = logging.getLogger(__name__)
 
@@ -51,52 +51,52 @@ class Shard:
 
 
 class Memory:
-    """Answers of one teacher, by the key of the example. Reading never copies a shard: its pages belong to the file."""
+    """The answers of one teacher, by the key of the example. Shards are memory-mapped, never loaded as a whole."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
-        self._shards: list[Shard] | None = None  # None: the manifest has not been read yet
+        self._shards: list[Shard] | None = None  # None: the manifest was not read yet
         self._manifest_seen: bytes | None = None
         self._listed: set[str] = set()  # names in the manifest, damaged ones included
         self._locked = False
 
     def missing(self, keys: NDArray[np.int64], columns: Sequence[str]) -> NDArray[np.bool_]:
-        """(n,) True where any of the columns is not known for that key."""
+        """(n,) True if any of the columns has no value for that key."""
         keys = _checked_keys(keys)
-        known = np.ones(len(keys), dtype=np.bool_)
+        missing = np.zeros(len(keys), dtype=np.bool_)
         for column in columns:
-            found = np.zeros(len(keys), dtype=np.bool_)
+            stored = np.zeros(len(keys), dtype=np.bool_)
             for shard in self._with(column):
-                found |= _find(shard.keys, keys)[1]
-            known &= found
-        return ~known
+                stored |= _find(shard.keys, keys)[1]
+            missing |= ~stored
+        return missing
 
     def read(self, keys: NDArray[np.int64], column: str) -> NDArray[np.float32]:
         """(n, *shape) in the order of the keys."""
         keys = _checked_keys(keys)
         shards = self._with(column)
         if not shards:
-            raise InputError(f"{self.folder} remembers no '{column}'; ask the teacher for it first")
+            raise InputError(f"{self.folder} has no '{column}'; ask the teacher for it first")
         values = np.empty((len(keys), *shards[0].shapes[column]), dtype=np.float32)
-        open_rows = np.ones(len(keys), dtype=np.bool_)
-        for shard in shards:  # the first shard that knows a key answers for it
-            places, found = _find(shard.keys, keys)
-            found &= open_rows
-            values[found] = shard.values[column][places[found]]
-            open_rows &= ~found
-        if open_rows.any():
+        missing = np.ones(len(keys), dtype=np.bool_)
+        for shard in shards:  # the first shard that has a key answers for it
+            places, there = _find(shard.keys, keys)
+            there &= missing
+            values[there] = shard.values[column][places[there]]
+            missing &= ~there
+        if missing.any():
             raise InputError(
-                f"{self.folder} remembers no '{column}' for {int(open_rows.sum())} of {len(keys)} examples; "
-                "ask the teacher for those that missing() names first"
+                f"{self.folder} has no '{column}' for {int(missing.sum())} of {len(keys)} examples; "
+                "ask the teacher for the examples that missing() returns first"
             )
         return values
 
     def write(
         self, keys: NDArray[np.int64], columns: dict[str, NDArray[np.float32]], number: int | None = None
     ) -> None:
-        """Add one shard: rows (n, *shape) float32 per column. The first answer to a key stays.
+        """Add a shard with (n, *shape) float32 per column. The first answer to a key stays.
 
-        It gets the `number` it asks for, if that is free, else the lowest that is.
+        It gets this `number` if it is free, else the lowest free one.
         """
         keys = _checked_keys(keys)
         for column, values in columns.items():
@@ -109,7 +109,7 @@ class Memory:
                     if shard.shapes[column] != values.shape[1:]:
                         raise ValueError(
                             f"'{column}' has rows of shape {shard.shapes[column]} in {self.folder}, not "
-                            f"{values.shape[1:]}; give this one another name"
+                            f"{values.shape[1:]}; use another name"
                         )
             shards = self._opened()
             if number is None or _name(number) in {shard.name for shard in shards}:
@@ -119,37 +119,37 @@ class Memory:
             shapes = {column: columns[column].shape[1:] for column in sorted(columns)}
             shard = _open(self.folder, _name(number), len(np.unique(keys)), shapes, xxhash.xxh3_128_hexdigest(data))
             shards = sorted([*shards, shard], key=lambda shard: (len(shard.name), shard.name))
-            manifest = sealed({"shards": [shard.entry()._asdict() for shard in shards]})
+            manifest = seal({"shards": [shard.entry()._asdict() for shard in shards]})
             write_atomically(self._manifest, manifest)
             self._shards, self._listed, self._manifest_seen = shards, {shard.name for shard in shards}, manifest
 
     def free_number(self) -> int:
-        """The lowest that no shard has: one written before a kill, or a damaged one, is written over."""
+        """The lowest number that no intact shard has. Left-over and damaged shards are overwritten."""
         taken = {shard.name for shard in self._opened()}
         return next(number for number in range(len(taken) + 1) if _name(number) not in taken)
 
     def refresh(self) -> None:
-        """See what others wrote."""
+        """Find the shards that other processes wrote."""
         self._read_manifest()
 
     def size_with(self, added: Sequence[tuple[int, Mapping[str, tuple[int, ...]]]]) -> int:
-        """Bytes of the folder once shards of so many keys and such columns are written too."""
-        known = [shard.entry() for shard in self._opened()]
+        """Bytes of the folder after adding shards, each given as its number of keys and the shapes of its columns."""
+        present = [shard.entry() for shard in self._opened()]
         new = [
-            Entry(_name(len(known) + place), rows, dict(sorted(shapes.items())), "0" * 32)
+            Entry(_name(len(present) + place), rows, dict(sorted(shapes.items())), "0" * 32)
             for place, (rows, shapes) in enumerate(added)
         ]
-        entries = [*known, *new]
-        manifest = sealed({"shards": [entry._asdict() for entry in entries]}) if entries else b""
+        entries = [*present, *new]
+        manifest = seal({"shards": [entry._asdict() for entry in entries]}) if entries else b""
         return len(manifest) + sum(shard_size(entry.rows, entry.columns) for entry in entries)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other processes from writing; what they wrote before is seen from here on."""
+        """Keep other processes from writing, and read what they wrote before."""
         if self._locked:
             yield
             return
-        with locked(self.folder):
+        with folder_lock(self.folder):
             try:
                 self._locked = True
                 self._read_manifest()
@@ -172,9 +172,9 @@ class Memory:
         return [shard for shard in self._opened() if column in shard.values]
 
     def _read_manifest(self) -> None:
-        """Open what the manifest lists, each shard verified once; what is damaged is left out and asked again."""
+        """Open the listed shards and verify each once. Damaged ones are skipped, so the teacher is asked again."""
         link = self._manifest.is_symlink()
-        data = b"a link" if link else self._manifest.read_bytes() if self._manifest.exists() else None
+        data = b"a symbolic link" if link else self._manifest.read_bytes() if self._manifest.exists() else None
         if self._shards is not None and data == self._manifest_seen:
             return
         opened = {(shard.name, shard.xxh3): shard for shard in self._shards or []}
@@ -184,18 +184,18 @@ class Memory:
             try:
                 shards.append(opened.get((name, xxh3)) or _open(self.folder, name, rows, shapes, xxh3))
             except (ValueError, FileNotFoundError) as error:  # pyarrow's ArrowInvalid is a ValueError
-                log.warning("%s is damaged (%s): its answers are asked again", self.folder / name, error)
+                log.warning("%s is damaged (%s): the teacher is asked again for its answers", self.folder / name, error)
         self._shards, self._listed, self._manifest_seen = shards, {entry.name for entry in entries}, data
 
     def _entries(self, manifest: bytes | None) -> list[Entry]:
         try:
             return _parsed(manifest) if manifest is not None else []
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            log.warning("%s is damaged (%s): this memory starts anew", self._manifest, error)
+            log.warning("%s is damaged (%s): this memory starts empty", self._manifest, error)
             return []
 
     def _sweep(self) -> None:
-        """Remove what a killed process left. Only under the lock: without it, it could be somebody's work."""
+        """Remove what a killed process left. Only under the lock, or it could be the work of a running process."""
         for path in self.folder.iterdir():
             unlisted = SHARD_NAME.fullmatch(path.name) and path.name not in self._listed
             if (path.name.startswith(TEMPORARY) or unlisted) and not path.is_dir():
@@ -215,35 +215,35 @@ def _checked_keys(keys: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _check_values(column: str, values: NDArray[np.float32], rows: int) -> None:
     if not column or column == KEY:
-        raise ValueError(f"a column cannot be called '{column}'; give it another name")
+        raise ValueError(f"'{column}' cannot name a column; use another name")
     if values.dtype != np.float32 or values.ndim < 1 or len(values) != rows:
         raise ValueError(f"'{column}' must be ({rows}, ...) float32, not {values.shape} {values.dtype}")
     if rows and values.size == 0:
-        raise ValueError(f"'{column}' has rows of shape {values.shape[1:]}, which hold nothing; leave it out")
+        raise ValueError(f"'{column}' has rows of shape {values.shape[1:]}, which are empty; omit it")
     if not np.isfinite(values).all():
-        raise ValueError(f"'{column}' holds numbers that are not finite; a memory keeps finite answers only")
+        raise ValueError(f"'{column}' holds numbers that are not finite; memory stores finite numbers only")
 
 
-def _find(known: NDArray[np.int64], keys: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Where each key would stand among the sorted known ones, and whether it does."""
-    places = np.minimum(np.searchsorted(known, keys), len(known) - 1)
-    return places, known[places] == keys
+def _find(stored: NDArray[np.int64], keys: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """The place of each key among the sorted stored ones, and whether it is there."""
+    places = np.minimum(np.searchsorted(stored, keys), len(stored) - 1)
+    return places, stored[places] == keys
 
 
 def _schema(shapes: Mapping[str, tuple[int, ...]]) -> pa.Schema:
-    """The key, then the columns by name, each row a list of as many floats as its shape holds."""
+    """The key, then the columns by name. Each value is a list of floats, a flattened array of the column's shape."""
     item = pa.field("item", pa.float32(), nullable=False)
     columns = [pa.field(name, pa.list_(item, math.prod(shapes[name])), nullable=False) for name in sorted(shapes)]
     return pa.schema([pa.field(KEY, pa.int64(), nullable=False), *columns])
 
 
 def _array(kind: pa.DataType, values: NDArray[np.generic]) -> pa.Array:
-    """The same memory as an Arrow array. pa.array(), like to_numpy(), would import pandas where there is one."""
+    """An Arrow array over the same memory. pa.array() and to_numpy() would import pandas if it is installed."""
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
 def _shard_bytes(keys: NDArray[np.int64], columns: dict[str, NDArray[np.float32]]) -> pa.Buffer:
-    """One record batch as an Arrow IPC file; the same rows give the same bytes."""
+    """An Arrow IPC file with one record batch; the same rows give the same bytes."""
     unique, first = np.unique(keys, return_index=True)
     schema = _schema({column: values.shape[1:] for column, values in columns.items()})
     arrays = [_array(pa.int64(), unique)]
@@ -257,30 +257,30 @@ def _shard_bytes(keys: NDArray[np.int64], columns: dict[str, NDArray[np.float32]
 
 
 def shard_size(rows: int, shapes: Mapping[str, tuple[int, ...]]) -> int:
-    """Bytes of a shard of so many keys. What Arrow adds hangs on the columns alone; every buffer is filled to 8 bytes."""
+    """Bytes of a shard. What Arrow adds depends on the columns alone, and every buffer is padded to 8 bytes."""
 
     def buffers(count: int) -> int:
         return 8 * count + sum(-(-4 * count * math.prod(shape) // 8) * 8 for shape in shapes.values())
 
-    one = {column: np.zeros((1, *shape), np.float32) for column, shape in shapes.items()}
-    return int(_shard_bytes(np.zeros(1, np.int64), one).size) - buffers(1) + buffers(rows)
+    row = {column: np.zeros((1, *shape), np.float32) for column, shape in shapes.items()}
+    return int(_shard_bytes(np.zeros(1, np.int64), row).size) - buffers(1) + buffers(rows)
 
 
 def _open(folder: Path, name: str, rows: int, shapes: dict[str, tuple[int, ...]], xxh3: str) -> Shard:
-    """A shard, memory-mapped; ValueError if it is not exactly what the manifest says."""
+    """Memory-map a shard; ValueError if it is not exactly what the manifest says."""
     path = folder / name
     if path.is_symlink():
-        raise ValueError("it is a link")
-    if xxh3_of(path) != xxh3:
-        raise ValueError("its checksum differs")
-    with pa.memory_map(str(path)) as source:  # the arrays keep the mapping alive; the file handle is given back
+        raise ValueError("it is a symbolic link")
+    if file_xxh3(path) != xxh3:
+        raise ValueError("it does not match its checksum")
+    with pa.memory_map(str(path)) as source:  # the arrays keep the mapping alive after the file is closed
         reader = pa.ipc.open_file(source)
         if reader.num_record_batches != 1 or not reader.schema.equals(_schema(shapes)):
-            raise ValueError("it holds other columns than the manifest says")
+            raise ValueError("its columns are not those of the manifest")
         batch = reader.get_batch(0)
     batch.validate(full=True)
     if batch.num_rows != rows:
-        raise ValueError("it holds other rows than the manifest says")
+        raise ValueError("its rows are not those of the manifest")
     keys = np.frombuffer(batch.column(KEY).buffers()[-1], np.int64, rows)
     values = {
         column: np.frombuffer(batch.column(column).buffers()[-1], np.float32, rows * math.prod(shape))
@@ -291,11 +291,11 @@ def _open(folder: Path, name: str, rows: int, shapes: dict[str, tuple[int, ...]]
 
 
 def _parsed(manifest: bytes) -> list[Entry]:
-    """What the manifest lists; an error of some kind if it is not one that write() made."""
+    """The listed shards; an error of some kind if write() did not make this manifest."""
     entries = []
-    for entry in unsealed(manifest)["shards"]:
+    for entry in unseal(manifest)["shards"]:
         if not SHARD_NAME.fullmatch(entry["name"]):
-            raise ValueError(f"{entry['name']!r} is no name of a shard")
+            raise ValueError(f"{entry['name']!r} is not the name of a shard")
         shapes = {column: tuple(int(size) for size in shape) for column, shape in entry["columns"].items()}
         if entry["rows"] < 1 or KEY in shapes or any(size < 1 for shape in shapes.values() for size in shape):
             raise ValueError(f"{entry['name']} has impossible rows or columns")

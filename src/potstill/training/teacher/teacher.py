@@ -1,7 +1,7 @@
-"""The teacher answers live or from memory on disk; a method sees no difference.
+"""A teacher answers live or from its memory on disk; a method sees no difference.
 
-What a head gives at each place it is read, and [CLS] of wanted layers, is remembered, once per example, ever, and shared
-by all recipes. What is as wide as the network at every token is asked live.
+The outputs of the head at each place where it is read, and the [CLS] states of the wanted layers, are stored once per
+example and shared by all recipes. Signals with a state for every token are too large for that and are asked live.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import torch
@@ -17,19 +18,23 @@ from transformers import PreTrainedModel
 
 from potstill.data.batches import TokenisedSet, place_keys
 from potstill.errors import InputError
+from potstill.models.anatomy import is_spread
 from potstill.models.hooks import listen
-from potstill.models.student import is_spread
 from potstill.signals import Batch, Signals, View, Wants, nothing
 from potstill.system import interrupts, ranks
 from potstill.training.teacher.memory import Memory
-from potstill.training.teacher.top_classes import kept, spread
+from potstill.training.teacher.top_classes import pack_top_classes, unpack_top_classes
 
-BLOCK = 2048  # examples per shard of memory: what is lost at most when the machine goes down
-ASKED_AT_ONCE = 1024  # padded tokens: 1.3 times faster than 4096 on two cores, since a layer's states stay in the cache
+BLOCK = 2048  # examples that are asked and written together: at most so many answers are lost in a crash
+TOKENS_AT_ONCE = 1024  # padded: 1.3 times faster than 4096 on two cores, since the states of a layer stay in the cache
+
+
+ShardLayout = tuple[Literal["place", "sequence"], list[str]]
+"""What a row of a shard is, and the names of its columns."""
 
 
 class Teacher:
-    """A model and its memory; or, without a model, the answers that a file carries."""
+    """A model and its memory; without a model, a memory filled from a file of answers."""
 
     def __init__(self, model: PreTrainedModel | None, memory: Memory | None, device: torch.device) -> None:
         self.model = model
@@ -38,133 +43,155 @@ class Teacher:
             if not is_spread(model):
                 model.to(device)  # type: ignore[arg-type]
         self.memory, self.device = memory, device
-        self.seconds = 0.0  # spent asking the model
+        self.seconds = 0.0  # spent in the model
 
     def signals(self, batch: Batch, wants: Wants, live: bool = False) -> Signals:
-        """The wanted signals for one batch, rows in its order. `live`: not from memory, since the rows were changed."""
+        """Return the wanted signals of a batch. `live`: do not read memory, since the rows were changed."""
         if wants == Wants():
             return Signals()
-        if not batch.taught.any() and wants == Wants(logits=True, top=wants.top):  # nobody listens
+        if not batch.taught.any() and wants == Wants(logits=True, top=wants.top):  # no row will use them
             return Signals(logits=torch.zeros(len(batch.taught_predictions), 1, device=self.device))
         if wants.top:
             refuse_top(batch)
         if self.memory is None or wants.per_token or live:
-            heard = self._ask(batch.teacher.to(self.device), wants)
-            return replace(heard, logits=spread(kept(heard.logits, wants.top))) if wants.top else heard
-        keys, known = batch.keys.cpu().numpy(), batch.taught.cpu().numpy()
-        logits = nothing()
-        if wants.logits:
-            rows = batch.teacher.at[:, 0].cpu().numpy()
-            column = head_column(wants) if self.model is not None else "logits"  # all that a file of answers has
-            places = torch.from_numpy(self._read(place_keys(keys, rows), known[rows], column)).to(self.device)
-            if wants.top:
-                places = spread(places if self.model is not None else kept(places, wants.top))
-            logits = batch.teacher.arranged(places)
-        cls = [self._read(keys, known, f"cls.{layer}") for layer in wants.cls]
-        return Signals(logits=logits, cls=torch.from_numpy(np.stack(cls, 1)).to(self.device) if cls else nothing())
+            signals = self._forward(batch.teacher.to(self.device), wants)
+            if not wants.top:
+                return signals
+            return replace(signals, logits=unpack_top_classes(pack_top_classes(signals.logits, wants.top)))
+        keys, taught = batch.keys.cpu().numpy(), batch.taught.cpu().numpy()
+        cls = [self._read(keys, taught, f"cls.{layer}") for layer in wants.cls]
+        return Signals(
+            logits=self._read_logits(batch, wants, keys, taught) if wants.logits else nothing(),
+            cls=torch.from_numpy(np.stack(cls, 1)).to(self.device) if cls else nothing(),
+        )
 
-    def _read(self, keys: np.ndarray, known: np.ndarray, column: str) -> np.ndarray:
+    def _read_logits(self, batch: Batch, wants: Wants, keys: np.ndarray, taught: np.ndarray) -> torch.Tensor:
+        rows = batch.teacher.at[:, 0].cpu().numpy()
+        column = head_column(wants) if self.model is not None else "logits"  # a file of answers has all classes
+        places = torch.from_numpy(self._read(place_keys(keys, rows), taught[rows], column)).to(self.device)
+        if wants.top:
+            packed = places if self.model is not None else pack_top_classes(places, wants.top)
+            places = unpack_top_classes(packed)
+        return batch.teacher.arranged(places)
+
+    def _read(self, keys: np.ndarray, taught: np.ndarray, column: str) -> np.ndarray:
+        """(n, *shape) from memory; zeros for rows that the teacher does not teach."""
         assert self.memory is not None
-        if known.all():
+        if taught.all():
             return self.memory.read(keys, column)
-        answers = self.memory.read(keys[known], column) if known.any() else None
+        answers = self.memory.read(keys[taught], column) if taught.any() else None
         filled = np.zeros((len(keys), *(answers.shape[1:] if answers is not None else (1,))), np.float32)
         if answers is not None:
-            filled[known] = answers
+            filled[taught] = answers
         return filled
 
-    def _ask(self, view: View, wants: Wants) -> Signals:
-        assert self.model is not None, "only logits are asked of a file of answers, and those are remembered"
+    def _forward(self, view: View, wants: Wants) -> Signals:
+        assert self.model is not None, "a file of answers is asked for logits only, and those are in memory"
         begun = time.perf_counter()
         with torch.inference_mode():
-            heard = listen(self.model, view, wants)
+            signals = listen(self.model, view, wants)
         self.seconds += time.perf_counter() - begun
-        return heard
+        return signals
 
     def remember(self, source: TokenisedSet, wants: Wants, progress: Callable[[int], None] | None = None) -> int:
-        """Ask for what memory lacks of these examples; returns how many were asked. A stopped call goes on where it was."""
+        """Ask the model for all answers that memory lacks; return for how many examples. A stopped call can be repeated."""
         if self.memory is None or self.model is None or source.needs_live_teacher(wants) or wants == Wants():
             return 0
-        # alone, the lock is held throughout: another run that wants the same waits and finds it; ranks lock to write
+        # one process holds the lock throughout, so that another run waits and finds the answers; ranks lock to write
         with self.memory.lock() if ranks.count() == 1 else nullcontext():
-            unknown, shards = self._unknown(source, wants)
-            parts = blocks(source, unknown)
+            positions, first_shard = self._missing(source, wants)
+            parts = blocks(source, positions)
             for number in range(ranks.number(), len(parts), ranks.count()):
-                asked = self._ask_all(parts[number], wants, progress)
-                for place, (found, answers) in enumerate(asked):
-                    # the name follows from the block, so that it does not matter which rank is the quicker
-                    self.memory.write(found, answers, shards + number * len(asked) + place)
+                shards = self._ask_block(parts[number], wants, progress)
+                for place, (keys, answers) in enumerate(shards):
+                    # the name depends on the block alone, so it does not matter which rank is quicker
+                    self.memory.write(keys, answers, first_shard + number * len(shards) + place)
         ranks.wait()
         self.memory.refresh()
-        if ranks.count() > 1 and (missing := len(lacking(self.memory.missing, source, wants))):
+        if ranks.count() > 1 and (missing := len(missing_examples(self.memory.missing, source, wants))):
             raise InputError(
-                f"{self.memory.folder} lacks {missing} answers that other processes were to write there: the processes do not "
-                "share a cache; give all of them one folder in POTSTILL_CACHE, or as memory in the recipe"
+                f"{self.memory.folder} lacks {missing} answers that other processes wrote: the processes do not share a "
+                "cache; give all of them one folder in POTSTILL_CACHE, or as memory in the recipe"
             )
-        return len(unknown)
+        return len(positions)
 
     @ranks.on_first
-    def _unknown(self, source: TokenisedSet, wants: Wants) -> tuple[np.ndarray, int]:
-        """Positions of the examples to be asked; and the number of shards that are there."""
+    def _missing(self, source: TokenisedSet, wants: Wants) -> tuple[np.ndarray, int]:
+        """Positions of the examples to ask about, and the number of the first new shard."""
         assert self.memory is not None
         with self.memory.lock():
-            return lacking(self.memory.missing, source, wants), self.memory.free_number()
+            return missing_examples(self.memory.missing, source, wants), self.memory.free_number()
 
-    def _ask_all(
+    def _ask_block(
         self, source: TokenisedSet, wants: Wants, progress: Callable[[int], None] | None
     ) -> list[tuple[np.ndarray, dict[str, np.ndarray]]]:
-        """Keys and columns for memory: what heads gave, by place, and [CLS] by sequence."""
-        places: list[tuple[np.ndarray, np.ndarray]] = []
-        sequences: list[tuple[np.ndarray, np.ndarray]] = []
-        for positions, batch in source.in_order(ASKED_AT_ONCE):
+        """Keys and columns of each shard of a block."""
+        heads: list[tuple[np.ndarray, np.ndarray]] = []  # keys of places, and what the head gave there
+        states: list[tuple[np.ndarray, np.ndarray]] = []  # keys of sequences, and [CLS] of each wanted layer
+        for positions, batch in source.in_order(TOKENS_AT_ONCE):
             if wants.top:
                 refuse_top(batch)
-            heard = self._ask(replace(batch.teacher.to(self.device), layout=nothing()), wants)
-            if not bool(heard.logits.isfinite().all() and heard.cls.isfinite().all()):
+            signals = self._forward(replace(batch.teacher.to(self.device), layout=nothing()), wants)
+            if not bool(signals.logits.isfinite().all() and signals.cls.isfinite().all()):
                 raise InputError(
-                    "the teacher answers with numbers that are not finite; use weights of a training that went well"
+                    "the outputs of the teacher are not finite; use a teacher whose training did not diverge"
                 )
             keys = batch.keys.numpy()
-            logits = kept(heard.logits, wants.top) if wants.top else heard.logits
-            places.append((place_keys(keys, batch.teacher.at[:, 0].numpy()), logits.cpu().numpy()))
-            sequences.append((keys, heard.cls.float().cpu().numpy()))
+            logits = pack_top_classes(signals.logits, wants.top) if wants.top else signals.logits
+            heads.append((place_keys(keys, batch.teacher.at[:, 0].numpy()), logits.cpu().numpy()))
+            states.append((keys, signals.cls.float().cpu().numpy()))
             if progress:
                 progress(len(positions))
-            if asked := interrupts.asked():
-                raise interrupts.Interrupted(asked)  # blocks written before are kept
-        by_place, said = (np.concatenate(parts) for parts in zip(*places, strict=True))
-        by_sequence, cls = (np.concatenate(parts) for parts in zip(*sequences, strict=True))
-        states = {f"cls.{layer}": cls[:, place] for place, layer in enumerate(wants.cls)}
-        if wants.logits and np.array_equal(by_place, by_sequence):  # one place each: one shard holds both
-            return [(by_place, {head_column(wants): said, **states})]
-        return [*([(by_place, {head_column(wants): said})] if wants.logits else []), (by_sequence, states)]
+            interrupts.stop_if_asked()  # blocks written before are kept
+        keys_of_places, outputs = (np.concatenate(parts) for parts in zip(*heads, strict=True))
+        keys_of_sequences, cls = (np.concatenate(parts) for parts in zip(*states, strict=True))
+        values = {head_column(wants): outputs} if wants.logits else {}
+        values |= {f"cls.{layer}": cls[:, number] for number, layer in enumerate(wants.cls)}
+        keys_of = {"place": keys_of_places, "sequence": keys_of_sequences}
+        layout = shard_layout(wants, np.array_equal(keys_of_places, keys_of_sequences))
+        return [(keys_of[rows], {name: values[name] for name in names}) for rows, names in layout]
 
 
-def lacking(missing: Callable[[np.ndarray, list[str]], np.ndarray], source: TokenisedSet, wants: Wants) -> np.ndarray:
-    """Positions of the examples that memory misses, each text once."""
+def missing_examples(
+    missing: Callable[[np.ndarray, list[str]], np.ndarray], source: TokenisedSet, wants: Wants
+) -> np.ndarray:
+    """Positions of the examples that memory lacks, each text once."""
     keys = np.asarray(source.examples.keys[source.examples.index])
-    unknown = np.flatnonzero(missing(keys, columns(wants)))
-    _, first = np.unique(keys[unknown], return_index=True)
-    return unknown[np.sort(first)]
+    positions = np.flatnonzero(missing(keys, columns(wants)))
+    _, first = np.unique(keys[positions], return_index=True)
+    return positions[np.sort(first)]
 
 
 def blocks(source: TokenisedSet, positions: np.ndarray) -> list[TokenisedSet]:
-    """As many examples each as are written together, as the teacher reads them."""
+    """The examples at these positions in blocks, tokenised for the teacher."""
     parts = [source.examples.take(positions[begin : begin + BLOCK]) for begin in range(0, len(positions), BLOCK)]
     return [TokenisedSet(source.task, part, source.teacher, source.teacher) for part in parts]
 
 
+def shard_layout(wants: Wants, one_place_each: bool) -> list[ShardLayout]:
+    """The shards that a block is written to.
+
+    If the head is read at one place of each sequence, as by a classifier, one shard holds all columns.
+    """
+    head = [head_column(wants)] if wants.logits else []
+    states = [f"cls.{layer}" for layer in wants.cls]
+    shards: list[ShardLayout] = (
+        [("place", head + states)] if one_place_each and head else [("place", head), ("sequence", states)]
+    )
+    return [(row, names) for row, names in shards if names]
+
+
 def columns(wants: Wants) -> list[str]:
-    """The names under which memory keeps what was wanted."""
-    return [*([head_column(wants)] if wants.logits else []), *(f"cls.{layer}" for layer in wants.cls)]
+    """The columns of memory that hold the wanted signals."""
+    return [name for _, names in shard_layout(wants, one_place_each=False) for name in names]
 
 
 def head_column(wants: Wants) -> str:
-    """What the head gave: all of it, or the most probable classes."""
+    """The column of the head's outputs: of all classes, or of the most probable ones."""
     return f"top.{wants.top}" if wants.top else "logits"
 
 
 def refuse_top(batch: Batch) -> None:
-    """An error where what the head gives at one place is no distribution over classes."""
+    """Refuse `top` unless the head gives a distribution over classes at every place."""
     if batch.outcome != "class" or batch.teacher.layout.numel():
-        raise InputError("'top' is for tasks with one class of several at every place, such as tags; leave it out")
+        raise InputError("'top' is only for tasks that predict one of several classes, such as tagging; omit it")

@@ -1,11 +1,12 @@
-"""What a teacher wrote, on disk: each source is decoded once, whichever run asks.
+"""Texts that a teacher generated, on disk: each source is decoded once, whichever run asks.
 
-A folder holds blocks of sources with their hypotheses. Each is one file that carries its checksum and takes its name when it is
-whole, so that no manifest is needed: what a kill leaves is a missing block, and a damaged one counts as missing.
+A folder holds blocks of sources with their hypotheses. Each block is one file with its own checksum, renamed into place when
+it is complete, so no manifest is needed. A kill leaves a block missing, and a damaged one counts as missing.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import re
@@ -15,69 +16,65 @@ from pathlib import Path
 import numpy as np
 
 from potstill.models.generation.decoding import Hypothesis
-from potstill.system.files import TEMPORARY, sealed, unsealed, write_atomically
+from potstill.system.files import TEMPORARY, seal, unseal, write_atomically
 
 log = logging.getLogger(__name__)
 NAME = re.compile(r"block-(\d{5,})\.json", re.ASCII)
 
 
 class Outputs:
-    """Hypotheses of one teacher and beam, by the key of the source."""
+    """The hypotheses of one teacher and beam width, by the key of the source."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._places: dict[int, tuple[int, int]] = {}  # key -> block, row
         self._blocks: set[int] = set()
-        self._read = lru_cache(maxsize=8)(self._block)  # neighbours lie in one block
+        self._read = lru_cache(maxsize=8)(self._block)  # neighbouring sources are in one block
 
     def refresh(self) -> None:
-        """See what others wrote; what a dead process left half written is taken away by whoever holds the lock."""
+        """Find the blocks that other processes wrote."""
         for file in sorted(self.folder.glob("block-*.json")):
-            found = NAME.fullmatch(file.name)
-            if found is None or int(found[1]) in self._blocks:
+            name = NAME.fullmatch(file.name)
+            if name is None or (number := int(name[1])) in self._blocks:
                 continue
             try:
-                keys = unsealed(file.read_bytes())["keys"]
+                keys = unseal(file.read_bytes())["keys"]
             except (OSError, ValueError, KeyError) as error:
                 log.warning("%s is damaged (%s): its sources are decoded again", file, error)
                 continue
-            self._blocks.add(int(found[1]))
+            self._blocks.add(number)
             for row, key in enumerate(keys):
-                self._places.setdefault(int(key), (int(found[1]), row))
+                self._places.setdefault(int(key), (number, row))
 
     def clean(self) -> None:
+        """Remove drafts that a killed process left. The caller must hold the lock."""
         for file in self.folder.glob(f"{TEMPORARY}*"):
             file.unlink(missing_ok=True)
 
     def missing(self, keys: np.ndarray) -> np.ndarray:
-        """Positions of the keys that are not known, each key once."""
+        """Positions of the keys that have no hypotheses, each key once."""
         _, first = np.unique(keys, return_index=True)
         return np.array([place for place in np.sort(first).tolist() if int(keys[place]) not in self._places], np.int64)
 
     def free_numbers(self, count: int) -> list[int]:
-        """The lowest that no block has, so that a continued run names its blocks as one that was never stopped."""
-        found: list[int] = []
-        number = 0
-        while len(found) < count:
-            if number not in self._blocks:
-                found.append(number)
-            number += 1
-        return found
+        """The lowest numbers that no block has, so a resumed run names its blocks as an uninterrupted one."""
+        free = (number for number in itertools.count() if number not in self._blocks)
+        return list(itertools.islice(free, count))
 
     def write(self, number: int, keys: np.ndarray, hypotheses: list[list[Hypothesis]]) -> None:
         rows = [
-            [[one.text, None if math.isnan(one.score) else one.score, one.finished] for one in row]
+            [[text, None if math.isnan(score) else score, finished] for text, score, finished in row]
             for row in hypotheses
         ]
         content = {"keys": [int(key) for key in keys], "hypotheses": rows}
-        write_atomically(self.folder / f"block-{number:05}.json", sealed(content))
+        write_atomically(self.folder / f"block-{number:05}.json", seal(content))
 
     def read(self, key: int) -> list[Hypothesis]:
         block, row = self._places[key]
         return self._read(block)[row]
 
     def _block(self, number: int) -> list[list[Hypothesis]]:
-        rows = unsealed((self.folder / f"block-{number:05}.json").read_bytes())["hypotheses"]
+        rows = unseal((self.folder / f"block-{number:05}.json").read_bytes())["hypotheses"]
         return [
             [Hypothesis(text, math.nan if score is None else score, finished) for text, score, finished in row]
             for row in rows

@@ -1,0 +1,65 @@
+"""Load what `potstill export --to onnx` or `--to int8` wrote, without torch and transformers, which take seconds to import."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from potstill.errors import InputError
+from potstill.models.config_file import ConfigFile, read_config, refuse_odd_labels, trained_length
+from potstill.models.heads import NAMED, head_of
+from potstill.models.onnx.session import ArrayForward, bytes_on_disk, open_onnx
+from potstill.models.tokenizers.json_tokenizer import JsonTokenizer
+from potstill.models.tokenizers.safety import refuse_other_vocabulary
+
+
+@dataclass(frozen=True)
+class ExportedModel:
+    """An exported text model, ready to run; the same checks as `models.inference.load_network` makes."""
+
+    forward: ArrayForward
+    config: ConfigFile
+    tokenizer: JsonTokenizer
+    longest: int  # tokens that it can read
+    trained_length: int  # tokens that it was trained to read
+    parameters: int
+    bytes: int  # on disk
+
+
+def can_load_light(file: Path) -> bool:
+    """Whether an export can be loaded here: it reads texts, and its tokenizer is a tokenizer.json."""
+    return (file.parent / "tokenizer.json").is_file() and head_of(read_config(file)) != "ImageClassification"
+
+
+def load_exported(file: Path, threads: int | None = None) -> ExportedModel:
+    """Load an .onnx file with config.json and tokenizer.json beside it; `threads` defaults to `default_threads`."""
+    folder, config = file.parent, read_config(file)
+    longest, parameters = (config.exported_number(f"potstill_{name}") for name in ("longest", "parameters"))
+    model = open_onnx(file, threads or default_threads())
+    tokenizer = JsonTokenizer(folder, model.input_names, longest)
+    if head_of(config) in NAMED:
+        refuse_odd_labels(config.id2label, folder)
+    if config.vocab_size:
+        refuse_other_vocabulary(tokenizer.get_vocab(), config.vocab_size, folder)
+    length = trained_length(config.fields.get("potstill_length"), longest, folder)
+
+    def forward(inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+        logits = model.forward(inputs)
+        if not np.isfinite(logits).all():
+            raise InputError(f"{file} gives logits that are not finite; use a model whose training did not diverge")
+        return logits
+
+    return ExportedModel(forward, config, tokenizer, longest, length, parameters, bytes_on_disk(file))
+
+
+def default_threads() -> int:
+    """Return OMP_NUM_THREADS, or the number of cores that this process may use."""
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    if wanted.isdigit() and int(wanted):
+        return int(wanted)
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

@@ -1,0 +1,98 @@
+"""Read tokenizer.json with the tokenizers library alone. Loads neither torch nor transformers.
+
+The tokenizer answers the calls that tasks make, with the same token ids as the tokenizer of transformers that saved it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Encoding, Tokenizer
+
+from potstill.errors import InputError
+from potstill.models.folders import first_line
+from potstill.models.safety import json_object
+from potstill.models.tokenizers.safety import refuse_growing
+
+STRATEGIES: dict[bool | str, str] = {True: "longest_first", "only_second": "only_second", "only_first": "only_first"}
+
+
+class Encoded(dict[str, list[Any]]):
+    """Lists by name (input_ids, token_type_ids, …), and the encodings that they come from."""
+
+    encodings: list[Encoding]
+
+
+class JsonTokenizer:
+    """What a tokenizer of transformers gives, for texts and pairs."""
+
+    def __init__(self, folder: Path, input_names: Sequence[str], longest: int) -> None:
+        """`input_names` are those of the model, `longest` the tokens that it reads."""
+        refuse_growing(folder)
+        try:
+            self.backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        except BaseException as error:  # the library panics on some files, which is not an Exception
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
+            raise InputError(
+                f"{folder} holds no tokenizer.json that can be read ({first_line(error)}); write it again with potstill export"
+            ) from None
+        self.backend.no_padding()
+        settings_file = folder / "tokenizer_config.json"
+        settings = json_object(settings_file, "use the original file") if settings_file.exists() else {}
+        self.name_or_path = str(folder)
+        self.model_input_names, self.model_max_length = list(input_names), longest
+        self.truncation_side: str = settings.get("truncation_side") or "right"
+        self.mask_token = _token(settings.get("mask_token"))
+        pad = _token(settings.get("pad_token"))
+        self.pad_token_id = None if pad is None else self.backend.token_to_id(pad)
+
+    def get_vocab(self) -> dict[str, int]:
+        return self.backend.get_vocab(with_added_tokens=True)
+
+    def __len__(self) -> int:
+        return self.backend.get_vocab_size(with_added_tokens=True)
+
+    def __call__(
+        self,
+        texts: str | list[str],
+        pairs: list[str] | None = None,
+        *,
+        max_length: int,
+        truncation: bool | str = True,
+        stride: int = 0,
+        add_special_tokens: bool = True,
+        return_overflowing_tokens: bool = False,
+        **_: Any,
+    ) -> Encoded:
+        """Return input_ids, token_type_ids and attention_mask of texts or pairs, truncated to `max_length` tokens."""
+        self.backend.enable_truncation(
+            max_length, stride=stride, strategy=STRATEGIES[truncation], direction=self.truncation_side
+        )
+        if isinstance(texts, str):
+            encodings = self.backend.encode_batch([texts], add_special_tokens=add_special_tokens)
+        else:
+            rows = texts if pairs is None else list(zip(texts, pairs, strict=True))
+            encodings = self.backend.encode_batch(rows, add_special_tokens=add_special_tokens)
+        rows_of = [row for row, encoding in enumerate(encodings) for _ in range(1 + len(encoding.overflowing))]
+        if return_overflowing_tokens:
+            encodings = [part for encoding in encodings for part in (encoding, *encoding.overflowing)]
+        encoded = Encoded(
+            input_ids=[encoding.ids for encoding in encodings],
+            token_type_ids=[encoding.type_ids for encoding in encodings],
+            attention_mask=[encoding.attention_mask for encoding in encodings],
+        )
+        if return_overflowing_tokens:
+            encoded["overflow_to_sample_mapping"] = rows_of
+        if isinstance(texts, str):  # as transformers answers a text that is not in a list
+            encoded = Encoded({name: values[0] for name, values in encoded.items()})
+        encoded.encodings = encodings
+        return encoded
+
+
+def _token(setting: Any) -> str | None:
+    """A special token is a text, or a table with its content."""
+    content = setting.get("content") if isinstance(setting, dict) else setting
+    return None if content is None else str(content)
