@@ -26,8 +26,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedTokenizerFast
 
-from potstill.data.batches import split_by_tokens
 from potstill.data.rows import Columns, open_table
+from potstill.data.views import split_by_tokens
 from potstill.models.inference import Forward, onnx_forward, torch_forward
 from potstill.models.onnx.quantizing import quantize
 from potstill.models.onnx.word_vectors import make_graph

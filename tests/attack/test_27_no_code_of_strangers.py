@@ -259,7 +259,7 @@ def test_27_the_hostile_folders_would_have_worked(home: Home, tmp_path: Path) ->
 # fmt: off
 FUNCTIONS = ("torch.utils.collect_env:run", "strangers:run", "os:system", "subprocess:getoutput", "posix:system", "builtins:exec", "pty:spawn",
              "runpy:run_path", "pickle:loads", "importlib:import_module", "torch.hub:load", "numpy:load", "torch:load", "_posixsubprocess:fork_exec",
-             "potstill.training.teacher.black_boxes:by_command",
+             "potstill.training.teacher.black_boxes:command_decoder",
              "torch.utils.cpp_extension:load", "sklearn.utils._testing:assert_run_python_script_without_output",
              "strangers.run:run", "strangers:__name__", "../strangers:run", ":run", "strangers:", "torch.utils.collect_env:run_and_read_all",
              "matplotlib.testing.compare:make_test_filename", "pip._internal.cli.main:main", "setuptools.archive_util:unpack_archive")

@@ -13,7 +13,7 @@ from potstill.errors import InputError
 from potstill.models.student import save_student
 from potstill.recipe import user_functions
 from potstill.recipe.resolve import resolve
-from potstill.training.teacher.black_boxes import by_function
+from potstill.training.teacher.black_boxes import function_decoder
 from tests.support.commands import potstill
 from tests.support.small_models import small_model, write_csv
 
@@ -62,7 +62,7 @@ def test_a_recipe_s_file_alone_runs_nothing(
             assert not stranger.exists()
 
 
-@pytest.mark.parametrize("ask", [load_tagger, by_function])
+@pytest.mark.parametrize("ask", [load_tagger, function_decoder])
 def test_the_user_names_it_on_the_command_line(ask, tmp_path: Path, stranger: Path) -> None:  # type: ignore[no-untyped-def]
     recipe = tmp_path / "recipe.toml"
     recipe.write_text('[data]\ntrain = "x"\n[[stage]]\ndata = [{ make = "augmented", tagger = "of_a_stranger:f" }]\n')

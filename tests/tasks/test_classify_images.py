@@ -276,7 +276,7 @@ def test_methods_of_layers_are_refused_and_those_of_logits_work(
     other_rows = "class" not in plugins.find("methods", method).outcomes
     assert code == (2 if of_layers or other_rows else 0)
     if code:
-        assert re.search("compares layers|not made for task", capsys.readouterr().err)
+        assert re.search("compares layers|cannot train this task", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("builder", [name for name in plugins.names("students") if name != "mlp"])

@@ -18,6 +18,7 @@ from potstill.data.examples import Examples
 from potstill.data.making import Change
 from potstill.data.task import DataTask
 from potstill.data.tokens import Tokens, ranges
+from potstill.data.views import array_view, split_by_tokens
 from potstill.signals import Batch, Over, View, Wants, nothing
 from potstill.system.randomness import draw_uniform, mix, splitmix64
 
@@ -37,17 +38,6 @@ def epoch_order(lengths: np.ndarray, batch: int, *seed: int | str) -> list[np.nd
         window = window[np.argsort(lengths[window], kind="stable")]
         steps += [window[i : i + batch] for i in range(0, len(window), batch)]
     return [steps[i] for i in random.permutation(len(steps))]
-
-
-def split_by_tokens(positions: np.ndarray, lengths: np.ndarray, tokens: int) -> list[np.ndarray]:
-    """Return micro-batches of at most `tokens` padded tokens, longest first. A longer example is a micro-batch alone."""
-    ordered = positions[np.argsort(-lengths[positions], kind="stable")]
-    parts, begin = [], 0
-    while begin < len(ordered):
-        size = max(1, tokens // max(int(lengths[ordered[begin]]), 1))
-        parts.append(ordered[begin : begin + size])
-        begin += size
-    return parts
 
 
 def window_keys(keys: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -70,25 +60,10 @@ def _part_keys(keys: np.ndarray, parts: np.ndarray, salt: int) -> np.ndarray:
 
 def view(task: DataTask, tokens: Tokens, rows: np.ndarray) -> View:
     """Return rows of an examples folder as tensors, padded to the longest sequence."""
-    sequences = tokens.sequences(rows)
-    lengths = tokens.sizes(sequences)
-    columns = np.arange(int(lengths.max()))
-    real = columns < lengths[:, None]
-    places = (tokens.offsets[sequences][:, None] + columns)[real]  # in the flat files
-    ids = np.full(real.shape, tokens.padding, np.int64)
-    segments = np.zeros(real.shape, np.int64)
-    ids[real], segments[real] = tokens.ids[places], tokens.segments[places]
-    tensors = {
-        "input_ids": torch.from_numpy(ids),
-        "attention_mask": torch.from_numpy(real.astype(np.int64)),
-        "token_type_ids": torch.from_numpy(segments),
-    }
-    if tokens.pixels is not None:
-        tensors["pixel_values"] = torch.from_numpy(tokens.pixels[sequences]).float() / 255
-    at, layout = task.places(tokens, rows)
-    not_padding = torch.from_numpy(real)
-    inputs = task.inputs(tensors, not_padding, tokens)
-    return View(inputs, not_padding, torch.from_numpy(at), nothing() if layout is None else torch.from_numpy(layout))
+    arrays = array_view(task, tokens, rows)
+    inputs = {name: torch.from_numpy(array) for name, array in arrays.inputs.items()}
+    layout = nothing() if arrays.layout is None else torch.from_numpy(arrays.layout)
+    return View(inputs, torch.from_numpy(arrays.real), torch.from_numpy(arrays.at), layout)
 
 
 class TargetScale(NamedTuple):

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from transformers import PreTrainedTokenizerBase
+from typing import TYPE_CHECKING, Any
 
 from potstill.data.formats.opened import ImageShape
 
+if TYPE_CHECKING:  # to type checkers it is a tokenizer; at run time it does without transformers
+    from transformers import PreTrainedTokenizerBase as Base
+else:
+    Base = object
 
-class PixelReader(PreTrainedTokenizerBase):
+
+class PixelReader(Base):
     """A tokenizer with nothing to split and nothing to save: the network's config has the size of its images."""
 
+    mask_token = pad_token_id = bos_token_id = eos_token_id = None
+    truncation_side = padding_side = "right"
+    name_or_path = ""
+
     def __init__(self, shape: ImageShape) -> None:
-        super().__init__(model_max_length=1, model_input_names=["pixel_values"])
         self.shape = shape
+        self.model_max_length, self.model_input_names = 1, ["pixel_values"]
 
     def get_vocab(self) -> dict[str, int]:
         """Return the only kind of token."""

@@ -6,19 +6,47 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from potstill.data.row import Form, Label
 
-if TYPE_CHECKING:  # torch is not needed to store rows; examples and tokens use these protocols themselves
-    from torch import Tensor
-    from transformers import PreTrainedTokenizerBase
-
+if TYPE_CHECKING:  # examples and tokens use these protocols themselves, and signals need torch
     from potstill.data.examples import Examples
     from potstill.data.tokens import Encoded, Tokens
     from potstill.signals import Outcome
+
+
+Texts = Sequence[tuple[str, str | None]]
+"""Text and second text of some rows."""
+
+
+class Tokenizer(Protocol):
+    """What tasks need of a tokenizer: one of transformers, or `JsonTokenizer`, which needs neither torch nor transformers."""
+
+    truncation_side: str
+    model_input_names: list[str]
+
+    @property
+    def mask_token(self) -> str | None: ...
+
+    @property
+    def pad_token_id(self) -> int | None: ...
+
+    @property
+    def bos_token_id(self) -> int | None: ...
+
+    @property
+    def eos_token_id(self) -> int | None: ...
+
+    @property
+    def name_or_path(self) -> str: ...
+
+    def get_vocab(self) -> dict[str, int]: ...
+
+    def __call__(self, texts: list[str] | str, pairs: list[str] | None = None, /, **options: Any) -> Any:
+        """Return token ids and more by name, and `encodings` of the tokenizers library."""
 
 
 class DataTask(Protocol):
@@ -53,9 +81,7 @@ class DataTask(Protocol):
     def encode(self, label: Label, where: str) -> list[float]:
         """Return the target of a row. `where` is file:line for the error message."""
 
-    def split(
-        self, texts: Sequence[tuple[str, str | None]], tokenizer: PreTrainedTokenizerBase, length: int
-    ) -> Encoded:
+    def split(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
         """Return the rows as sequences of at most `length` tokens."""
 
     def aligned(self, student: Tokens, teacher: Tokens) -> tuple[Tokens, Tokens]:
@@ -67,7 +93,7 @@ class DataTask(Protocol):
     def places(self, tokens: Tokens, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """Return `at` and `layout` of a `View` of these rows."""
 
-    def inputs(self, made: dict[str, Tensor], real: Tensor, tokens: Tokens) -> dict[str, Tensor]:
+    def inputs(self, arrays: dict[str, np.ndarray], real: np.ndarray, tokens: Tokens) -> dict[str, np.ndarray]:
         """Return the arguments of the model's `forward`."""
 
     def targets(self, examples: Examples, tokens: Tokens, rows: np.ndarray) -> np.ndarray:

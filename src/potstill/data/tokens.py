@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 import xxhash
-from transformers import PreTrainedTokenizerBase
 
 from potstill.data.examples import Examples
 from potstill.data.pixel_reader import PixelReader
-from potstill.data.task import DataTask
+from potstill.data.task import DataTask, Texts, Tokenizer
 from potstill.errors import InputError
 from potstill.system import interrupts
 from potstill.system.column_files import ColumnFiles, column, write_once
@@ -91,7 +90,7 @@ def ranges(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
     return np.repeat(np.asarray(begins, np.int64) - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
 
 
-def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
+def tokenizer_fingerprint(tokenizer: Tokenizer) -> str:
     described = (
         tokenizer.backend_tokenizer.to_str()
         if hasattr(tokenizer, "backend_tokenizer")
@@ -108,9 +107,7 @@ def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 @contextmanager
-def explain_panics(
-    tokenizer: PreTrainedTokenizerBase | None = None, folder: str | Path | None = None
-) -> Iterator[None]:
+def explain_panics(tokenizer: Tokenizer | None = None, folder: str | Path | None = None) -> Iterator[None]:
     """Turn a panic of the tokenizers library, which is not an `Exception`, into an `InputError` that names the tokenizer."""
     try:
         yield
@@ -122,7 +119,7 @@ def explain_panics(
         raise InputError(f"{reason}; use the model's original tokenizer.json") from None
 
 
-def with_mask_token(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
+def with_mask_token(texts: Sequence[str], tokenizer: Tokenizer) -> list[str]:
     """Replace `MASK` by the tokenizer's own mask token, such as <mask> for RoBERTa."""
     own = tokenizer.mask_token
     return list(texts) if own in (None, MASK) else [text.replace(MASK, own) for text in texts]
@@ -131,7 +128,7 @@ def with_mask_token(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) ->
 def tokenise(
     task: DataTask,
     examples: Examples,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: Tokenizer,
     length: int,
     progress: Callable[[int], None] | None = None,
 ) -> Tokens:
@@ -146,9 +143,7 @@ def tokenise(
     return _tokens(arrays, meta["shortened"], tokenizer)
 
 
-def tokenise_texts(
-    task: DataTask, texts: Sequence[tuple[str, str | None]], tokenizer: PreTrainedTokenizerBase, length: int
-) -> Tokens:
+def tokenise_texts(task: DataTask, texts: Texts, tokenizer: Tokenizer, length: int) -> Tokens:
     """Tokenise a few rows in memory."""
     with explain_panics(tokenizer):
         encoded = task.split(texts, tokenizer, length)
@@ -158,7 +153,7 @@ def tokenise_texts(
     return _tokens(arrays, encoded.shortened, tokenizer)
 
 
-def _tokens(arrays: dict[str, np.ndarray], shortened: int, tokenizer: PreTrainedTokenizerBase) -> Tokens:
+def _tokens(arrays: dict[str, np.ndarray], shortened: int, tokenizer: Tokenizer) -> Tokens:
     if isinstance(tokenizer, PixelReader):
         arrays["pixels"] = arrays["pixels"].reshape(-1, *tokenizer.shape)
     names = tuple(name for name in tokenizer.model_input_names if name in INPUTS)
@@ -168,7 +163,7 @@ def _tokens(arrays: dict[str, np.ndarray], shortened: int, tokenizer: PreTrained
 def _write(
     task: DataTask,
     examples: Examples,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: Tokenizer,
     length: int,
     columns: ColumnFiles,
     progress: Callable[[int], None] | None,

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from potstill.data.batches import split_by_tokens, view
+from potstill.data.batches import view
 from potstill.data.row import Row, split_parts
 from potstill.data.rows import Columns, open_table
 from potstill.data.task_words import TASK_WORDS
 from potstill.data.tokens import tokenise_texts
+from potstill.data.views import split_by_tokens
 from potstill.errors import InputError
 from potstill.models.inference import load_network
 from potstill.tasks.label_matching import make_task

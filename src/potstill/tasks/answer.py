@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from potstill.data.examples import Examples
 from potstill.data.formats.text import short_repr
 from potstill.data.row import Label, Span
+from potstill.data.task import Texts, Tokenizer
 from potstill.data.tokens import Encoded, Tokens
 from potstill.errors import InputError
 from potstill.tasks.metrics import labels as metrics
@@ -19,10 +20,6 @@ from potstill.tasks.metrics.labels import Score, softmax
 from potstill.tasks.tag import padded_golds
 from potstill.tasks.task import Asked, Rows, Task, clean
 from potstill.tasks.truncation import tokenize, truncated_on_the_right
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
 
 NBEST = 20
 SHORTEST = 24  # tokens of a window
@@ -68,9 +65,7 @@ class QuestionAnswering(Task):
         spans = [span for span in label if isinstance(span, Span)]
         return [float(place) for span in spans for place in (span.start, span.start + len(span.text))]
 
-    def split(
-        self, texts: Sequence[tuple[str, str | None]], tokenizer: PreTrainedTokenizerBase, length: int
-    ) -> Encoded:
+    def split(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
         """Windows of `length` tokens with the question in each; a question keeps a quarter of the length at most."""
         if length < SHORTEST:
             raise InputError(
@@ -197,7 +192,7 @@ class QuestionAnswering(Task):
         return np.asarray(outputs[:, 0, EXACT] == 1)
 
 
-def _first_tokens(tokenizer: PreTrainedTokenizerBase, texts: list[str], tokens: int) -> list[str]:
+def _first_tokens(tokenizer: Tokenizer, texts: list[str], tokens: int) -> list[str]:
     """Each text up to the end of the character that its last token belongs to."""
     with truncated_on_the_right(tokenizer):
         options = {"return_offsets_mapping": True, "add_special_tokens": False}

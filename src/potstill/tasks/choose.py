@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from potstill.data.formats.text import short_repr
 from potstill.data.records import fill_candidate
 from potstill.data.row import join_parts, split_parts
+from potstill.data.task import Texts, Tokenizer
 from potstill.data.tokens import Encoded, Tokens
 from potstill.errors import InputError
 from potstill.tasks.classify import TextClassification
 from potstill.tasks.task import Asked, clean
 from potstill.tasks.truncation import shorten_pairs, tokenize
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
 
 EXAMPLE = '{"text": "It rained .", "question": "it was _", "choices": ["wet", "dry"]}'
 
@@ -54,9 +51,7 @@ class MultipleChoice(TextClassification):
     def refuse(cls, asked: Any) -> InputError:
         return InputError(f"the model cannot read {short_repr(asked)}; write a question as JSON, such as {EXAMPLE}")
 
-    def split(
-        self, texts: Sequence[tuple[str, str | None]], tokenizer: PreTrainedTokenizerBase, length: int
-    ) -> Encoded:
+    def split(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
         """Where passage and candidate are too long together, the longer of the two is truncated."""
         pairs = [(text, candidate) for text, pair in texts for candidate in split_parts(str(pair))]
         passages, candidates = map(list, zip(*pairs, strict=True))

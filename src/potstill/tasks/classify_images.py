@@ -10,9 +10,8 @@ import base64
 import io
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,15 +19,13 @@ from potstill.data.formats.opened import ImageShape
 from potstill.data.formats.text import short_repr
 from potstill.data.pixel_reader import PixelReader, describe_size
 from potstill.data.row import pixels_to_text, text_to_pixels
+from potstill.data.task import Texts, Tokenizer
 from potstill.data.tokens import Encoded
 from potstill.errors import InputError
 from potstill.tasks.classify import TextClassification
 from potstill.tasks.multilabel import MultiLabelClassification
 from potstill.tasks.regress import Regression
 from potstill.tasks.task import Task
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)
@@ -55,9 +52,7 @@ class ImageTask(Task):
             f"{short_repr(asked)} is not an image; write its pixels as a list of whole numbers from 0 to 255, or name a file"
         )
 
-    def split(
-        self, texts: Sequence[tuple[str, str | None]], tokenizer: PreTrainedTokenizerBase, length: int
-    ) -> Encoded:
+    def split(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
         assert isinstance(tokenizer, PixelReader)
         size = math.prod(tokenizer.shape)
         other = next((len(text) for text, _ in texts if len(text) != size), None)

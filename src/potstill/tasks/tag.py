@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from potstill.data.examples import Examples
 from potstill.data.row import Label, join_parts, split_parts
+from potstill.data.task import Texts, Tokenizer
 from potstill.data.tokens import Encoded, Tokens, ranges
 from potstill.models.tokenizers.long_texts import beginnings
 from potstill.tasks.metrics import labels as metrics
 from potstill.tasks.metrics.labels import Entity, Score, by_class, of_class, softmax
 from potstill.tasks.task import Asked, Rows, Task, clean
 from potstill.tasks.truncation import tokenize, truncated_on_the_right
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
 
 WORDS = re.compile(r"\w+(?:[-'’.]\w+)*|[^\w\s]")  # of running text, about as newspaper corpora split it
 ENTITY_TAG = re.compile(r"O|[BIESLU](-.+)?")
@@ -60,9 +56,7 @@ class TokenClassification(Task):
     def encode(self, label: Label, where: str) -> list[float]:
         return [float(self.number(tag, where)) for tag in label]
 
-    def split(
-        self, texts: Sequence[tuple[str, str | None]], tokenizer: PreTrainedTokenizerBase, length: int
-    ) -> Encoded:
+    def split(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
         """Words are joined by spaces, as in running text; a word is read at the token that holds its first character."""
         rows = [split_parts(text) for text, _ in texts]
         with truncated_on_the_right(tokenizer):

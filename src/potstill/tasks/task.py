@@ -17,6 +17,7 @@ from potstill.data.examples import Examples
 from potstill.data.formats.text import clean_text, short_repr
 from potstill.data.label_names import match_spellings
 from potstill.data.row import Form, Label
+from potstill.data.task import Texts, Tokenizer
 from potstill.data.task_words import TASK_WORDS
 from potstill.data.tokens import Encoded, Tokens, with_mask_token
 from potstill.errors import InputError
@@ -25,9 +26,6 @@ from potstill.tasks.metrics.labels import Score
 from potstill.tasks.truncation import shorten_pairs, tokenize
 
 if TYPE_CHECKING:
-    from torch import Tensor
-    from transformers import PreTrainedTokenizerBase
-
     from potstill.recipe.schema import TaskName
     from potstill.signals import Outcome
 
@@ -107,9 +105,7 @@ class Task(ABC):
         names = {str(name) for label in labels for name in (label if isinstance(label, tuple) else (label,))}
         return replace(self, numbers=self.numbers | match_spellings(names, self.numbers))
 
-    def split(
-        self, texts: Sequence[tuple[str, str | None]], tokenizer: PreTrainedTokenizerBase, length: int
-    ) -> Encoded:
+    def split(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
         """Return the rows as sequences of at most `length` tokens."""
         firsts, seconds = zip(*texts, strict=True)
         pairs = None if seconds[0] is None else with_mask_token(seconds, tokenizer)
@@ -131,9 +127,9 @@ class Task(ABC):
         sequences = int(tokens.counts(rows).sum())
         return np.stack([np.arange(sequences), np.zeros(sequences, np.int64)], 1), None
 
-    def inputs(self, made: dict[str, Tensor], real: Tensor, tokens: Tokens) -> dict[str, Tensor]:
+    def inputs(self, arrays: dict[str, np.ndarray], real: np.ndarray, tokens: Tokens) -> dict[str, np.ndarray]:
         """Return the arguments of `forward`, given (sequences, tokens) ids, mask, token types, and pixels if any."""
-        return {name: made[name] for name in tokens.names}
+        return {name: arrays[name] for name in tokens.names}
 
     def targets(self, examples: Examples, tokens: Tokens, rows: np.ndarray) -> np.ndarray:
         """Return (predictions,) or (predictions, classes); any value where a row has no label."""

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from potstill.data.task import Texts, Tokenizer
 from potstill.data.tokens import Encoded, Tokens
 from potstill.tasks.generate import TARGET, Generation
-
-if TYPE_CHECKING:
-    from torch import Tensor
-    from transformers import PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)
@@ -29,9 +26,7 @@ class Translation(Generation):
     def metrics(self) -> list[str]:
         return ["bleu", "bleu_beam", "chrf", "mode", "likelihood", "token_accuracy", "perplexity"]
 
-    def split(
-        self, texts: Sequence[tuple[str, str | None]], tokenizer: PreTrainedTokenizerBase, length: int
-    ) -> Encoded:
+    def split(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
         """At most `length` tokens of the source, and as many of the target."""
         sources, source_cut = _token_ids(tokenizer, [text for text, _ in texts], length)
         with target_mode(tokenizer):
@@ -49,21 +44,17 @@ class Translation(Generation):
         positions = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         return np.stack([np.repeat(np.arange(len(rows)), counts), positions], 1), None
 
-    def inputs(self, made: dict[str, Tensor], real: Tensor, tokens: Tokens) -> dict[str, Tensor]:
+    def inputs(self, arrays: dict[str, np.ndarray], real: np.ndarray, tokens: Tokens) -> dict[str, np.ndarray]:
         """The source for the encoder, and the target, from which the model makes the decoder's input by shifting it."""
-        import torch
-
-        ids, target = made["input_ids"], (made["token_type_ids"] == TARGET) & real
+        ids, target = arrays["input_ids"], (arrays["token_type_ids"] == TARGET) & real
         source = real & ~target
         lengths, sizes = source.sum(1), target.sum(1)
-        columns = torch.arange(int(sizes.max()))
-        behind = (lengths[:, None] + columns).clamp(max=ids.shape[1] - 1)
-        targets = ids.gather(1, behind).masked_fill(columns >= sizes[:, None], tokens.padding)
-        longest = int(lengths.max())
+        longest, columns = int(lengths.max()), np.arange(int(sizes.max()))
+        behind = np.minimum(lengths[:, None] + columns, ids.shape[1] - 1)
         return {
-            "input_ids": ids[:, :longest].masked_fill(~source[:, :longest], tokens.padding),
-            "attention_mask": source[:, :longest].long(),
-            "decoder_targets": targets,
+            "input_ids": np.where(source[:, :longest], ids[:, :longest], tokens.padding),
+            "attention_mask": source[:, :longest].astype(np.int64),
+            "decoder_targets": np.where(columns < sizes[:, None], np.take_along_axis(ids, behind, 1), tokens.padding),
         }
 
 

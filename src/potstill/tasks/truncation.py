@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from potstill.data.task import Tokenizer
 from potstill.models.tokenizers.long_texts import FAR_TOO_LONG, beginnings, pair_beginnings
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
-
-def tokenize(
-    tokenizer: PreTrainedTokenizerBase, texts: list[str], pairs: list[str] | None, length: int, **options: Any
-) -> Any:
+def tokenize(tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None, length: int, **options: Any) -> Any:
     defaults = {"truncation": True, "return_token_type_ids": True, "return_attention_mask": False}
     return tokenizer(texts, pairs, max_length=length, **{**defaults, **options})
 
 
 def shorten_pairs(
-    tokenizer: PreTrainedTokenizerBase, texts: list[str], pairs: list[str] | None, length: int
+    tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None, length: int
 ) -> tuple[list[str], list[str] | None]:
     """Return the texts, those that are far too long reduced to about twice what is read of them.
 
@@ -51,7 +47,7 @@ def shorten_pairs(
 
 
 @contextmanager
-def truncated_on_the_right(tokenizer: PreTrainedTokenizerBase) -> Iterator[None]:
+def truncated_on_the_right(tokenizer: Tokenizer) -> Iterator[None]:
     """Words and windows are counted from the start of a text, whichever side the tokenizer truncates by default."""
     before, tokenizer.truncation_side = tokenizer.truncation_side, "right"
     try:

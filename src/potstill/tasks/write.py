@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from potstill.data.task import Texts, Tokenizer
 from potstill.data.tokens import Encoded, Tokens
 from potstill.tasks.generate import TARGET, Generation
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)
@@ -30,9 +26,7 @@ class LanguageModelling(Generation):
     def metrics(self) -> list[str]:
         return ["likelihood", "token_accuracy", "perplexity"]
 
-    def split(
-        self, texts: Sequence[tuple[str, str | None]], tokenizer: PreTrainedTokenizerBase, length: int
-    ) -> Encoded:
+    def split(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
         """An answer follows its prompt; if both are too long together, the prompt loses its beginning."""
         bos = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
         eos = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]

@@ -178,7 +178,7 @@ def soft(student: Tensor, teacher: Tensor, batch: Batch, temperature: float | No
     return taught(each, batch)
 
 
-def chosen_by_the_teacher(student: Tensor, teacher: Tensor, outcome: Outcome) -> Tensor:
+def teacher_label_loss(student: Tensor, teacher: Tensor, outcome: Outcome) -> Tensor:
     """Loss against the prediction of the teacher: its most probable class, its yes or no for each class, or its value.
 
     (predictions, classes) twice -> (predictions,): cross-entropy, binary cross-entropy summed over classes, or squared error.

@@ -23,8 +23,8 @@ from potstill.models.generation.decoding import Hypothesis, decoder
 from potstill.plugins.data.teacher_outputs import TeacherOutputs
 from potstill.system import paths
 from potstill.tasks.label_matching import make_task
-from potstill.training.teacher.black_boxes import by_command, by_function, what_decides
-from potstill.training.teacher.texts import Outputs
+from potstill.training.teacher.black_boxes import black_box_identity, command_decoder, function_decoder
+from potstill.training.teacher.texts import TeacherTexts
 from tests.support import black_box
 from tests.support.black_box import outputs_of
 from tests.support.generative_models import small_writer, trained_marian
@@ -195,7 +195,7 @@ def test_killed_in_the_middle_it_goes_on_to_the_same_bytes(
 
 
 def test_blocks_fill_the_holes_that_ranks_left(tmp_path: Path) -> None:
-    outputs = Outputs(tmp_path)
+    outputs = TeacherTexts(tmp_path)
     for number in (0, 2):
         outputs.write(number, [10 + number], [[Hypothesis("said", -1.5), Hypothesis("or", math.nan)]])  # type: ignore[arg-type]
     outputs.refresh()
@@ -209,14 +209,14 @@ def test_blocks_fill_the_holes_that_ranks_left(tmp_path: Path) -> None:
 def test_commands_are_started_without_a_shell_and_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("POTSTILL_COMMANDS")
     with pytest.raises(InputError, match="POTSTILL_COMMANDS=allowed"):
-        by_command("cat")
+        command_decoder("cat")
     monkeypatch.setenv("POTSTILL_COMMANDS", "allowed")
     texts = ["one", "", "two\nlines", "$HOME `id`; x", "日本"]
-    said = by_command("tr 'a-z' 'A-Z'")(texts, 5, 5)
+    said = command_decoder("tr 'a-z' 'A-Z'")(texts, 5, 5)
     assert [one.text for (one,) in said] == ["ONE", "", "TWO LINES", "$HOME `ID`; X", "日本"]
     assert all(math.isnan(one.score) for (one,) in said)
-    assert by_command("cat")([], 1, 1) == []
-    echoed = by_command("echo $HOME; id | cat")
+    assert command_decoder("cat")([], 1, 1) == []
+    echoed = command_decoder("echo $HOME; id | cat")
     assert echoed(["x"], 1, 1)[0][0].text == "$HOME; id | cat", "nothing expands it"
     for command, told in {
         "head -n 1": "returned 1 texts for 5",
@@ -226,7 +226,7 @@ def test_commands_are_started_without_a_shell_and_checked(monkeypatch: pytest.Mo
         "cat 'open": "quote it",
     }.items():
         with pytest.raises(InputError, match=told):
-            by_command(command)(texts, 1, 1)
+            command_decoder(command)(texts, 1, 1)
 
 
 def test_a_command_of_the_same_name_elsewhere_is_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,24 +237,24 @@ def test_a_command_of_the_same_name_elsewhere_is_another(tmp_path: Path, monkeyp
     decided = []
     for folder in ("one", "other", "one"):
         monkeypatch.setenv("PATH", f"{tmp_path / folder}{os.pathsep}{os.environ['PATH']}")
-        decided.append(what_decides("mt -q", None))
+        decided.append(black_box_identity("mt -q", None))
     assert decided[0] == decided[2] != decided[1]
 
 
 def test_functions_are_of_modules_of_ones_own() -> None:
-    assert by_function("tests.support.black_box:backwards")(["ab"], 1, 1)[0][0].text == "ba"
+    assert function_decoder("tests.support.black_box:backwards")(["ab"], 1, 1)[0][0].text == "ba"
     with pytest.raises(InputError, match="returned 1 texts for 2"):
-        by_function("tests.support.black_box:too_few")(["a", "b"], 1, 1)
+        function_decoder("tests.support.black_box:too_few")(["a", "b"], 1, 1)
     for name, message in (
         ("nothing", "TypeError"),
         ("unknown", "returned None for a text"),
         ("broken", r"OSError \(no line\)"),
     ):
         with pytest.raises(InputError, match=message):
-            by_function(f"tests.support.black_box:{name}")(["a", "b"], 1, 1)
+            function_decoder(f"tests.support.black_box:{name}")(["a", "b"], 1, 1)
     for name in ("os:listdir", "subprocess:run", "backwards", "tests.support.black_box:none", "no_such_module:f"):
         with pytest.raises(InputError, match="function"):
-            by_function(name)
+            function_decoder(name)
 
 
 def test_a_function_is_another_when_its_module_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,7 +264,7 @@ def test_a_function_is_another_when_its_module_changes(tmp_path: Path, monkeypat
     for model in ("first", "second", "first"):
         (tmp_path / "of_my_own.py").write_text(f"MODEL = {model!r}\n\n\ndef translate(texts):\n    return texts\n")
         sys.modules.pop("of_my_own", None)
-        decided.append(what_decides(None, "of_my_own:translate"))
+        decided.append(black_box_identity(None, "of_my_own:translate"))
     assert decided[0] == decided[2] != decided[1]
 
 

@@ -6,16 +6,13 @@ if only 128 tokens are read.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from potstill.data.task import Tokenizer
 
 LONG = 2**16  # characters: shorter texts need less memory than the model
 FAR_TOO_LONG = 20  # characters for each token that is read
 
 
-def beginnings(tokenizer: PreTrainedTokenizerBase, texts: list[str], length: int, side: str | None = None) -> list[str]:
+def beginnings(tokenizer: Tokenizer, texts: list[str], length: int, side: str | None = None) -> list[str]:
     """Shorten each text to at least twice the tokens that are read, so that the cut is far from them and changes none.
 
     `side` is where tokens are truncated, "right" or "left"; None: where the tokenizer truncates.
@@ -25,7 +22,7 @@ def beginnings(tokenizer: PreTrainedTokenizerBase, texts: list[str], length: int
 
 
 def pair_beginnings(
-    tokenizer: PreTrainedTokenizerBase, firsts: list[str], seconds: list[str], length: int
+    tokenizer: Tokenizer, firsts: list[str], seconds: list[str], length: int
 ) -> tuple[list[str], list[str]]:
     """Shorten pairs. Truncation takes the odd token from the text with more tokens: the one with more characters stays longer."""
     left = tokenizer.truncation_side == "left"
@@ -39,7 +36,7 @@ def pair_beginnings(
     return sides[0], sides[1]
 
 
-def _enough(tokenizer: PreTrainedTokenizerBase, text: str, length: int, factor: int, left: bool) -> str:
+def _enough(tokenizer: Tokenizer, text: str, length: int, factor: int, left: bool) -> str:
     """Return the text, or a part of it that has 2 * length tokens; first tried with `factor` times the usual characters."""
     size = factor * max(LONG, FAR_TOO_LONG * length)
     while size < len(text):

@@ -98,9 +98,9 @@ class TeacherOutputs(TeacherDataMaker):
 
     def decoder(self, context: MakeContext) -> AbstractContextManager[decoding.Decoder]:
         if self.command is not None:
-            return nullcontext(black_boxes.by_command(self.command))
+            return nullcontext(black_boxes.command_decoder(self.command))
         if self.function is not None:
-            return nullcontext(black_boxes.by_function(self.function))
+            return nullcontext(black_boxes.function_decoder(self.function))
         return decoding.decoder(_teacher(context), self.engine, context.longest)
 
     @property
@@ -108,7 +108,7 @@ class TeacherOutputs(TeacherDataMaker):
         """How many hypotheses of a source are used."""
         return self.best or (self.beam if self.closest else 1)
 
-    def _outputs(self, examples: Examples, context: MakeContext) -> tuple[teacher_texts.Outputs, np.ndarray]:
+    def _outputs(self, examples: Examples, context: MakeContext) -> tuple[teacher_texts.TeacherTexts, np.ndarray]:
         """Return the stored texts and the key of each example's source."""
         self._check(context)
         keys = np.fromiter((key_of(text, None) for text, _ in examples.texts()), np.int64, len(examples))
@@ -117,7 +117,7 @@ class TeacherOutputs(TeacherDataMaker):
                 "data.teacher_outputs: some rows have no prompt, such as running text, and all of them would get the same "
                 "continuation; omit it, and use method 'soft_targets'"
             )
-        return teacher_texts.Outputs(paths.outputs() / self._fingerprint(context)), keys
+        return teacher_texts.TeacherTexts(paths.outputs() / self._fingerprint(context)), keys
 
     def _check(self, context: MakeContext) -> None:
         if context.task is not None and context.task.form not in ("translation", "writing"):
@@ -137,7 +137,7 @@ class TeacherOutputs(TeacherDataMaker):
     def _fingerprint(self, context: MakeContext) -> str:
         """Return a hash of all that the texts depend on. The engine is not part of it: both write the same."""
         if self.black_box:
-            parts: list[object] = [black_boxes.what_decides(self.command, self.function)]
+            parts: list[object] = [black_boxes.black_box_identity(self.command, self.function)]
         else:
             model, tokenizer = _teacher(context).model, _teacher(context).tokenizer
             parts = [
@@ -148,7 +148,7 @@ class TeacherOutputs(TeacherDataMaker):
         return xxhash.xxh3_128_hexdigest(json.dumps([FORMAT, *parts]).encode())
 
     def _decode_missing(
-        self, outputs: teacher_texts.Outputs, examples: Examples, keys: np.ndarray, context: MakeContext
+        self, outputs: teacher_texts.TeacherTexts, examples: Examples, keys: np.ndarray, context: MakeContext
     ) -> None:
         """Decode missing sources block by block. All hypotheses of the beam are stored, so that Seq-Inter needs no decoding."""
         share, rank = ranks.count(), ranks.number()
@@ -175,7 +175,7 @@ class TeacherOutputs(TeacherDataMaker):
         outputs.refresh()
 
     def _rows(
-        self, examples: Examples, keys: np.ndarray, outputs: teacher_texts.Outputs
+        self, examples: Examples, keys: np.ndarray, outputs: teacher_texts.TeacherTexts
     ) -> Iterator[tuple[str, str, int]]:
         for origin, (text, reference) in enumerate(examples.texts()):
             # a text that was cut off would teach the student to end in the middle of a sentence

@@ -15,7 +15,7 @@ class TeacherLabels(Method):
         return Wants(logits=True), Wants(logits=True)
 
     def losses(self, student: Signals, teacher: Signals, batch: Batch) -> dict[str, Term]:
-        chosen = losses.chosen_by_the_teacher(student.logits, teacher.logits, batch.outcome)
+        chosen = losses.teacher_label_loss(student.logits, teacher.logits, batch.outcome)
         return {
             "hard": 1.0 * losses.taught(chosen, batch),
             "labels": 1.0 * losses.hard(student.logits, batch, beside_teacher=0.0),

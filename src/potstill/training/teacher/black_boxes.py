@@ -24,7 +24,7 @@ from potstill.recipe.user_functions import code_is_allowed, user_function
 Function = Callable[[list[str]], Sequence[str]]
 
 
-def by_command(command: str) -> Decoder:
+def command_decoder(command: str) -> Decoder:
     """A decoder that returns one hypothesis per text, without a score and for any beam width."""
     if not code_is_allowed():
         raise InputError(
@@ -48,7 +48,7 @@ def by_command(command: str) -> Decoder:
     return _decoder(run, f"command {command!r}")
 
 
-def by_function(name: str) -> Decoder:
+def function_decoder(name: str) -> Decoder:
     """A decoder from "module:name", a function from a list of texts to a list of texts."""
     function = _function(name)
 
@@ -68,7 +68,7 @@ def by_function(name: str) -> Decoder:
     return _decoder(run, f"function '{name}'")
 
 
-def what_decides(command: str | None, function: str | None) -> str:
+def black_box_identity(command: str | None, function: str | None) -> str:
     """The identity of a black box, under which its texts are stored.
 
     A program that changes under the same name goes unnoticed. For a function the source of its module counts, but not what

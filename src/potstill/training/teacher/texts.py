@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 NAME = re.compile(r"block-(\d{5,})\.json", re.ASCII)
 
 
-class Outputs:
+class TeacherTexts:
     """The hypotheses of one teacher and beam width, by the key of the source."""
 
     def __init__(self, folder: Path) -> None:
