@@ -1,4 +1,4 @@
-"""A generative model for CTranslate2 with weights of eight bits: smaller, and beam search several times faster on processors."""
+"""A generative model for CTranslate2 with weights of eight bits: smaller, and beam search several times faster."""
 
 from __future__ import annotations
 

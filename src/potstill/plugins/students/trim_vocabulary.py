@@ -76,7 +76,7 @@ def _check(
     new_ids: dict[int, int],
     texts: list[str],
 ) -> None:
-    before, after = (trimming.split(one, texts) for one in (tokenizer, trimmed))
+    before, after = trimming.split(tokenizer, texts), trimming.split(trimmed, texts)
     for text, ids, trimmed_ids in zip(texts, before, after, strict=True):
         expected = [new_ids.get(number) for number in ids]
         # a rare token that was removed (minimum > 1) is meant to be spelled in another way
