@@ -47,7 +47,7 @@ def quick() -> Iterator[None]:
     patch = pytest.MonkeyPatch()
     measure_run = run.measure_run
     patch.setattr(run, "measure_run", lambda *given: measure_run(*given[:4], False, given[5]))
-    for name, value in {"ROWS": 8, "ALONE": 4, "SIZES": (8, 32), "LEAST_TURNS": 1, "MOST_TURNS": 1}.items():
+    for name, value in {"ROWS": 8, "SINGLE": 4, "SIZES": (8, 32), "LEAST_TURNS": 1, "MOST_TURNS": 1}.items():
         patch.setattr(timing, name, value)
     yield
     patch.undo()

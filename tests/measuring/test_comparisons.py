@@ -17,13 +17,13 @@ from potstill.errors import InputError
 from potstill.inference import onnx_forms
 from potstill.measuring import comparisons as results
 from potstill.measuring import speed as timing
-from potstill.measuring.comparisons import Said, differences, write_answers
+from potstill.measuring.comparisons import Predictions, differences, write_predictions
 from potstill.measuring.significance import NOT_TESTED, Difference
 from potstill.models.student import save_student
+from potstill.plugins.studies._differences import corrected, correction_notes, mean_difference
 from potstill.plugins.studies._soft_answers import gap_closed
 from potstill.recipe import plugins
 from potstill.recipe.resolve import resolve
-from potstill.runs.study_types import compared, how_tested, told_together
 from potstill.system import paths
 from potstill.tasks.classify import TextClassification
 from tests.support.commands import FAST, files, make_home, measurements, potstill
@@ -123,7 +123,7 @@ def made_run(folder: Path, name: str, right: Iterable[np.ndarray], seeds: int = 
         quality = {"task": {"test": {"accuracy": float(rows.mean())}}}
         told = {"name": name, "seeds": [seed], "metrics": {"task": ["accuracy"]}, "labels": {"task": ["no", "yes"]}}
         told |= {"tasks": {"task": "classify"}, "models": {"distilled": {"quality": quality}}}
-        write_answers(
+        write_predictions(
             place / "answers.safetensors", {("distilled", "task", "test"): logits, ("targets", "task", "test"): gold}
         )
         (place / "measurements.json").write_text(json.dumps(told))
@@ -139,16 +139,16 @@ def test_a_difference_between_runs_is_said_where_it_is_there(tmp_path: Path) -> 
     good = made_run(tmp_path / "good", "good", [(hard + 0.02 * random.normal(size=1000) < 0.92) for _ in range(3)], 3)
     bad = made_run(tmp_path / "bad", "bad", [(hard + 0.02 * random.normal(size=1000) < 0.85) for _ in range(3)], 3)
     same = made_run(tmp_path / "same", "same", [(hard + 0.02 * random.normal(size=1000) < 0.85) for _ in range(3)], 3)
-    told = {(one["model"], one["against"]): one for one in results.comparisons([good, bad, same])}
-    assert told["bad", "good"]["words"].startswith("worse, p = ")
-    assert told["same", "bad"]["words"].startswith("no difference shown")
-    assert len(told["bad", "good"]["mcnemar"]) == 3 and max(told["bad", "good"]["mcnemar"]) < 0.001
+    told = {(one.model, one.against): one for one in results.comparisons([good, bad, same])}
+    assert told["bad", "good"].words.startswith("worse, p = ")
+    assert told["same", "bad"].words.startswith("no difference shown")
+    assert len(told["bad", "good"].mcnemar) == 3 and max(told["bad", "good"].mcnemar) < 0.001
 
 
-def said_of(right: Iterable[np.ndarray], split: str = "test") -> Said:
+def said_of(right: Iterable[np.ndarray], split: str = "test") -> Predictions:
     """Answers of a seed each, right on given rows."""
     logits = [np.stack([rows * 2.0 - 1, 1 - rows * 2.0], 1) for rows in right]
-    return Said(TWO, "accuracy", np.zeros(len(logits[0])), logits, split)
+    return Predictions(TWO, "accuracy", np.zeros(len(logits[0])), logits, split)
 
 
 def test_nothing_is_tested_on_the_rows_that_it_was_chosen_by() -> None:
@@ -160,12 +160,12 @@ def test_nothing_is_tested_on_the_rows_that_it_was_chosen_by() -> None:
         right = {name: [random.random(500) < share for _ in range(3)] for name, share in models.items()}
         said = {(name, "task", split): said_of(rows, split) for name, rows in right.items()}
         (by_split[split],) = differences(said, [("distilled", "fine-tuned")])
-        assert (compared([said["distilled", "task", split]], [said["fine-tuned", "task", split]]) is None) == (
+        assert (mean_difference([said["distilled", "task", split]], [said["fine-tuned", "task", split]]) is None) == (
             split == "dev"
         )
-    assert by_split["test"]["words"].startswith("better") and by_split["test"]["seeds"] == 3
-    assert by_split["dev"]["words"] == NOT_TESTED and by_split["dev"]["mean"] == pytest.approx(0.2, abs=0.05)
-    assert not {"p", "low", "high", "mcnemar"} & by_split["dev"].keys()
+    assert by_split["test"].words.startswith("better") and by_split["test"].seeds == 3
+    assert by_split["dev"].words == NOT_TESTED and by_split["dev"].mean == pytest.approx(0.2, abs=0.05)
+    assert not {"p", "low", "high", "mcnemar"} & by_split["dev"].to_json().keys()
 
 
 def test_runs_of_other_conditions_are_no_seeds() -> None:
@@ -173,19 +173,19 @@ def test_runs_of_other_conditions_are_no_seeds() -> None:
     random = np.random.default_rng(1)
     hard = random.random(1800)
 
-    def runs(bound: float) -> Said:
+    def runs(bound: float) -> Predictions:
         return said_of([hard + 0.02 * random.normal(size=1800) < bound for _ in range(3)])
 
-    found = compared([runs(0.93), runs(0.73)], [runs(0.90), runs(0.70)])
+    found = mean_difference([runs(0.93), runs(0.73)], [runs(0.90), runs(0.70)])
     assert found is not None and found.mean == pytest.approx(0.03, abs=0.01) and found.words.startswith("better")
     assert found.high - found.low < 0.03
 
 
 def test_an_answer_of_several_comparisons_says_that_it_is_corrected() -> None:
-    found = told_together({"a": Difference(0.1, 0.0, 0.2, 0.03, 3), "b": Difference(0.1, 0.0, 0.2, 0.04, 3), "c": None})
+    found = corrected({"a": Difference(0.1, 0.0, 0.2, 0.03, 3), "b": Difference(0.1, 0.0, 0.2, 0.04, 3), "c": None})
     assert [one.p for one in found.values()] == [0.06, 0.06]
-    assert how_tested(found) == ["Each p is corrected for 2 comparisons (Holm); intervals are each one's own."]
-    assert "dev was chosen by" in how_tested({})[0]
+    assert correction_notes(found) == ["Each p is corrected for 2 comparisons (Holm); intervals are not corrected."]
+    assert "dev was used for selection" in correction_notes({})[0]
 
 
 def test_a_share_of_a_gap_has_an_interval_over_rows_and_seeds() -> None:
@@ -198,8 +198,8 @@ def test_a_share_of_a_gap_has_an_interval_over_rows_and_seeds() -> None:
 
 def test_other_rows_are_not_compared() -> None:
     said = {
-        ("a", "task", "test"): Said(TWO, "accuracy", np.zeros(5), [np.zeros((5, 2))]),
-        ("b", "task", "test"): Said(TWO, "accuracy", np.ones(5), [np.zeros((5, 2))]),
+        ("a", "task", "test"): Predictions(TWO, "accuracy", np.zeros(5), [np.zeros((5, 2))]),
+        ("b", "task", "test"): Predictions(TWO, "accuracy", np.ones(5), [np.zeros((5, 2))]),
     }
     assert differences(said, [("a", "b")]) == []
 

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
+from potstill.measuring.measurements import Comparison
 from potstill.measuring.significance import (
     ONE_SEED,
     Difference,
     bootstrap_interval,
     combined,
     contrast,
+    correct_comparisons,
     holm,
-    mcnemar,
+    mcnemar_p,
     mean_interval,
     paired,
     row_covariance,
-    told_together,
     wilson,
 )
 from potstill.tasks.metrics.labels import Score
@@ -38,7 +41,7 @@ def test_mcnemar_is_the_exact_sign_test(only_ours: int, only_theirs: int, both: 
     theirs = np.array([False] * only_ours + [True] * only_theirs + [True] * both, bool)
     several = only_ours + only_theirs
     expected = binomtest(only_ours, several).pvalue if several else 1.0
-    assert mcnemar(ours, theirs) == pytest.approx(expected, abs=1e-9)
+    assert mcnemar_p(ours, theirs) == pytest.approx(expected, abs=1e-9)
 
 
 def test_a_bootstrap_interval_of_a_mean_is_near_the_normal_one() -> None:
@@ -213,8 +216,9 @@ def test_holm_is_the_step_down_of_bonferroni(ps: list[float]) -> None:
 
 
 def test_comparisons_of_one_page_are_corrected_together_and_say_so() -> None:
-    one = {"mean": 0.02, "low": 0.001, "high": 0.04, "seeds": 3}
-    told = told_together([{**one, "p": 0.03}, {**one, "p": 0.04}, {"mean": 0.1, "words": "not tested"}])
-    assert [line.get("p_corrected") for line in told] == [0.06, 0.06, None]
-    assert told[0]["words"] == "no difference shown (p = 0.06)" and told[0]["comparisons"] == 2
-    assert told[2]["words"] == "not tested"
+    tested = Comparison("a", "b", "task", "test", "accuracy", 0.02, "", low=0.001, high=0.04, p=0.03, seeds=3)
+    untested = replace(tested, p=None, words="not tested")
+    corrected = correct_comparisons([tested, replace(tested, p=0.04), untested])
+    assert [comparison.p_corrected for comparison in corrected] == [0.06, 0.06, None]
+    assert corrected[0].words == "no difference shown (p = 0.06)" and corrected[0].comparisons == 2
+    assert corrected[2] == untested

@@ -17,16 +17,22 @@ import yaml
 from huggingface_hub import ModelCard
 
 from potstill.errors import InputError
-from potstill.measuring.significance import NOT_TESTED, told_together
+from potstill.measuring.measurements import Comparison, MeasuredModel, Measurements, Place
+from potstill.measuring.significance import NOT_TESTED
 from potstill.reporting import figures as plots
-from potstill.reporting.card import base_model, model_card
-from potstill.reporting.console import print_differences, print_table, table
-from potstill.reporting.numbers import in_its_unit, score
+from potstill.reporting import scatter as scatter_plots
+from potstill.reporting.card import model_card
+from potstill.reporting.console import print_comparisons, print_measurements
+from potstill.reporting.hub_metadata import base_model
+from potstill.reporting.numbers import metric_format, score_text
 from potstill.reporting.page import write_report
+from potstill.reporting.scatter import Point
 from potstill.reporting.sentences import headline
+from potstill.reporting.svg import GREY
+from potstill.reporting.tables import summary
 from potstill.tasks.metrics.texts import BEAM
 from tests.support import run_folders as made_runs
-from tests.support.run_folders import RECIPE, difference, measurements, write_run
+from tests.support.run_folders import RECIPE, corrected, difference, measurements, write_run
 
 
 class Reader(HTMLParser):
@@ -58,7 +64,20 @@ def page_of(
     tmp_path: Path, *found: dict[str, Any], comparisons: list[dict[str, Any]] | None = None, logs: bool = False
 ) -> Reader:
     runs = [write_run(tmp_path / f"run-{place}", one, logs=logs) for place, one in enumerate(found)]
-    return Reader(write_report(runs, tmp_path / "report.html", comparisons).read_text(encoding="utf-8"))
+    between = None if comparisons is None else [Comparison(**comparison) for comparison in comparisons]
+    return Reader(write_report(runs, tmp_path / "report.html", between).read_text(encoding="utf-8"))
+
+
+def read(found: dict[str, Any]) -> Measurements:
+    return Measurements.from_json(found)
+
+
+def shown(found: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of the table in the terminal."""
+    table = summary(read(found))
+    return table.head, [
+        [f"{cell.text} ({cell.interval})" if cell.interval else cell.text for cell in row] for row in table.rows
+    ]
 
 
 def test_the_headline_says_the_measured_numbers(tmp_path: Path) -> None:
@@ -75,12 +94,12 @@ def test_one_seed_is_told_to_be_one_seed_in_terminal_page_and_card(
 ) -> None:
     """Whatever its p: it is about these two models, and never says that a method is better."""
     found = measurements(distilled=0.9)
-    found["differences"] = told_together([difference("distilled", "fine-tuned", 0.038, 0.004, seeds=1)])
-    print_differences(found)
+    found["differences"] = corrected([difference("distilled", "fine-tuned", 0.038, 0.004, seeds=1)])
+    print_comparisons(read(found).differences)
     text = page_of(tmp_path, found).text
     verdict = "these two models differ (p = 0.004); one seed says nothing about the methods"
     told = (capsys.readouterr().out, text[: text.index("All models")], text[text.index("Which differences") :])
-    for place in (*told, model_card(found, RECIPE)):
+    for place in (*told, model_card(read(found), RECIPE)):
         assert verdict in place and "better, p" not in place
     assert "+3.8" in told[0] and "+3.8 points" in told[1]
 
@@ -93,25 +112,25 @@ def test_what_was_chosen_by_is_shown_and_not_tested(tmp_path: Path, capsys: pyte
                 model[kind]["task"] = {"dev": model[kind]["task"]["test"]}
     untested = {key: one for key, one in difference("distilled", "fine-tuned", 0.03, 0.5).items()}
     untested = {key: untested[key] for key in ("model", "against", "data", "metric", "mean")}
-    found["differences"] = told_together([{**untested, "split": "dev", "words": NOT_TESTED}])
-    print_differences(found)
+    found["differences"] = corrected([{**untested, "split": "dev", "words": NOT_TESTED}])
+    print_comparisons(read(found).differences)
     assert capsys.readouterr().out == f"distilled against fine-tuned, dev accuracy: +3.0, {NOT_TESTED}\n"
     text = page_of(tmp_path, found).text
-    assert "on dev (1,821 rows), by which it was chosen" in text
+    assert "on dev (1,821 rows), on which it was selected" in text
     assert f"labels alone: +3.0 points, {NOT_TESTED}." in text
     assert "Not tested distilled against fine-tuned: accuracy on dev : +3.0 points:" in " ".join(text.split())
-    assert "p = " not in text and NOT_TESTED in model_card(found, RECIPE).replace("&#45;", "-")
+    assert "p = " not in text and NOT_TESTED in model_card(read(found), RECIPE).replace("&#45;", "-")
 
 
 def test_a_page_says_that_its_comparisons_are_corrected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = [measurements(name, 3) for name in ("kd", "patient")]
     note = "Each p is corrected for {} comparisons (Holm)"
-    print_differences(found[0])
-    assert note.format(2) in capsys.readouterr().out and note.format(2) in model_card(found[0], RECIPE)
+    print_comparisons(read(found[0]).differences)
+    assert note.format(2) in capsys.readouterr().out and note.format(2) in model_card(read(found[0]), RECIPE)
     assert note.format(2) in page_of(tmp_path / "one", found[0]).text
     for one in found:
         one["differences"][1] = difference("distilled", "teacher", 0.02, 0.015)  # 0.03 of two, 0.06 of four
-        one["differences"] = told_together(one["differences"])
+        one["differences"] = corrected(one["differences"])
     assert found[0]["differences"][1]["words"] == "better, p = 0.03"
     both = page_of(tmp_path / "two", *found).text
     assert note.format(4) in both and "no difference shown (p = 0.06)" in both and "better, p" not in both
@@ -127,23 +146,25 @@ def test_a_translator_s_speed_stands_beside_the_quality_of_the_same_search(tmp_p
         model["quality"]["task"]["test"] |= {"bleu": greedy, "bleu_beam": beam}
         model["speed"] = {"greedy": {"examples_per_second": fast}, "beam 5": {"examples_per_second": slow}}
         model["engine"] = "ctranslate2"
-    first, second = headline(found)
+    first, second = headline(read(found))
     assert "99.7 % of the teacher’s BLEU K=1 (35.1 of 35.2)" in first
-    assert first.endswith("3.7 times faster, both without a beam.")
+    assert first.endswith("3.7 times faster, both with greedy search.")
     assert "94.9 % of the BLEU of the teacher with a beam of 5 (35.1 of 37.0) and is 11.1 times faster." in second
     found["models"]["distilled"]["engine"] = "transformers"
-    assert "both without a beam (the student by transformers, the teacher by ctranslate2)." in headline(found)[0]
+    assert (
+        "both with greedy search (the student by transformers, the teacher by ctranslate2)." in headline(read(found))[0]
+    )
     found["metrics"]["task"] = ["bleu_beam", "bleu"]
-    (alone,) = headline(found)
-    assert "BLEU K=5 (35.7 of 37.0)" in alone and "4.8 times faster, both with a beam" in alone
+    (alone,) = headline(read(found))
+    assert "BLEU K=5 (35.7 of 37.0)" in alone and "4.8 times faster, both with beam search" in alone
 
 
 def test_a_busy_machine_is_told_and_no_speed_is_claimed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = measurements() | {"too_busy": "two networks of one shape differ by 38 % in speed"}
-    print_table(found)
-    told = (capsys.readouterr().out, page_of(tmp_path, found).text, model_card(found, RECIPE))
-    assert all("not to be trusted: two networks of one shape differ by 38 % in speed" in one for one in told)
-    assert "times faster." not in told[1] and "its speed not told, since the machine was too busy" in told[1]
+    print_measurements(read(found))
+    told = (capsys.readouterr().out, page_of(tmp_path, found).text, model_card(read(found), RECIPE))
+    assert all("cannot be trusted: two networks of one shape differ by 38 % in speed" in one for one in told)
+    assert "times faster." not in told[1] and "its speed is not stated because the machine was too busy" in told[1]
 
 
 def test_what_makes_figures_doubtful_is_told_in_terminal_page_and_card(
@@ -152,17 +173,17 @@ def test_what_makes_figures_doubtful_is_told_in_terminal_page_and_card(
     found = measurements() | {"changed_inputs": ["rows/train.csv"]}
     found["leaks"] = {"task": [{"split": "test", "also_in": "train", "rows": 12, "of": 100}]}
     found["models"]["distilled"]["learned"] = False
-    print_table(found)
-    for told in (capsys.readouterr().out, page_of(tmp_path, found).text, model_card(found, RECIPE)):
-        assert "Inputs changed while the run went on: rows/train.csv." in told
-        assert "12 of 100 rows of test are in train too." in told
+    print_measurements(read(found))
+    for told in (capsys.readouterr().out, page_of(tmp_path, found).text, model_card(read(found), RECIPE)):
+        assert "Inputs changed during the run: rows/train.csv." in told
+        assert "12 of 100 rows of test are also in train." in told
         assert "distilled did not learn: on dev it is no better than chance." in told
 
 
 def test_an_undefined_score_is_called_so() -> None:
     found = measurements()
     found["models"]["distilled"]["quality"]["task"]["test"]["accuracy"] = None
-    assert score(found["models"]["distilled"], "task", "test", "accuracy") == "undefined"
+    assert score_text(read(found).models["distilled"], Place("task", "test", "accuracy")) == "undefined"
 
 
 def test_several_seeds_have_a_deviation_in_the_headline_and_a_curve_each(tmp_path: Path) -> None:
@@ -234,7 +255,7 @@ def test_any_key_may_be_missing(tmp_path: Path) -> None:
         for model in less["models"].values():
             model.pop(key, None)
         page_of(tmp_path / f"model-{key}", less)
-        model_card(less, made_runs.RECIPE)
+        model_card(read(less), made_runs.RECIPE)
     bare = {key: whole[key] for key in ("name", "metrics", "labels")} | {"seed": 0, "models": {"fine-tuned": {}}}
     text = page_of(tmp_path / "bare", bare).text
     assert "Which differences" not in text and "Quality and cost" not in text and "Recipe" in text
@@ -268,8 +289,8 @@ def test_values_and_label_sets(tmp_path: Path, metrics: tuple[str, ...]) -> None
         found["disagreements"]["task"][0] |= {"label": ["a", "b"], "teacher": ["a", "b"], "student": []}
     page = page_of(tmp_path, found)
     assert f"of the teacher’s {metrics[0]} (86.0 of 91.2)" in page.text
-    assert ("What is taken for what" in page.text) == (metrics[0] != "pearson")
-    assert ("function_to_apply" in model_card(found, "")) == (metrics[0] == "pearson")
+    assert ("Confusion matrices" in page.text) == (metrics[0] != "pearson")
+    assert ("function_to_apply" in model_card(read(found), "")) == (metrics[0] == "pearson")
 
 
 def test_a_language_model_is_quoted_by_its_perplexity_and_small_likelihoods_keep_their_digits(tmp_path: Path) -> None:
@@ -279,7 +300,7 @@ def test_a_language_model_is_quoted_by_its_perplexity_and_small_likelihoods_keep
         for split in model["quality"]["task"].values():
             split |= {"perplexity": perplexity, "likelihood": 1 / perplexity}
         model["intervals"]["task"]["test"]["likelihood"] = [1 / (1.25 * perplexity), 1 / (0.8 * perplexity)]
-    header, rows = table(found)
+    header, rows = shown(found)
     assert "dev perplexity" in header and "test perplexity" in header and not any("likelihood" in one for one in header)
     assert "129 (103–162)" in rows[0]
     text = page_of(tmp_path, found).text
@@ -305,18 +326,20 @@ def test_translations_are_scored_in_the_words_of_papers_and_with_the_signature(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = of_a_translator()
-    header, _ = table(found)
+    header, _ = shown(found)
     assert header[1:4] == ["dev BLEU K=1", "test BLEU K=1", f"test BLEU K={BEAM}"]
-    print_table(found)
+    print_measurements(read(found))
     assert f"BLEU|{BLEU}" in capsys.readouterr().out.splitlines()
     text = page_of(tmp_path, found).text
     for told in ("of the teacher’s BLEU K=1 (86.0 of 91.2)", f"BLEU|{BLEU}", "p(ŷ) : the mean probability", " 0.034 "):
         assert told in text
     there = {"quality": {"task": {"test": {"mode": 0.047}}}, "deviation": {"task": {"test": {"mode": 0.00058}}}}
-    assert score(there, "task", "test", "mode") == "4.7 ± 0.1"  # as many digits as the score has
+    assert (
+        score_text(MeasuredModel(**there), Place("task", "test", "mode")) == "4.7 ± 0.1"
+    )  # as many digits as the score has
     assert "chrF" in text and not re.search(r"\b(bleu|bleu_beam|chrf|mode)\b", text[text.index("All models") :])
     assert "distilled against teacher: BLEU K=1 on test" in text
-    card = model_card(found, made_runs.RECIPE)
+    card = model_card(read(found), made_runs.RECIPE)
     assert f"`BLEU|{BLEU}`" in card and "| test BLEU K=1 | test BLEU K=5 |" in card
     plain = page_of(tmp_path / "plain", measurements()).text
     assert "sacrebleu" not in plain and "BLEU" not in plain and "p(ŷ)" not in plain
@@ -324,7 +347,7 @@ def test_translations_are_scored_in_the_words_of_papers_and_with_the_signature(
 
 @pytest.mark.parametrize(("share", "shown"), [(0.000342, "0.034"), (0.0342, "3.4"), (0.0, "0.0"), (3.42e-9, "3.4e−07")])
 def test_a_small_probability_keeps_two_digits(share: float, shown: str) -> None:
-    assert in_its_unit("mode")(share) == shown
+    assert metric_format("mode")(share) == shown
 
 
 def test_the_page_explains_what_it_shows_alone(tmp_path: Path) -> None:
@@ -346,7 +369,7 @@ def test_the_page_explains_what_it_shows_alone(tmp_path: Path) -> None:
 
 
 def test_a_card_names_metrics_of_the_hub_and_bleu_as_its_readers_know_it(tmp_path: Path) -> None:
-    (tmp_path / "README.md").write_text(model_card(of_a_translator(), ""), encoding="utf-8")
+    (tmp_path / "README.md").write_text(model_card(read(of_a_translator()), ""), encoding="utf-8")
     card = ModelCard.load(tmp_path / "README.md")
     assert card.data.metrics == ["bleu", "chrf", "perplexity"]
     results = {one.metric_name: (one.metric_type, one.metric_value) for one in card.data.eval_results}
@@ -360,8 +383,8 @@ def test_matrices_of_many_classes_show_the_twenty_largest(tmp_path: Path) -> Non
     for model in found["models"].values():
         model["confusion"]["task"]["test"][24][24] = 999  # the largest class stays, though it is the last
     page = page_of(tmp_path, found)
-    assert "The 20 classes with the most rows of 25." in page.text
-    matrices = page.text[page.text.index("What is taken for what") : page.text.index("Quality per class")]
+    assert "The 20 classes with the most rows, of 25." in page.text
+    matrices = page.text[page.text.index("Confusion matrices") : page.text.index("Quality per class")]
     assert "class 24" in matrices and "class 22" not in matrices
 
 
@@ -371,18 +394,18 @@ def test_matrices_of_the_largest_classes_alone_are_shown(tmp_path: Path) -> None
         for kind in ("confusion", "mean_probabilities"):
             model[kind]["task"]["test"] = {"classes": [7, 150, 299], "rows": [[9, 1, 0], [2.0, 8, 0], [0, 0, 5]]}
     page = page_of(tmp_path, found).text
-    matrices = page[page.index("What is taken for what") : page.index("Quality per class")]
+    matrices = page[page.index("Confusion matrices") : page.index("Quality per class")]
     assert all(name in matrices for name in ("class 7", "class 150", "class 299")) and "class 8<" not in matrices
     for model in found["models"].values():
         model["confusion"]["task"]["test"] = {"classes": [7, "x", 900], "rows": "no"}
-    assert "What is taken for what" not in page_of(tmp_path / "second", found).text
+    assert "Confusion matrices" not in page_of(tmp_path / "second", found).text
 
 
 def test_the_nearest_classes_are_named(tmp_path: Path) -> None:
     found = measurements(labels=("bad", "fair", "good"))
     soft = [[0.8, 0.1, 0.1], [0.02, 0.68, 0.3], [0.01, 0.29, 0.7]]
     found["models"]["teacher"]["mean_probabilities"]["task"]["test"] = soft
-    assert "Nearest each other: fair and good (29.5 %); bad and fair (6.0 %)" in page_of(tmp_path, found).text
+    assert "Most alike to it: fair and good (29.5 %); bad and fair (6.0 %)" in page_of(tmp_path, found).text
 
 
 @pytest.mark.parametrize(
@@ -395,7 +418,7 @@ def test_any_label_and_text_can_be_shown(tmp_path: Path, name: str) -> None:
     assert (tmp_path / "report.html").stat().st_size < 2_000_000
     if name.isprintable() and len(name) < 60:
         assert name in page.text
-    assert yaml.safe_load(model_card(found, made_runs.RECIPE).split("---\n")[1])["library_name"] == "transformers"
+    assert yaml.safe_load(model_card(read(found), made_runs.RECIPE).split("---\n")[1])["library_name"] == "transformers"
 
 
 def test_a_beam_is_drawn_at_the_quality_of_what_it_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -403,26 +426,26 @@ def test_a_beam_is_drawn_at_the_quality_of_what_it_finds(tmp_path: Path, monkeyp
     found["models"] = {name: one for name, one in found["models"].items() if not name.endswith("int8")}
     for one in found["models"].values():
         one["speed"] = {"greedy": one["speed"]["onnx"], f"beam {BEAM}": one["speed"]["pytorch"]}
-    drawn: list[plots.Point] = []
+    drawn: list[Point] = []
 
-    def kept(key: str, title: str, x_label: str, y_label: str, places: list[plots.Point]) -> str:
+    def kept(key: str, title: str, x_label: str, y_label: str, places: list[Point]) -> str:
         drawn.extend(one for one in places if "latency" in title)
         return scatter(key, title, x_label, y_label, places)
 
-    scatter = plots.scatter
-    monkeypatch.setattr(plots, "scatter", kept)
-    assert f"hollow ones with a beam of {BEAM}" in page_of(tmp_path, found).text
+    scatter = scatter_plots.scatter
+    monkeypatch.setattr(scatter_plots, "scatter", kept)
+    assert f"hollow ones a beam of {BEAM}" in page_of(tmp_path, found).text
     for one, (name, model) in zip(drawn, found["models"].items(), strict=True):
         scores, speed = model["quality"]["task"]["test"], model["speed"]
         assert one.name == name and (one.x, one.y) == (speed["greedy"]["latency_ms"], 100 * scores["bleu"])
-        assert one.elsewhere == (speed[f"beam {BEAM}"]["latency_ms"], 100 * scores["bleu_beam"])
+        assert one.other == (speed[f"beam {BEAM}"]["latency_ms"], 100 * scores["bleu_beam"])
 
 
 @pytest.mark.parametrize("name", [r"$\alpha$ \frac", r"$\broken{$", "<b>&amp;]]>", 'a" onload="b'])
 def test_text_in_a_figure_stays_text(name: str) -> None:
-    places = [plots.Point(name, 1.0, 2.0, None, None, plots.GREY), plots.Point("b", 2.0, 3.0, 1.0, 4.0, plots.GREY)]
-    curve = plots.Curve([1, 2], [3, 4], plots.GREY)
-    for svg in (plots.scatter("key", name, name, name, places), plots.loss_panel("key", name, [curve])):
+    places = [Point(name, 1.0, 2.0, None, None, GREY), Point("b", 2.0, 3.0, 1.0, 4.0, GREY)]
+    curve = plots.Curve([1, 2], [3, 4], GREY)
+    for svg in (scatter_plots.scatter("key", name, name, name, places), plots.loss_panel("key", name, [curve])):
         shown = Reader(svg)
         assert name in shown.text and set(shown.tags) <= {"svg", "g", "path", "defs", "use", "text", "clippath", "rect"}
 
@@ -432,7 +455,7 @@ def test_what_is_no_number_is_a_dash(tmp_path: Path) -> None:
     page = page_of(tmp_path, found)
     measured = page.text[page.text.index("All models") : page.text.index("What the grid tried")]
     assert "nan" not in measured.lower() and "–" in measured
-    card = model_card(found, made_runs.RECIPE)
+    card = model_card(read(found), made_runs.RECIPE)
     assert "NaN" not in card and "model-index" not in card
 
 
@@ -454,8 +477,8 @@ def test_each_stage_has_its_curves_and_its_map(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", found)
     made_runs.write_logs(run / "stages" / "1", 0, ["soft"])
     text = Reader(write_report([run], tmp_path / "report.html").read_text()).text
-    assert "Stage 1: patient" in text and "Stage 2: soft_targets" in text and "layer 3, began as 3" in text
-    assert "No layer is matched to another" in text
+    assert "Stage 1: patient" in text and "Stage 2: soft_targets" in text and "layer 3, from 3" in text
+    assert "No layers are compared" in text
 
 
 def test_what_cannot_be_reported_says_what_to_write(tmp_path: Path) -> None:
@@ -474,13 +497,13 @@ def test_what_cannot_be_reported_says_what_to_write(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="holds no measurements; write"):
             write_report([run], out)
     (run / "measurements.json").unlink()
-    with pytest.raises(InputError, match="is not finished; write its command once more"):
+    with pytest.raises(InputError, match="is not finished; write its command again"):
         write_report([run], out)
     assert not out.exists()
 
 
 def test_the_card_is_read_by_hugging_face(tmp_path: Path) -> None:
-    (tmp_path / "README.md").write_text(model_card(measurements(), 'teacher = "owner/name"\n'), encoding="utf-8")
+    (tmp_path / "README.md").write_text(model_card(read(measurements()), 'teacher = "owner/name"\n'), encoding="utf-8")
     card = ModelCard.load(tmp_path / "README.md")
     assert card.data.library_name == "transformers" and card.data.base_model == "owner/name"
     results = {result.metric_name: result.metric_value for result in card.data.eval_results}
@@ -492,7 +515,7 @@ def test_a_card_cannot_be_broken_out_of(tmp_path: Path) -> None:
     evil = '"]}\n---\nlicense: evil\n```\n| <script>alert(1)</script> [x](javascript:alert(1))'
     found = measurements(name=evil, labels=(evil, "b"), metrics=("accuracy", evil))
     found["device"] = evil
-    text = model_card(found, f"# {evil}\nteacher = 1\n")
+    text = model_card(read(found), f"# {evil}\nteacher = 1\n")
     (tmp_path / "README.md").write_text(text, encoding="utf-8")
     card = ModelCard.load(tmp_path / "README.md")
     assert card.data.license is None and card.data.to_dict()["library_name"] == "transformers"

@@ -9,10 +9,11 @@ import pytest
 import torch
 from accelerate import Accelerator
 
+from potstill.measuring.measurements import Measurements
 from potstill.models.student import save_student
 from potstill.recipe.resolve import resolve
 from potstill.recipe.schema import Recipe
-from potstill.reporting.console import beginnings
+from potstill.reporting.console import baseline_starts
 from potstill.runs import baseline
 from potstill.runs.data_set import DataSet
 from potstill.runs.grid import BestCell
@@ -108,4 +109,6 @@ def test_it_says_what_it_began_from(sets: tuple[str, ...], told: str) -> None:
     recipe = resolve(None, None, ["teacher=t", "data.train=a.csv", *sets]).recipe
     assert baseline.initial_weights(recipe) == told
     found = {"models": {"teacher": {}, "fine-tuned": {"begun_from": told}}}
-    assert beginnings(found) == [f"fine-tuned: on labels alone, begun from {told}"]
+    assert baseline_starts(Measurements.from_json(found)) == [
+        f"fine-tuned: trained on labels alone, started from {told}"
+    ]

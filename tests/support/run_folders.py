@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from potstill.measuring.significance import told_together
+from potstill.measuring.measurements import Comparison
+from potstill.measuring.significance import correct_comparisons
 
 RECIPE = """# fingerprint 17cf80f12f375c77
 name = "{name}"
@@ -88,7 +89,7 @@ def per_label(labels: Sequence[str], right: float, rows: int, data: str, seeds: 
 def difference(
     ours: str, theirs: str, mean: float, p: float, words: str = "", metric: str = "accuracy", seeds: int = 3
 ) -> dict[str, Any]:
-    """One that was tested; `told_together` gives it its words."""
+    """A tested difference; `corrected` gives it its words."""
     return {
         "model": ours,
         "against": theirs,
@@ -103,6 +104,12 @@ def difference(
         "words": words,
         "mcnemar": [0.5, 0.61, 0.9],
     }
+
+
+def corrected(differences: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same as `measurements.json` holds them: with words, and p corrected for their number."""
+    read = [Comparison(**difference) for difference in differences]
+    return [comparison.to_json() for comparison in correct_comparisons(read)]
 
 
 def measurements(
@@ -125,7 +132,7 @@ def measurements(
             kind: model(kind, {one: value + 0.003 * at for at, one in enumerate(metrics)}, labels, seeds)
             for kind, value in quality.items()
         },
-        "differences": told_together(
+        "differences": corrected(
             [
                 difference("distilled", "fine-tuned", distilled - 0.862, 0.7, metric=metrics[0], seeds=seeds),
                 difference("distilled", "teacher", distilled - 0.912, 0.0005, metric=metrics[0], seeds=seeds),

@@ -17,11 +17,14 @@ import pytest
 import potstill
 from potstill.app import cli
 from potstill.errors import InputError
-from potstill.measuring import run_folder as finished
-from potstill.measuring.comparisons import comparisons, write_answers
+from potstill.measuring.comparisons import comparisons, write_predictions
+from potstill.measuring.json_parts import DamagedError
+from potstill.measuring.measurements import Measurements
+from potstill.measuring.run_folder import read_measurements
 from potstill.reporting import console
 from potstill.reporting.card import model_card
 from potstill.reporting.page import write_report
+from potstill.reporting.tables import summary
 from potstill.system import display as progress
 from potstill.system import terminal
 from potstill.system.display import Bar, Display
@@ -49,8 +52,8 @@ def hostile_measurements() -> None:
     found["signatures"] = {HOSTILE: HOSTILE}
     found["grid"] = [{HOSTILE: HOSTILE, "dev": 0.5}]
     found["differences"].append({**found["differences"][0], "model": HOSTILE, "words": HOSTILE})
-    console.print_table(found)
-    console.print_differences(found)
+    console.print_measurements(Measurements.from_json(found))
+    console.print_comparisons(Measurements.from_json(found).differences)
     console.print_grid(found["grid"])
 
 
@@ -163,8 +166,8 @@ def test_everything_is_printed_in_any_encoding(encoding: str, monkeypatch: pytes
     found["models"]["学生"] = found["models"]["distilled"]
 
     def show() -> None:
-        console.print_table(found)
-        console.print_differences(found)
+        console.print_measurements(Measurements.from_json(found))
+        console.print_comparisons(Measurements.from_json(found).differences)
 
     monkeypatch.setattr(cli, "app", show)
     cli.main()
@@ -194,13 +197,14 @@ def test_a_model_without_any_score_has_dashes(tmp_path: Path, capsys: pytest.Cap
     found = made_runs.measurements()
     found["models"]["teacher"] = {"quality": {}, "parameters": None, "parts": {}, "bytes": None}
     found["models"]["bare"] = {}
-    header, rows = console.table(found)
-    by_name = {row[0]: row[1:] for row in rows}
+    read = Measurements.from_json(found)
+    table = summary(read)
+    header, by_name = table.head, {row[0].text: [cell.text for cell in row[1:]] for row in table.rows}
     assert set(by_name["teacher"]) == set(by_name["bare"]) == {"–"}
     assert by_name["distilled"][header.index("same as teacher") - 1] == "87.4"
-    console.print_table(found)
+    console.print_measurements(read)
     assert "teacher" in capsys.readouterr().out
-    assert "| teacher | – |" in model_card(found, made_runs.RECIPE)
+    assert "| teacher | – |" in model_card(read, made_runs.RECIPE)
     run = made_runs.write_run(tmp_path / "run", found, logs=False)
     assert "teacher" in write_report([run], tmp_path / "page.html").read_text()
 
@@ -208,18 +212,20 @@ def test_a_model_without_any_score_has_dashes(tmp_path: Path, capsys: pytest.Cap
 ODD: list[Any] = [None, 3, "x", [None], [[]], {"task": None}, {"task": {}}, {"task": []}, {"task": [1]}]
 
 
-@pytest.mark.parametrize("key", finished.FORMS)
+@pytest.mark.parametrize("key", ["metrics", "labels", "tasks", "seeds", "differences", "grid", "models"])
 def test_damaged_measurements_are_refused_by_their_name(tmp_path: Path, key: str) -> None:
     whole = made_runs.measurements()
     for place, value in enumerate(ODD):
-        found = {**whole, key: value}
-        if not finished.misshapen(found):
-            continue
-        run = made_runs.write_run(tmp_path / str(place), found, logs=False)
-        with pytest.raises(InputError, match=r"measurements\.json .*; write"):
-            finished.measurements_of(run)
-    assert finished.misshapen({**whole, key: None}) == key
-    assert finished.misshapen(whole) is None
+        run = made_runs.write_run(tmp_path / str(place), {**whole, key: value}, logs=False)
+        try:
+            Measurements.from_json({**whole, key: value})
+        except DamagedError as error:
+            assert str(error) == key
+            with pytest.raises(InputError, match=r"measurements\.json .*; write"):
+                read_measurements(run)
+    with pytest.raises(DamagedError, match=f"^{key}$"):
+        Measurements.from_json({**whole, key: None})
+    assert Measurements.from_json(whole).to_json() == {**Measurements().to_json(), **whole}
 
 
 @pytest.mark.parametrize(
@@ -238,7 +244,7 @@ def test_answers_that_do_not_fit_their_measurements_are_refused(tmp_path: Path, 
     runs = []
     for name, found in (("good", made_runs.measurements("good")), ("bad", {**made_runs.measurements("bad"), **change})):
         runs.append(made_runs.write_run(tmp_path / name, found, logs=False))
-        write_answers(
+        write_predictions(
             runs[-1] / "answers.safetensors", {("targets", "task", "test"): gold, ("distilled", "task", "test"): said}
         )
     try:
@@ -247,7 +253,7 @@ def test_answers_that_do_not_fit_their_measurements_are_refused(tmp_path: Path, 
         assert "bad" in str(error) and "--overwrite" in str(error)
     (runs[1] / "measurements.json").write_text(json.dumps(made_runs.measurements("bad")))
     (runs[1] / "answers.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0{")
-    with pytest.raises(InputError, match="does not fit the answers"):
+    with pytest.raises(InputError, match="do not fit together"):
         comparisons(runs)
 
 

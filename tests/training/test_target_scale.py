@@ -15,6 +15,7 @@ from potstill.data.batches import TargetScale
 from potstill.errors import InputError
 from potstill.inference import answers as measure
 from potstill.measuring import quality
+from potstill.measuring.measurements import Measurements
 from potstill.models.student import Student, load_student, save_student
 from potstill.recipe.resolve import resolve
 from potstill.recipe.schema import Recipe
@@ -117,7 +118,7 @@ def test_the_error_is_shown_beside_what_the_mean_is_worth() -> None:
     assert scores["rmse"] == 1.0 and scores["rmse_constant"] == pytest.approx(gold.std())
     assert next(iter(scores)) == "pearson" and scores["pearson"] == pytest.approx(1.0)
     found = {"models": {"distilled": {"quality": {"task": {"test": scores}}}}}
-    assert constants(found) == ["test: always saying the mean has an RMSE of 1.87"]
+    assert constants(Measurements.from_json(found)) == ["test: predicting the mean has an RMSE of 1.87"]
 
 
 def test_dev_is_not_chosen_by_an_error(tmp_path: Path) -> None:

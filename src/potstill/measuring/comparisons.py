@@ -1,33 +1,45 @@
-"""What runs say, read back from their folders: every model's answers, means over seeds, and differences in words."""
+"""Comparisons of models within and between runs: their stored predictions, means over seeds, and tested differences."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from potstill.errors import InputError
-from potstill.measuring.measurements import AVERAGED, BASELINE, GOLD, STUDENT, TEACHER, main_student, quoted_splits
-from potstill.measuring.run_folder import measurements_of, run_names, seed_folders
-from potstill.measuring.significance import DEV, NOT_TESTED, mcnemar, mean_interval, paired, told_together
+from potstill.measuring.measurements import (
+    BASELINE,
+    DEV,
+    GOLD,
+    STUDENT,
+    TEACHER,
+    Comparison,
+    Matrix,
+    MeasuredModel,
+    Measurements,
+    Place,
+)
+from potstill.measuring.run_folder import read_measurements, run_names, seed_folders
+from potstill.measuring.significance import NOT_TESTED, correct_comparisons, mcnemar_p, mean_interval, paired
 from potstill.system.files import write_atomically
 from potstill.system.paths import RunFolder
 
-if TYPE_CHECKING:  # torch is not needed to read measurements
+if TYPE_CHECKING:  # without torch: studies and reports read predictions
+    from potstill.recipe.schema import TaskName
     from potstill.tasks.metrics.labels import Score
     from potstill.tasks.task import Task
 
 
 @dataclass(frozen=True)
-class Said:
-    """One model's answers on the labelled rows of one split, one array per seed."""
+class Predictions:
+    """Predictions of one model for the labelled rows of one split, one array per seed."""
 
     task: Task
     metric: str
@@ -37,169 +49,189 @@ class Said:
 
     @property
     def varies(self) -> bool:
-        """Whether seeds made different models of it; a teacher is the same in all of them."""
-        return any(not np.array_equal(one, self.logits[0], True) for one in self.logits[1:])
+        """Whether the seeds have different models; the teacher is the same for all."""
+        return any(not np.array_equal(logits, self.logits[0], True) for logits in self.logits[1:])
 
     def scores(self) -> list[Score]:
-        return [self.task.scorer(self.metric, self.targets, one) for one in self.logits]
+        return [self.task.scorer(self.metric, self.targets, logits) for logits in self.logits]
 
     def mean(self) -> float:
-        """Of the scores over seeds, on all rows."""
+        """Return the mean score over seeds, on all rows."""
         return float(np.mean([score(np.arange(len(self.targets))) for score in self.scores()]))
 
     def interval(self) -> tuple[float, float]:
-        """95 % interval of the method's score, over other rows and other seeds."""
+        """Return the 95 % interval of the mean score, over other rows and other seeds."""
         low, high = mean_interval(self.scores(), len(self.targets))
         return (max(0.0, low), min(1.0, high)) if self.task.is_share(self.metric) else (low, high)
 
 
-Spoken = dict[tuple[str, str, str], Said]
+RunPredictions = dict[tuple[str, str, str], Predictions]
 """By model, data set and split."""
 
 
-def write_answers(file: Path, answers: Mapping[tuple[str, str, str], np.ndarray]) -> None:
-    """(rows, classes) logits by model, data set and split; the targets stand under the model's name "targets", NaN = no label."""
-    write_atomically(file, save({"/".join(key): np.ascontiguousarray(value) for key, value in answers.items()}))
+def write_predictions(file: Path, predictions: Mapping[tuple[str, str, str], np.ndarray]) -> None:
+    """Write (rows, classes) logits by model, data set and split. Targets are those of the model "targets"; NaN: no label."""
+    arrays = {"/".join(place): np.ascontiguousarray(logits) for place, logits in predictions.items()}
+    write_atomically(file, save(arrays))
 
 
-def spoken(run: Path, told: Mapping[str, Any]) -> Spoken:
-    """Everything that was said in a run of one or several seeds, on the splits that are quoted. `told`: its measurements."""
-    kept = [RunFolder(folder).answers for _, folder in seed_folders(run)]
+def read_predictions(run: Path, measurements: Measurements) -> RunPredictions:
+    """Read all predictions of a run, of one or more seeds, on the splits that are quoted."""
+    files = [RunFolder(folder).answers for _, folder in seed_folders(run)]
     try:
-        return _spoken([load(file.read_bytes()) for file in kept if file.exists()], told)
+        return _predictions([load(file.read_bytes()) for file in files if file.exists()], measurements)
     except (SafetensorError, KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         raise InputError(
-            f"what {run} measured does not fit the answers beside it ({type(error).__name__}: {error}): "
-            "measurements.json or answers.safetensors is damaged; write the run's command once more with --overwrite"
+            f"measurements.json and answers.safetensors of {run} do not fit together ({type(error).__name__}: {error}): "
+            "one of them is damaged; write the run's command again with --overwrite"
         ) from error
 
 
-def _spoken(files: Sequence[Mapping[str, np.ndarray]], told: Mapping[str, Any]) -> Spoken:
+def _predictions(files: Sequence[Mapping[str, np.ndarray]], measurements: Measurements) -> RunPredictions:
     from potstill.tasks.registry import saved_task  # loads torch
 
-    found: Spoken = {}
+    found: RunPredictions = {}
     for key in files[0] if files else ():
         model, data, split = key.split("/")
-        if model == GOLD or split not in quoted_splits(told, data):
+        if model == GOLD or split not in measurements.quoted_splits(data):
             continue
-        task = saved_task(told["tasks"][data], told["labels"][data])
+        task = saved_task(cast("TaskName", measurements.tasks[data]), measurements.labels[data])
         gold = files[0][f"{GOLD}/{data}/{split}"]
-        there = ~np.isnan(gold.reshape(len(gold), -1)).any(1)
+        has_label = ~np.isnan(gold.reshape(len(gold), -1)).any(1)
         same = [file for file in files if key in file and np.array_equal(file[f"{GOLD}/{data}/{split}"], gold, True)]
-        if there.any():
-            logits = [file[key][there] for file in same]
-            said = Said(task, told["metrics"][data][0], gold[there], logits, split)
-            said.scores()[0](np.arange(len(said.targets)))  # what is damaged fails here, where its files are known
-            found[model, data, split] = said
+        if has_label.any():
+            logits = [file[key][has_label] for file in same]
+            predictions = Predictions(task, measurements.metrics[data][0], gold[has_label], logits, split)
+            predictions.scores()[0](
+                np.arange(len(predictions.targets))
+            )  # damaged arrays fail here, where the run is known
+            found[model, data, split] = predictions
     return found
 
 
 def dev_score(run: Path) -> float:
-    """The student's, by what dev is judged by, mean over data sets."""
-    told = measurements_of(run)
-    student = told["models"][main_student(told)]
-    return float(np.mean([by["dev"][told["metrics"][data][0]] or 0.0 for data, by in student["quality"].items()]))
+    """Return the student's score on dev by the first metric, averaged over data sets."""
+    measurements = read_measurements(run)
+    student = measurements.models[measurements.student_name]
+    places = [Place(data, DEV, measurements.metrics[data][0]) for data in student.quality]
+    return float(np.mean([student.score(place) or 0.0 for place in places]))
 
 
-def difference(ours: Said, theirs: Said) -> dict[str, Any]:
-    """Of two models on the same rows, over other rows and other seeds, and McNemar's exact p for each seed.
+def compare(names: tuple[str, str], data: str, ours: Predictions, theirs: Predictions) -> Comparison:
+    """Compare two models on the same rows, over other rows and other seeds, with McNemar's exact p for each seed.
 
-    What was chosen by some rows is not tested on them: of many cells the best is above its worth there.
+    Nothing is tested on dev: the best of many grid cells is selected there, so its score is too high.
     """
+    untested = Comparison(*names, data, ours.split, ours.metric, None, NOT_TESTED)
     if ours.split == DEV:
-        apart = ours.mean() - theirs.mean()
-        return {"mean": None if math.isnan(apart) else apart, "words": NOT_TESTED}
-    found = paired(ours.scores(), theirs.scores(), len(ours.targets))
-    if math.isnan(found.p):
-        return {"mean": None, "words": found.words}
-    told: dict[str, Any] = {"mean": found.mean, "words": found.words}
-    told |= {"low": found.low, "high": found.high, "p": found.p, "seeds": found.seeds}
-    if ours.task.outcome == "value" or ours.task.generates:  # texts are seldom right word for word
-        return told
-    left, right = ([one.task.right(one.targets, logits) for logits in one.logits] for one in (ours, theirs))
-    return {**told, "mcnemar": [mcnemar(a, b) for a, b in zip(left, right, strict=False)]}
+        mean = ours.mean() - theirs.mean()
+        return replace(untested, mean=None if math.isnan(mean) else mean)
+    difference = paired(ours.scores(), theirs.scores(), len(ours.targets))
+    if math.isnan(difference.p):
+        return replace(untested, words=difference.words)
+    exact: list[float] = []
+    if ours.task.outcome != "value" and not ours.task.generates:  # texts are seldom right word for word
+        right = [[side.task.right(side.targets, logits) for logits in side.logits] for side in (ours, theirs)]
+        exact = [mcnemar_p(*both) for both in zip(*right, strict=False)]
+    tested = {name: getattr(difference, name) for name in ("mean", "words", "low", "high", "p", "seeds")}
+    return replace(untested, **tested, mcnemar=exact)
 
 
-def differences(said: Spoken, asked: Iterable[tuple[str, str]]) -> list[dict[str, Any]]:
-    """Each asked pair of models on every split where both answered the same rows; p is corrected for their number."""
-    found = []
-    places = list(dict.fromkeys((data, split) for _, data, split in said))
-    for model, against in asked:
+def differences(predictions: RunPredictions, pairs: Iterable[tuple[str, str]]) -> list[Comparison]:
+    """Compare each pair of models on every split where both answered the same rows; p is corrected for their number."""
+    places = list(dict.fromkeys((data, split) for _, data, split in predictions))
+    compared = []
+    for pair in pairs:
         for data, split in places:
-            ours, theirs = said.get((model, data, split)), said.get((against, data, split))
+            ours, theirs = (predictions.get((model, data, split)) for model in pair)
             if ours and theirs and np.array_equal(ours.targets, theirs.targets):
-                named = {"model": model, "against": against, "data": data, "split": split, "metric": ours.metric}
-                found.append({**named, **difference(ours, theirs)})
-    return told_together(found)
+                compared.append(compare(pair, data, ours, theirs))
+    return correct_comparisons(compared)
 
 
-def own_differences(said: Spoken) -> list[dict[str, Any]]:
-    """A run's student against its baseline and against its teacher."""
-    return differences(said, [(STUDENT, BASELINE), (STUDENT, TEACHER)])
+def own_differences(predictions: RunPredictions) -> list[Comparison]:
+    """Compare the student of a run with its baseline and with its teacher."""
+    return differences(predictions, [(STUDENT, BASELINE), (STUDENT, TEACHER)])
 
 
-def comparisons(runs: Sequence[Path]) -> list[dict[str, Any]]:
-    """Runs side by side: each student against its own baseline, then each two students against each other.
+def comparisons(runs: Sequence[Path]) -> list[Comparison]:
+    """Compare the student of each run with its own baseline, then every two students with each other.
 
-    Baselines that answered alike are one and stand once; others are told apart by the run's name.
+    Baselines with equal predictions are one; others are told apart by the name of their run.
     """
-    together: Spoken = {}
+    together: RunPredictions = {}
     pairs: list[tuple[str, str]] = []
-    found = [measurements_of(run) for run in runs]
-    called = run_names(runs, found)
-    for name, run, told in zip(called, runs, found, strict=True):
-        said = spoken(run, told)
-        own = {key[1:]: one for key, one in said.items() if key[0] == BASELINE}
-        known = {key[1:]: one for key, one in together.items() if key[0] == BASELINE}
-        baseline = BASELINE if not known or _alike(own, known) else f"{BASELINE} ({name})"
-        together |= {(baseline, *place): one for place, one in own.items()}
-        together |= {(name, *key[1:]): one for key, one in said.items() if key[0] == STUDENT}
+    measurements = [read_measurements(run) for run in runs]
+    names = run_names(runs, measurements)
+    for name, run, measured in zip(names, runs, measurements, strict=True):
+        predictions = read_predictions(run, measured)
+        own, first = _of_model(predictions, BASELINE), _of_model(together, BASELINE)
+        baseline = BASELINE if not first or _equal(own, first) else f"{BASELINE} ({name})"
+        together |= {(baseline, *place): values for place, values in own.items()}
+        together |= {(name, *place): values for place, values in _of_model(predictions, STUDENT).items()}
         pairs.append((name, baseline))
-    return differences(together, [*pairs, *((b, a) for a, b in combinations(called, 2))])
+    return differences(together, [*pairs, *((later, earlier) for earlier, later in combinations(names, 2))])
 
 
-def _alike(ours: Mapping[Any, Said], theirs: Mapping[Any, Said]) -> bool:
+def _of_model(predictions: RunPredictions, model: str) -> dict[tuple[str, str], Predictions]:
+    return {(data, split): values for (name, data, split), values in predictions.items() if name == model}
+
+
+def _equal(ours: Mapping[Any, Predictions], theirs: Mapping[Any, Predictions]) -> bool:
     return ours.keys() == theirs.keys() and all(
-        len(one.logits) == len(theirs[key].logits)
-        and all(np.array_equal(a, b, True) for a, b in zip(one.logits, theirs[key].logits, strict=True))
-        for key, one in ours.items()
+        len(values.logits) == len(theirs[place].logits)
+        and all(np.array_equal(a, b, True) for a, b in zip(values.logits, theirs[place].logits, strict=True))
+        for place, values in ours.items()
     )
 
 
-def over_seeds(run: Path) -> dict[str, Any]:
-    """One table of several: means, deviations, and intervals of the means. Sizes and speeds are the first seed's."""
-    every = [measurements_of(folder) for _, folder in seed_folders(run)]
-    found = {**every[0], "seeds": [seed for one in every for seed in one["seeds"]]}
-    found["models"] = {}
-    for name, first in every[0]["models"].items():
-        alike = [one["models"][name] for one in every if name in one["models"]]
-        means = {kind: _mean([one[kind] for one in alike]) for kind in AVERAGED if kind in first}
-        found["models"][name] = {**first, **means}
-        if "learned" in first:
-            found["models"][name]["learned"] = all(one["learned"] for one in alike)
-        if len(alike) > 1:
-            found["models"][name]["deviation"] = _deviation([one["quality"] for one in alike])
-    said = spoken(run, found)
-    for (name, data, split), one in said.items():
-        if one.varies:
-            ends = one.interval()
-            found["models"][name]["intervals"][data][split] = {} if math.isnan(ends[0]) else {one.metric: ends}
-    found["differences"] = own_differences(said)
-    found["teacher_seconds"] = sum(one["teacher_seconds"] for one in every)
-    return found
+def over_seeds(run: Path) -> Measurements:
+    """Average the measurements of a run's seeds, with deviations and intervals. Sizes and speeds are the first seed's."""
+    seeds = [read_measurements(folder) for _, folder in seed_folders(run)]
+    averaged = replace(
+        seeds[0],
+        seeds=[number for seed in seeds for number in seed.seeds],
+        models={
+            name: _average([seed.models[name] for seed in seeds if name in seed.models]) for name in seeds[0].models
+        },
+        teacher_seconds=sum(seed.teacher_seconds or 0.0 for seed in seeds),
+    )
+    predictions = read_predictions(run, averaged)
+    for (name, data, split), values in predictions.items():
+        if values.varies:
+            low, high = values.interval()
+            ends = {} if math.isnan(low) else {values.metric: (low, high)}
+            averaged.models[name].intervals.setdefault(data, {})[split] = ends
+    return replace(averaged, differences=own_differences(predictions))
+
+
+def _average(models: Sequence[MeasuredModel]) -> MeasuredModel:
+    first = models[0]
+    several = {"deviation": _deviation([model.quality for model in models])} if len(models) > 1 else {}
+    return replace(
+        first,
+        quality=_mean([model.quality for model in models]),
+        per_class=_mean([model.per_class for model in models]),
+        confusion=_mean([model.confusion for model in models]),
+        mean_probabilities=_mean([model.mean_probabilities for model in models]),
+        learned=None if first.learned is None else all(model.learned for model in models),
+        **several,
+    )
 
 
 def _mean(trees: Sequence[Any]) -> Any:
-    """Of trees of one shape, leaf by leaf."""
+    """Average trees of one shape, leaf by leaf."""
     if isinstance(trees[0], dict):
         return {key: _mean([tree[key] for tree in trees if key in tree]) for key in trees[0]}
+    if isinstance(trees[0], Matrix):
+        return replace(trees[0], rows=_mean([tree.rows for tree in trees]))
     if None in trees:
         return None  # undefined for a seed
     return np.mean(np.asarray(trees), axis=0).tolist()
 
 
 def _deviation(trees: Sequence[Any]) -> Any:
-    """Sample deviation of each leaf."""
+    """Return the sample standard deviation of each leaf."""
     if isinstance(trees[0], dict):
         return {key: _deviation([tree[key] for tree in trees if key in tree]) for key in trees[0]}
     return float(np.std(trees, ddof=1)) if len(set(trees)) > 1 and None not in trees else 0.0

@@ -1,44 +1,47 @@
-"""Finished runs, read from their folders and from nothing else."""
+"""Finished runs, read back from their folders: measurements, recipe, seeds, and the logs of their stages."""
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from potstill.errors import InputError
-from potstill.measuring.measurements import clean, inside, named, number
+from potstill.measuring.json_parts import DamagedError, as_number
+from potstill.measuring.measurements import Measurements, clean, short_name
+from potstill.system.files import write_atomically
 from potstill.system.paths import RunFolder, expand_user
 
-NO_TERMS = {"step", "epoch", "loss", "gradient_norm", "rate", "examples", "tokens", "seconds"}
+NOT_LOSSES = {"step", "epoch", "loss", "gradient_norm", "rate", "examples", "tokens", "seconds"}  # columns of steps.csv
+
+Series = tuple[list[float], list[float]]
+"""x and y of a curve."""
 
 
 @dataclass(frozen=True)
 class FinishedRun:
-    name: str  # unlike that of any other run it was read with
-    found: dict[str, Any]  # measurements.json
+    name: str  # unique among the runs that were read together
+    measurements: Measurements
     recipe: str
-    parts: list[tuple[str, Path]]  # a name and folder per seed
+    seeds: list[tuple[str, Path]]  # a name and a folder per seed
 
 
 def finished_runs(folders: Sequence[Path]) -> list[FinishedRun]:
-    """The runs of some folders, in their order, each under a name of its own."""
+    """Read runs in the order of their folders."""
     if not folders:
         raise InputError("no run was given; write the folder of one, such as potstill report runs/small")
     folders = list(dict.fromkeys(expand_user(folder) for folder in folders))
-    found = [measurements_of(folder) for folder in folders]
-    names = run_names(folders, found)
+    measurements = [read_measurements(folder) for folder in folders]
     return [
-        FinishedRun(name, one, clean_lines(RunFolder(folder).recipe), seed_folders(folder))
-        for folder, one, name in zip(folders, found, names, strict=True)
+        FinishedRun(name, measured, clean_lines(RunFolder(folder).recipe), seed_folders(folder))
+        for folder, measured, name in zip(folders, measurements, run_names(folders, measurements), strict=True)
     ]
 
 
-def measurements_of(folder: Path) -> dict[str, Any]:
-    """A finished run's measurements; an error where there is no run, or it is not finished."""
+def read_measurements(folder: Path) -> Measurements:
+    """Read the measurements of a run; InputError where there is no run, or it is not finished, or damaged."""
     files = RunFolder(folder)
     folder = files.root
     if not folder.is_dir():
@@ -46,71 +49,39 @@ def measurements_of(folder: Path) -> dict[str, Any]:
     if not files.recipe.is_file():
         raise InputError(f"{folder} is not a run of potstill; write the --out of a run, such as runs/small")
     if not files.measurements.is_file():
-        raise InputError(
-            f"the run in {folder} is not finished; write its command once more and it goes on, then report it"
-        )
+        raise InputError(f"the run in {folder} is not finished; write its command again to finish it, then report it")
     try:
-        found = json.loads(files.measurements.read_text(encoding="utf-8"))
+        measurements = Measurements.from_json(json.loads(files.measurements.read_text(encoding="utf-8")))
+    except DamagedError as error:
+        if str(error) != "models":
+            raise InputError(
+                f"{files.measurements} is damaged: '{error}' does not have the form that a run writes; "
+                "write the run's command again with --overwrite"
+            ) from None
+        measurements = None
     except (ValueError, RecursionError):
-        found = None
-    models = inside(found, "models")
-    if not isinstance(models, dict) or not models or not all(isinstance(one, dict) for one in models.values()):
-        raise InputError(
-            f"{files.measurements} holds no measurements; write the run's command once more with --overwrite to make them"
-        )
-    if wrong := misshapen(found):
-        raise InputError(
-            f"{files.measurements} is damaged: '{wrong}' is not what a run writes there; "
-            "write the run's command once more with --overwrite to make it anew"
-        )
-    return dict(found)
+        measurements = None
+    if measurements is None or not measurements.models:
+        raise InputError(f"{files.measurements} holds no measurements; write the run's command again with --overwrite")
+    return measurements
 
 
-def misshapen(found: Mapping[str, Any]) -> str | None:
-    """The first part that has another form than every reader of it relies upon. Numbers may be missing or wrong: they are
-    shown as a dash."""
-    for key, fits in FORMS.items():
-        if key in found and not fits(found[key]):
-            return key
-    return None
+def write_measurements(folder: RunFolder, measurements: Measurements) -> None:
+    write_atomically(folder.measurements, json.dumps(measurements.to_json(), indent=1).encode())
 
 
-def _texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
-
-
-def _by_name(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, dict) and all(map(fits, value.values()))
-
-
-def _difference(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(value.get(key), str) for key in COMPARED)
-
-
-COMPARED = ("model", "against", "data", "split", "metric", "words")
-FORMS: dict[str, Callable[[Any], bool]] = {
-    "metrics": _by_name(lambda value: _texts(value) and len(value) > 0),
-    "labels": _by_name(_texts),
-    "tasks": _by_name(lambda value: isinstance(value, str)),
-    "seeds": lambda value: isinstance(value, list),
-    "differences": lambda value: isinstance(value, list) and all(map(_difference, value)),
-    "grid": lambda value: isinstance(value, list) and all(isinstance(one, dict) for one in value),
-    "models": _by_name(_by_name(lambda value: True)),
-}
-
-
-def run_names(folders: Sequence[Path], found: Sequence[dict[str, Any]]) -> list[str]:
-    """The runs' own names; the folder's where two are alike; and where that does not tell them apart, their paths."""
-    own = [named(one.get("name") or "run") for one in found]
-    unlike = [
-        name if own.count(name) == 1 else named(folder.resolve().name)
+def run_names(folders: Sequence[Path], measurements: Sequence[Measurements]) -> list[str]:
+    """Return the names of runs; where two are equal, those of their folders, and where these are equal too, the paths."""
+    own = [short_name(measured.name or "run") for measured in measurements]
+    names = [
+        name if own.count(name) == 1 else short_name(folder.resolve().name)
         for name, folder in zip(own, folders, strict=True)
     ]
-    return unlike if len(set(unlike)) == len(unlike) else [clean(folder) for folder in folders]
+    return names if len(set(names)) == len(names) else [clean(folder) for folder in folders]
 
 
 def clean_lines(path: Path) -> str:
-    """A text file, with what could not be shown replaced."""
+    """Read a text file; characters that cannot be shown are replaced."""
     return "\n".join(clean(line) if "\t" not in line else line for line in _text(path).splitlines())
 
 
@@ -119,56 +90,50 @@ def _text(path: Path) -> str:
 
 
 def seed_folders(folder: Path) -> list[tuple[str, Path]]:
-    """A name and a folder per finished seed, in their order; the run's own where it has one seed."""
-    several = sorted(
-        (int(one.name.removeprefix("seed-")), one)
-        for one in folder.glob("seed-*")
-        if RunFolder(one).measurements.is_file() and one.name.removeprefix("seed-").isdecimal()
+    """Return a name and a folder per finished seed, in their order; for a run of one seed, the run's own folder."""
+    seeds = sorted(
+        (int(number), path)
+        for path in folder.glob("seed-*")
+        if (number := path.name.removeprefix("seed-")).isdecimal() and RunFolder(path).measurements.is_file()
     )
-    return [(f"seed {seed}", one) for seed, one in several] or [("", folder)]
-
-
-def shared_or_first(run: FinishedRun, key: str) -> Any:
-    """What is under a key of the whole run or, where it is kept per seed only, of its first seed."""
-    if run.found.get(key) is not None:
-        return run.found[key]
-    first = RunFolder(run.parts[0][1]).measurements
-    try:
-        return inside(json.loads(_text(first)), key) if first.is_file() else None
-    except ValueError:
-        return None
+    return [(f"seed {number}", path) for number, path in seeds] or [("", folder)]
 
 
 def stage_folders(folder: Path) -> list[Path]:
-    """The stages' folders in order; of a grid, those of the cell that was best on dev."""
+    """Return the folders of the stages in order; for a grid, those of the cell that is best on dev."""
     if not (folder / "stages").is_dir():
-        notes = sorted(RunFolder(folder).grid.glob("*/cell.json"))
-        reached = {note.parent: number(inside(json.loads(_text(note)), "dev")) or 0.0 for note in notes}
-        if not reached:
+        cells = {note.parent: _dev_score(note) for note in sorted(RunFolder(folder).grid.glob("*/cell.json"))}
+        if not cells:
             return []
-        folder = max(reached, key=reached.__getitem__)
-    stages = [one for one in (folder / "stages").glob("*") if one.name.isdecimal()]
-    return sorted(stages, key=lambda one: int(one.name))
+        folder = max(cells, key=cells.__getitem__)
+    stages = [path for path in (folder / "stages").glob("*") if path.name.isdecimal()]
+    return sorted(stages, key=lambda path: int(path.name))
 
 
-def columns_of(log: Path, by: str) -> dict[str, tuple[list[float], list[float]]]:
-    """A log's columns, each as `by` and its values, without what is no number."""
-    if not log.is_file():
-        return {}
-    columns: dict[str, tuple[list[float], list[float]]] = {}
-    for row in csv.DictReader(_text(log).splitlines()):
-        place = _float(row.get(by))
+def _dev_score(note: Path) -> float:
+    try:
+        cell = json.loads(_text(note))
+    except (ValueError, RecursionError):
+        return 0.0
+    return (as_number(cell.get("dev")) if isinstance(cell, dict) else None) or 0.0
+
+
+def read_log(log: Path, by: str) -> dict[str, Series]:
+    """Read the columns of a CSV log as series over the column `by`; cells that are not numbers are skipped."""
+    columns: dict[str, Series] = {}
+    for row in csv.DictReader(_text(log).splitlines()) if log.is_file() else ():
+        x = _float(row.get(by))
         for name, cell in row.items():
-            value = _float(cell)
-            if name and place is not None and value is not None:
-                x, y = columns.setdefault(name, ([], []))
-                x.append(place)
-                y.append(value)
+            y = _float(cell)
+            if name and x is not None and y is not None:
+                xs, ys = columns.setdefault(name, ([], []))
+                xs.append(x)
+                ys.append(y)
     return columns
 
 
-def _float(text: Any) -> float | None:
+def _float(text: object) -> float | None:
     try:
-        return number(float(text))
+        return as_number(float(text))  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return None

@@ -1,108 +1,54 @@
-"""A model card: the README.md of a student's folder, in the form that Hugging Face reads."""
+"""The model card: README.md of a student's folder, in the form that Hugging Face reads."""
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from potstill.measuring.measurements import (
-    clean,
-    data_sets,
-    inside,
-    interval,
-    metrics_of,
-    number,
-    quoted,
-    quoted_splits,
-    searches,
-    seeds_of,
-    signatures,
-    within,
-)
-from potstill.reporting.numbers import count, in_its_unit, megabytes, parameters, percent, score, short, titled
-from potstill.reporting.sentences import caveats, headline, verdicts
+from potstill.measuring.measurements import BASELINE, STUDENT, Measurements, clean
+from potstill.reporting.hub_metadata import front_matter, task_names
+from potstill.reporting.numbers import count, metric_title, percent
+from potstill.reporting.sentences import caveats, headline, signatures, verdicts
+from potstill.reporting.tables import Cell, summary
 
-# what Hugging Face calls our metrics
-THEIR_METRIC = {
-    "matthews": "matthews_correlation",
-    "pearson": "pearsonr",
-    "spearman": "spearmanr",
-    "f1_micro": "f1",
-    "f1_macro": "f1",
-    "exact": "accuracy",
-    "bleu_beam": "bleu",
-}
-# those that it knows: any other name would lead its readers nowhere
-HUB_METRICS = {"accuracy", "bleu", "chrf", "f1", "matthews_correlation", "pearsonr", "perplexity"}
-HUB_METRICS |= {"precision", "recall", "spearmanr"}
-TO_A_HUNDRED = ("bleu", "bleu_beam", "chrf")  # as its readers expect them
-HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-
-
-def their_metric(metric: str) -> str:
-    """Of two classes F1 is that of the named one, "f1 of defect"."""
-    return "f1" if metric.startswith("f1 of ") else THEIR_METRIC.get(metric, metric)
-
-
-def model_card(measurements: dict[str, Any], recipe_toml: str, model: str = "distilled") -> str:
-    """The card of one of a run's models: front matter, use, figures, how it was made, limits."""
-    models = within(measurements, "models")
-    if model not in models:
-        model = "fine-tuned" if "fine-tuned" in models else next(iter(models), model)
-    recipe = parsed(recipe_toml)
-    sections = [
-        front_matter(measurements, recipe, model),
-        what_it_is(measurements, model),
-        how_to_use(measurements, recipe),
-        figures(measurements),
-        how_it_was_made(recipe_toml),
-        limits(measurements, model),
-    ]
-    return "\n\n".join(section for section in sections if section) + "\n"
-
-
-HUB_TASKS = {"tag": "token-classification", "answer": "question-answering", "choose": "multiple-choice"}
-HUB_TASKS |= {"pixels": "image-classification", "translate": "translation", "write": "text-generation"}
-USES = {  # task: code, and what to know of it
+USES = {  # task: code, and what to know about it
     "tag": (
         """from transformers import pipeline
 
 tag = pipeline("token-classification", model="path/to/this/folder", aggregation_strategy="first")
 tag("A text with names in it .")""",
-        "It was measured on words that were split beforehand, each read at its first piece; `first` does the same.",
+        "It was measured on pre-split words, each read at its first token; `first` does the same.",
     ),
     "answer": (
         """from potstill import predict
 
 for answer in predict("path/to/this/folder", [("a question ?", "A long context with the answer in it .")]):
     print(answer["answer"], answer["probability"])""",
-        "`AutoModelForQuestionAnswering` loads it too; then windows and the best span are left to you.",
+        "`AutoModelForQuestionAnswering` loads it too, without windows and without the search for the best span.",
     ),
     "choose": (
         """from potstill import predict
 
-asked = {"text": "A passage .", "question": "it was _ .", "choices": ["wet", "dry"]}
-print(next(predict("path/to/this/folder", [asked]))["candidate"])""",
-        "`AutoModelForMultipleChoice` loads it too: give (question, candidates, tokens).",
+question = {"text": "A passage .", "question": "it was _ .", "choices": ["wet", "dry"]}
+print(next(predict("path/to/this/folder", [question]))["candidate"])""",
+        "`AutoModelForMultipleChoice` loads it too: give (questions, candidates, tokens).",
     ),
     "translate": (
         """from potstill import translate
 
 for text in translate("path/to/this/folder", ["A text to be translated ."], beam=5):
     print(text)""",
-        "`potstill translate` does the same for files. `generate` of transformers works too; load the model by "
-        "`AutoModelForSeq2SeqLM`, where it is one of potstill's own after `import potstill`.",
+        "`potstill translate` does the same for files. `generate` of transformers works too: load the model with "
+        "`AutoModelForSeq2SeqLM`, after `import potstill` if the network is one of potstill's own.",
     ),
     "write": (
         """from transformers import pipeline
 
 write = pipeline("text-generation", model="path/to/this/folder")
 write("A text that begins")""",
-        "How probable it holds texts was measured, not what it writes by itself.",
+        "The probability of given texts was measured, not the quality of generated ones.",
     ),
     "pixels": (
         """from potstill import predict
@@ -114,210 +60,134 @@ for answer in predict("path/to/this/folder", images):  # arrays of pixels from 0
 }
 
 
-def parsed(recipe_toml: str) -> dict[str, Any]:
+def model_card(measurements: Measurements, recipe_toml: str, model: str = STUDENT) -> str:
+    """Return the card of a model of a run: front matter, use, figures, recipe, limits."""
+    if model not in measurements.models:
+        model = BASELINE if BASELINE in measurements.models else next(iter(measurements.models), model)
+    recipe = parse_recipe(recipe_toml)
+    sections = [
+        front_matter(measurements, recipe, model),
+        introduction(measurements, model),
+        usage(measurements, recipe),
+        results(measurements),
+        recipe_section(recipe_toml),
+        limits(measurements, model),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def parse_recipe(recipe_toml: str) -> dict[str, Any]:
     try:
         return tomllib.loads(recipe_toml)
     except tomllib.TOMLDecodeError:
         return {}
 
 
-def front_matter(found: dict[str, Any], recipe: dict[str, Any], model: str) -> str:
-    """YAML whose values are all JSON, which is YAML too and cannot be broken out of."""
-    base = base_model(recipe)
-    tags = ["potstill", "knowledge-distillation"] if model.startswith("distilled") else ["potstill"]
-    values: dict[str, Any] = {
-        "library_name": "transformers",
-        "pipeline_tag": hub_task(found),
-        "tags": tags,
-        **({"base_model": base} if base else {}),
-        "metrics": list(
-            dict.fromkeys(
-                theirs
-                for data in data_sets(found)
-                for metric in metrics_of(found, data)
-                if (theirs := their_metric(metric)) in HUB_METRICS
-            )
-        ),
-    }
-    if results := model_index(found, model):
-        values["model-index"] = [{"name": clean(found.get("name") or "student"), "results": results}]
-    lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in values.items() if value]
-    return "\n".join(["---", *lines, "---"])
-
-
-def hub_task(found: Mapping[str, Any]) -> str:
-    """What the hub calls the task; a run's data sets have one and the same."""
-    return next((HUB_TASKS[one] for one in task_names(found) if one in HUB_TASKS), "text-classification")
-
-
-def task_names(found: Mapping[str, Any]) -> set[str]:
-    """Of the tasks, and of the forms of rows where these tell more: a class is told of texts and of images."""
-    return {str(one) for key in ("tasks", "forms") for one in within(found, key).values()}
-
-
-def base_model(recipe: Mapping[str, Any]) -> str | None:
-    """Where the weights came from, if that is a name on the hub. Where its owner is also a folder here, it is a path."""
-    name = recipe.get("start") or recipe.get("teacher")
-    if not isinstance(name, str) or not HUB_NAME.fullmatch(name) or Path(name).parent.exists():
-        return None
-    return name
-
-
-def model_index(found: dict[str, Any], model: str) -> list[dict[str, Any]]:
-    """Every score on what is quoted, as fractions; BLEU and chrF from 0 to 100."""
-    results = []
-    for data in data_sets(found):
-        for split in quoted_splits(found, data):
-            scores = [
-                {
-                    "type": clean(their_metric(metric)),
-                    "name": titled(metric),
-                    "value": 100 * value if metric in TO_A_HUNDRED else value,
-                }
-                for metric in metrics_of(found, data)
-                if (value := number(inside(found, "models", model, "quality", data, split, metric))) is not None
-            ]
-            if scores:
-                name = clean(data)
-                results.append(
-                    {
-                        "task": {"type": hub_task(found)},
-                        "dataset": {"name": name, "type": name, "split": clean(split)},
-                        "metrics": scores,
-                    }
-                )
-    return results
-
-
-def what_it_is(found: dict[str, Any], model: str) -> str:
-    sentences = [*headline(found, model), *(verdicts(found) if model == "distilled" else [])]
-    seeds = len(seeds_of(found))
-    if seeds > 1:
+def introduction(measurements: Measurements, model: str) -> str:
+    sentences = [*headline(measurements, model), *(verdicts(measurements) if model == STUDENT else [])]
+    if (seeds := len(measurements.seeds)) > 1:
         sentences.append(
-            f"Scores are means of {seeds} seeds, ± one standard deviation; these weights are of one of them."
+            f"Scores are means of {seeds} seeds, ± one standard deviation; the weights are those of one seed."
         )
-    kind = "A student, distilled" if model.startswith("distilled") else "A model, fine-tuned"
-    labels = [f"{safe(data)}: {listed}" for data in data_sets(found) if (listed := label_list(found, data))]
-    told = [f"# {safe(found.get('name') or 'student')}", f"{kind} with potstill."]
-    told += [" ".join(safe(sentence) for sentence in sentences)] if sentences else []
-    told += ["Classes: " + "; ".join(labels) + "."] if labels else []
-    return "\n\n".join(told)
+    classes = [f"{safe(data)}: {names}" for data in measurements.data_sets if (names := class_list(measurements, data))]
+    paragraphs = [
+        f"# {safe(measurements.name or 'student')}",
+        f"{'A student, distilled' if model.startswith(STUDENT) else 'A model, fine-tuned'} with potstill.",
+        " ".join(map(safe, sentences)),
+        f"Classes: {'; '.join(classes)}." if classes else "",
+    ]
+    return "\n\n".join(filter(None, paragraphs))
 
 
-def label_list(found: dict[str, Any], data: str) -> str:
-    labels = inside(found, "labels", data) if inside(found, "tasks", data) not in ("answer", "choose") else None
-    return ", ".join(safe(label) for label in labels) if isinstance(labels, list) and len(labels) > 1 else ""
+def class_list(measurements: Measurements, data: str) -> str:
+    labels = measurements.labels.get(data, []) if measurements.tasks.get(data) not in ("answer", "choose") else []
+    return ", ".join(map(safe, labels)) if len(labels) > 1 else ""
 
 
-def how_to_use(found: dict[str, Any], recipe: dict[str, Any]) -> str:
-    """The call that gives what was measured."""
-    names = task_names(found)
-    lines = next((USES[one] for one in USES if one in names), None)
-    if lines is None:  # values need no softmax, and label sets need all labels
-        more = ', function_to_apply="none"' if "regress" in names else ", top_k=None" if "multilabel" in names else ""
-        call = f'classify = pipeline("text-classification", model="path/to/this/folder"{more})'
-        note = 'A pair of texts is given as `{"text": …, "text_pair": …}`.'
-        begin = "import potstill  # knows this network\n" if found.get("needs_potstill") else ""
-        lines = (f'{begin}from transformers import pipeline\n\n{call}\nclassify("a text")', note)
-    code, note = lines
+def usage(measurements: Measurements, recipe: Mapping[str, Any]) -> str:
+    """Return the call whose predictions were measured."""
+    names = task_names(measurements)
+    code, note = next((USES[task] for task in USES if task in names), None) or classifier_use(measurements, names)
     data = recipe.get("data")
-    every = [one.get("language") for one in (data if isinstance(data, list) else [data]) if isinstance(one, dict)]
-    if asked := [one for one in every if re.fullmatch(r"[\w-]{1,20}", str(one or ""))]:
-        code = code.replace("A text to be", f">>{asked[0]}<< A text to be")
-        told = ", ".join(f"`>>{one}<<`" for one in asked)
-        note += f" Every text begins with what asks for its language, {told}; `potstill translate --language {asked[0]}` puts it there."
+    tables = [table for table in (data if isinstance(data, list) else [data]) if isinstance(table, dict)]
+    languages = [
+        table["language"] for table in tables if re.fullmatch(r"[\w-]{1,20}", str(table.get("language") or ""))
+    ]
+    if languages:
+        code = code.replace("A text to be", f">>{languages[0]}<< A text to be")
+        tokens = ", ".join(f"`>>{language}<<`" for language in languages)
+        note += (
+            f" Every text starts with the token of its target language, {tokens}; "
+            f"`potstill translate --language {languages[0]}` adds it."
+        )
     return f"## Use\n\n```python\n{code}\n```\n\n{note}"
 
 
-def figures(found: dict[str, Any]) -> str:
-    """A row per model, the teacher's and the baseline's too: a score alone says little."""
-    places = [
-        (data, split, metric)
-        for data in data_sets(found)
-        for split in quoted_splits(found, data)
-        for metric in metrics_of(found, data)[:2]
-    ]
-    several = len(data_sets(found)) > 1
-    head = [
-        "",
-        *(
-            f"{safe(data) + ' ' if several else ''}{safe(split)} {safe(titled(metric))}"
-            for data, split, metric in places
-        ),
-    ]
-    head += ["same as teacher", "parameters", "MB", "ms for one", "times faster"]
-    rows = []
-    for name, model in within(found, "models").items():
-        agreed = inside(model, "quality", *quoted(found)[0][:2], "agreement") if quoted(found) else None
-        times = (inside(model, "speed", one, "latency_ms") for one in ("pytorch", "onnx", *searches({name: model})))
-        rows.append(
-            [
-                safe(name),
-                *(_with_interval(model, *place) for place in places),
-                percent(agreed),
-                parameters(inside(model, "parameters")),
-                megabytes(inside(model, "bytes")),
-                short(next((time for time in times if number(time) is not None), None)),
-                short(inside(model, "times_faster")),
-            ]
-        )
-    lines = ["| " + " | ".join(row) + " |" for row in [head, ["---"] + ["---:"] * (len(head) - 1), *rows]]
-    told = ", ".join(f"`{one.replace('`', '')}`" for one in signatures(found))
-    counted = ["", f"Counted by sacrebleu: {told}"] if told else []
+def classifier_use(measurements: Measurements, names: set[str]) -> tuple[str, str]:
+    """Numbers need no softmax, and multi-label classification needs all labels."""
+    more = ', function_to_apply="none"' if "regress" in names else ", top_k=None" if "multilabel" in names else ""
+    register = "import potstill  # registers this network\n" if measurements.needs_potstill else ""
+    call = f'classify = pipeline("text-classification", model="path/to/this/folder"{more})'
+    code = f'{register}from transformers import pipeline\n\n{call}\nclassify("a text")'
+    return code, 'A pair of texts is given as `{"text": …, "text_pair": …}`.'
+
+
+def results(measurements: Measurements) -> str:
+    """Return the table of all models: a score means little without those of teacher and baseline."""
+    table = summary(measurements, with_dev=False)
+    head = [safe(title) for title in table.head]
+    rows = [head, ["---"] + ["---:"] * (len(head) - 1), *([_text(cell) for cell in row] for row in table.rows)]
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    words = ", ".join(f"`{signature.replace('`', '')}`" for signature in signatures(measurements))
+    introduced = (
+        "Scores in percent (except errors such as perplexity), with the 95 % interval in brackets. "
+        "`fine-tuned` is the same student trained on labels alone."
+    )
     return "\n".join(
-        [
-            "## Figures",
-            "",
-            "Scores in percent (perplexity is none), with the 95 % interval in brackets where there is one. "
-            "`fine-tuned` is the same student on labels alone.",
-            "",
-            *lines,
-            *counted,
-        ]
+        ["## Figures", "", introduced, "", *lines, *(["", f"Scored by sacrebleu: {words}"] if words else [])]
     )
 
 
-def _with_interval(model: Any, data: str, split: str, metric: str) -> str:
-    ends = interval(model, data, split, metric)
-    told = score(model, data, split, metric)
-    return f"{told} ({in_its_unit(metric)(ends[0])} to {in_its_unit(metric)(ends[1])})" if ends else told
+def _text(cell: Cell) -> str:
+    return safe(f"{cell.text} ({cell.interval})" if cell.interval else cell.text)
 
 
-def how_it_was_made(recipe_toml: str) -> str:
-    """The whole recipe, fenced by more backticks than it holds."""
+def recipe_section(recipe_toml: str) -> str:
+    """Return the whole recipe, in a fence of more backticks than it contains."""
     lines = "\n".join(clean(line) for line in recipe_toml.strip().splitlines())
     longest = max((len(ticks) for ticks in re.findall(r"`+", lines)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"## How it was made\n\n{fence}toml\n{lines}\n{fence}"
 
 
-def limits(found: dict[str, Any], model: str) -> str:
-    """What the figures do not say."""
-    told = [
+def limits(measurements: Measurements, model: str) -> str:
+    """Return what the figures do not say."""
+    sentences = [
         "It was trained and measured on the data of the recipe. On other texts it may be worse; nothing here measures that."
     ]
-    for data, split, metric in quoted(found):
-        rows = number(inside(found, "models", model, "quality", data, split, "rows"))
-        if rows:
-            told.append(f"{safe(data)}: {safe(titled(metric))} on {safe(split)} rests on {count(rows)} labelled rows.")
-        error = number(inside(found, "models", model, "quality", data, split, "calibration_error"))
-        if error is not None:
-            told.append(
-                f"{safe(data)}: its probabilities are off by {percent(error)} points on average (calibration error)."
+    measured = measurements.models.get(model)
+    for place in measurements.quoted() if measured else ():
+        scores, data = measured.scores(place.data, place.split), safe(place.data)  # type: ignore[union-attr]
+        if rows := scores.get("rows"):
+            metric = safe(metric_title(place.metric))
+            sentences.append(f"{data}: {metric} on {safe(place.split)} was measured on {count(rows)} labelled rows.")
+        if (error := scores.get("calibration_error")) is not None:
+            sentences.append(
+                f"{data}: its probabilities are off by {percent(error)} points on average (calibration error)."
             )
-    if len(seeds_of(found)) < 2:
-        told.append("It is one seed: another seed gives other weights and other scores.")
-    if model.startswith("distilled"):
-        told.append("What the teacher gets wrong or is unfair about, the student may have learned from it.")
-    if (device := found.get("device")) is not None:
-        told.append(f"Times are of one machine ({safe(device)}); on another they differ.")
-    told += [safe(one) for one in caveats(found)]
-    if found.get("too_busy"):
-        told.append(f"The times are not to be trusted: {safe(found['too_busy'])}.")
-    return "\n".join(["## Limits", "", *(f"- {line}" for line in told)])
+    if len(measurements.seeds) < 2:
+        sentences.append("It was trained with one seed: another seed gives other weights and other scores.")
+    if model.startswith(STUDENT):
+        sentences.append("It may have learned errors and biases of its teacher.")
+    if measurements.device is not None:
+        sentences.append(f"Times were measured on one machine ({safe(measurements.device)}); on others they differ.")
+    sentences += map(safe, caveats(measurements))
+    if measurements.too_busy:
+        sentences.append(f"Speeds cannot be trusted: {safe(measurements.too_busy)}.")
+    return "\n".join(["## Limits", "", *(f"- {sentence}" for sentence in sentences)])
 
 
-def safe(text: Any) -> str:
-    """A name or sentence as markdown shows it: no markup, no HTML, no new cell or line comes of it."""
-    kept = clean(text, 400).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"[`|\[\]*_~\\!#{}$]", lambda found: f"&#{ord(found[0])};", kept)
+def safe(text: object) -> str:
+    """Return text as Markdown shows it: without markup, HTML, or a new cell or line."""
+    escaped = clean(text, 400).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"[`|\[\]*_~\\!#{}$]", lambda match: f"&#{ord(match[0])};", escaped)

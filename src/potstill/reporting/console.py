@@ -1,189 +1,129 @@
-"""Tables and lists on standard output."""
+"""Tables and sentences on standard output."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from potstill.measuring.measurements import inside, interval, metrics_of, number, signatures, within
-from potstill.reporting.numbers import (
-    NOTHING,
-    count,
-    in_its_unit,
-    megabytes,
-    parameters,
-    percent,
-    points,
-    score,
-    short,
-    titled,
-)
-from potstill.reporting.sentences import caveats, how_corrected
+from potstill.measuring.json_parts import as_number
+from potstill.measuring.measurements import Comparison, Measurements
+from potstill.reporting.numbers import MISSING, count, metric_title, percent, points, short
+from potstill.reporting.sentences import caveats, correction_note, signatures
+from potstill.reporting.tables import Cell, Table, summary
 from potstill.system.terminal import as_printed, print_line
 from potstill.system.units import byte_size, duration
 
-USUAL = ("accuracy", "f1", "f1_micro", "f1_macro", "pearson", "rmse", "bleu_beam")  # metrics that papers quote
+LEAST_WIDTH = 112  # columns of a table, also in a narrow terminal
 
 
-def print_table(found: dict[str, Any]) -> None:
-    header, rows = table(found)
-    print_rows(header, rows)
-    if found.get("too_busy"):
-        print_line(f"speeds are not to be trusted: {found['too_busy']}")
-    engines = {model.get("engine") for model in found["models"].values()} - {None}
-    if len(engines) > 1:
-        told = ", ".join(f"{name} by {model['engine']}" for name, model in found["models"].items() if "engine" in model)
-        print_line(f"times are of different engines: {told}")
-    for signature in signatures(found):
-        print_line(signature)
-    for told in (*beginnings(found), *constants(found), *caveats(found)):
-        print_line(told)
+def print_measurements(measurements: Measurements) -> None:
+    """Print the table of a run, and what a reader must know about it."""
+    print_table(summary(measurements))
+    if measurements.too_busy:
+        print_line(f"speeds cannot be trusted: {measurements.too_busy}")
+    engines = {name: model.engine for name, model in measurements.models.items() if model.engine is not None}
+    if len(set(engines.values())) > 1:
+        print_line(
+            f"models were timed in different engines: {', '.join(f'{name} in {engines[name]}' for name in engines)}"
+        )
+    notes = (
+        *signatures(measurements),
+        *baseline_starts(measurements),
+        *constants(measurements),
+        *caveats(measurements),
+    )
+    for note in notes:
+        print_line(note)
 
 
-def beginnings(found: Mapping[str, Any]) -> list[str]:
-    """What the baseline was before its first step, which a reader must know to judge it."""
-    models = found["models"].items()
-    return [f"{name}: on labels alone, begun from {one['begun_from']}" for name, one in models if "begun_from" in one]
-
-
-def constants(found: Mapping[str, Any]) -> list[str]:
-    """Of numbers that are predicted, what always saying their mean would be worth."""
-    models: list[Mapping[str, Any]] = [*found["models"].values(), {}]
+def baseline_starts(measurements: Measurements) -> list[str]:
+    """Say what the weights of the baseline were before training, which a reader must know to judge it."""
     return [
-        f"{split}: always saying the mean has an RMSE of {short(scores['rmse_constant'])}"
-        for splits in models[0].get("quality", {}).values()
+        f"{name}: trained on labels alone, started from {model.begun_from}"
+        for name, model in measurements.models.items()
+        if model.begun_from is not None
+    ]
+
+
+def constants(measurements: Measurements) -> list[str]:
+    """Say what predicting the mean would be worth, where numbers are predicted."""
+    first = next(iter(measurements.models.values()), None)
+    return [
+        f"{split}: predicting the mean has an RMSE of {short(scores['rmse_constant'])}"
+        for splits in (first.quality.values() if first else ())
         for split, scores in splits.items()
         if "rmse_constant" in scores
     ]
 
 
-def print_differences(found: dict[str, Any]) -> None:
-    """One sentence for each comparison, on what is quoted: tests, or dev where there are none, which is not tested."""
-    compared = found.get("differences", [])
-    for one in compared:
-        where = f"{one['split']} {titled(one['metric'])}"
-        told = points(one["mean"], one["metric"])
-        print_line(f"{one['model']} against {one['against']}, {where}: {told}, {one['words']}")
-    if note := how_corrected(compared):
+def print_comparisons(comparisons: Sequence[Comparison]) -> None:
+    """Print one sentence per comparison."""
+    for comparison in comparisons:
+        where = f"{comparison.split} {metric_title(comparison.metric)}"
+        size = points(comparison.mean, comparison.metric)
+        print_line(f"{comparison.model} against {comparison.against}, {where}: {size}, {comparison.words}")
+    if note := correction_note(comparisons):
         print_line(note)
 
 
-def table(measurements: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of the one table that every run ends in. What was not measured of a model is a dash."""
-    models = within(measurements, "models")
-    places = list(
-        dict.fromkeys(
-            (data, split)
-            for one in models.values()
-            for data in within(one, "quality")
-            for split in within(one, "quality", data)
-        )
-    )
-    several = len({data for data, _ in places}) > 1
-    shown = {place: _shown(metrics_of(measurements, place[0])) for place in places}
-    names = [(place, metric) for place in places for metric in shown[place][: 1 if place[1] == "dev" else 2]]
-    header = [
-        "",
-        *(f"{f'{data} ' if several else ''}{split} {titled(metric)}" for (data, split), metric in names),
-        "same as teacher",
-        "parameters",
-        "MB",
-        "ms",
-        "faster",
-    ]
-    rows = []
-    for name, model in models.items():
-        latency = number(next((inside(speed, "latency_ms") for speed in within(model, "speed").values()), None))
-        faster = number(inside(model, "times_faster"))
-        rows.append(
-            [
-                name,
-                *(_score(model, place, metric) for place, metric in names),
-                percent(last_agreement(model)),
-                parameters(inside(model, "parameters")),
-                megabytes(inside(model, "bytes")),
-                NOTHING if latency is None else f"{latency:.1f}",
-                f"{faster:.1f}×" if faster else NOTHING,
-            ]
-        )
-    return header, rows
-
-
-def last_agreement(model: Mapping[str, Any]) -> Any:
-    """With the teacher, on the last split of the last data set; None of a model that was not scored, as a file of answers."""
-    scored = [by for data in within(model, "quality") for by in within(model, "quality", data).values()]
-    return inside(scored[-1], "agreement") if scored else None
-
-
-def _score(model: Mapping[str, Any], place: tuple[str, str], metric: str) -> str:
-    """A score with its deviation over seeds, or with its interval on what is not dev."""
-    told, ends = score(model, *place, metric), interval(model, *place, metric)
-    if "±" in told or ends is None or place[1] == "dev":
-        return told
-    low, high = map(in_its_unit(metric), ends)
-    return f"{told} ({low}–{high})"
-
-
-def _shown(metrics: Sequence[str]) -> list[str]:
-    """What was chosen by, and one more that is usually quoted; for a likelihood the perplexity, its inverse."""
-    if not metrics:
-        return []
-    if metrics[0] == "likelihood":
-        return ["perplexity"]
-    return [metrics[0], *[metric for metric in metrics[1:] if metric in USUAL or metric.startswith("f1 of ")][:1]]
-
-
-def print_grid(cells: list[dict[str, Any]]) -> None:
+def print_grid(cells: Sequence[dict[str, Any]]) -> None:
     if cells:
-        print_rows(
-            list(cells[0]), [[percent(v, 2) if k == "dev" else str(v) for k, v in cell.items()] for cell in cells]
-        )
+        rows = [
+            [percent(as_number(value), 2) if name == "dev" else str(value) for name, value in cell.items()]
+            for cell in cells
+        ]
+        print_rows(list(cells[0]), rows)
 
 
-def print_plan(found: dict[str, Any]) -> None:
-    """Lines of work, what they need, and whether it fits."""
+def print_plan(plan: dict[str, Any]) -> None:
+    """Print the steps of a run, what they need, and whether it fits."""
     header = ["", "runs", "rows an epoch", "tokens an epoch", "steps", "rows in all", "tokens in all", "TFLOP", "time"]
     counts = ("runs", "rows_per_epoch", "tokens_per_epoch", "steps", "rows", "tokens")
     rows = [
         [
             line["what"],
-            *(count(line[name]) if line[name] else NOTHING for name in counts),
-            short(line["operations"] / 1e12) if line["operations"] else NOTHING,
+            *(count(line[name]) if line[name] else MISSING for name in counts),
+            short(line["operations"] / 1e12) if line["operations"] else MISSING,
             duration(line["seconds"]),
         ]
-        for line in found["lines"]
+        for line in plan["lines"]
     ]
-    total = ["in all", *[NOTHING] * 6, short(found["operations"] / 1e12), duration(found["seconds"])]
+    total = ["in all", *[MISSING] * 6, short(plan["operations"] / 1e12), duration(plan["seconds"])]
     print_rows(header, [*rows, total])
-    device, machine = found["device_memory"], found["machine"]
+    device, machine = plan["device_memory"], plan["machine"]
     parts = ", ".join(f"{name} {byte_size(device[name])}" for name in device if name not in ("peak", "limit"))
     print_line(f"memory of a device: {byte_size(device['peak'])} of {byte_size(device['limit'])} ({parts})")
-    for one in found["disks"]:
-        passing = f", and {byte_size(one['passing'])} while training" if one["passing"] else ""
+    for disk in plan["disks"]:
+        passing = f", and {byte_size(disk['passing'])} while training" if disk["passing"] else ""
         print_line(
-            f"{one['what']}: {byte_size(one['kept'])}{passing}, in {one['folder']}, where {byte_size(one['free'])} are free"
+            f"{disk['what']}: {byte_size(disk['kept'])}{passing}, in {disk['folder']} ({byte_size(disk['free'])} free)"
         )
-    many = f", {machine['devices']} devices" if machine["devices"] > 1 else ""
-    told = f"{machine['peak_gflops']:,.0f} GFLOPS at best{many}, of which training reaches"
-    print_line(f"time is for {told} {percent(machine['share_of_peak'], 0)} %")
-    print_line(f"will not fit: {found['will_not_fit']}" if found["will_not_fit"] else "everything fits")
+    devices = f", {machine['devices']} devices" if machine["devices"] > 1 else ""
+    peak, share = f"{machine['peak_gflops']:,.0f} GFLOPS at best{devices}", percent(machine["share_of_peak"], 0)
+    print_line(f"time is for {peak}, of which training reaches {share} %")
+    print_line(f"will not fit: {plan['will_not_fit']}" if plan["will_not_fit"] else "everything fits")
+
+
+def print_table(table: Table) -> None:
+    """Print a table; the interval stands beside its score unless there is a deviation."""
+    print_rows(table.head, [[_text(cell) for cell in row] for row in table.rows])
+
+
+def _text(cell: Cell) -> str:
+    return cell.text if "±" in cell.text or not cell.interval else f"{cell.text} ({cell.interval})"
 
 
 def print_rows(header: list[str], rows: list[list[str]]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Table as RichTable
     from rich.text import Text
 
-    drawn = Table(box=SIMPLE_HEAD)
+    table = RichTable(box=SIMPLE_HEAD)
     for place, name in enumerate(header):
-        drawn.add_column(
-            Text(as_printed(name).replace(" ", "\n")),
-            justify="right" if place else "left",
-            vertical="bottom",
-            no_wrap=True,
-        )
+        justify = "right" if place else "left"
+        title = Text(as_printed(name).replace(" ", "\n"))
+        table.add_column(title, justify=justify, vertical="bottom", no_wrap=True)  # type: ignore[arg-type]
     for row in rows:
-        drawn.add_row(*(Text(as_printed(cell)) for cell in row))  # Text: a bracket in a name is no markup
-    wide = Console()
-    Console(width=max(wide.width, 112)).print(drawn)
+        table.add_row(*(Text(as_printed(cell)) for cell in row))  # Text: brackets in a name are not markup
+    Console(width=max(Console().width, LEAST_WIDTH)).print(table)

@@ -1,96 +1,101 @@
-"""Numbers of measurements.json as people read them; a missing number is a dash."""
+"""Numbers as people read them; a missing number is a dash."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
-from potstill.measuring.measurements import PLAIN, inside, named, number, within
+from potstill.measuring.measurements import LOWER_IS_BETTER, MeasuredModel, Place, short_name
 from potstill.tasks.metrics.texts import BEAM
 
-NOTHING = "–"
-
-
+MISSING = "–"
 UNDEFINED = "undefined"  # such as the correlation of a constant
-
-
-# of metrics whose keys are no words of papers; files keep the keys
-TITLES = {"bleu": "BLEU K=1", "bleu_beam": f"BLEU K={BEAM}", "chrf": "chrF", "mode": "p(ŷ)"}
-TITLES |= {"rmse": "RMSE", "rmse_constant": "RMSE of a constant"}
-
-
+TITLES = {  # of metrics whose keys are not the words of papers
+    "bleu": "BLEU K=1",
+    "bleu_beam": f"BLEU K={BEAM}",
+    "chrf": "chrF",
+    "mode": "p(ŷ)",
+    "rmse": "RMSE",
+    "rmse_constant": "RMSE of a constant",
+}
 TINY = 0.001  # of a probability
 
 
-def titled(metric: Any) -> str:
-    """What a metric is called where people read it."""
-    return TITLES.get(str(metric)) or named(metric)
+def metric_title(metric: str) -> str:
+    return TITLES.get(metric) or short_name(metric)
 
 
-def percent(value: Any, digits: int = 1) -> str:
-    return NOTHING if (known := number(value)) is None else _minus(f"{100 * known:.{digits}f}")
+def percent(value: float | None, digits: int = 1) -> str:
+    return MISSING if value is None else _minus(f"{100 * value:.{digits}f}")
 
 
-def points(value: Any, metric: str = "") -> str:
-    """A difference of scores, with its sign."""
-    return NOTHING if (known := number(value)) is None else _minus(f"{100 * known:+.{_digits(metric)}f}")
+def points(value: float | None, metric: str = "") -> str:
+    """Return a difference of scores with its sign."""
+    return MISSING if value is None else _minus(f"{100 * value:+.{_digits(metric)}f}")
 
 
-def short(value: Any) -> str:
-    """A quantity with about three digits."""
-    known = number(value)
-    if known is None:
-        return NOTHING
-    return f"{known:,.0f}" if abs(known) >= 100 else f"{known:.1f}" if abs(known) >= 10 else f"{known:.2f}"
+def short(value: float | None) -> str:
+    """Return a quantity with about three digits."""
+    if value is None:
+        return MISSING
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
-def count(value: Any) -> str:
-    return NOTHING if (known := number(value)) is None else f"{known:,.0f}"
+def ratio(value: float | None) -> str:
+    """Return "4.0×"."""
+    return MISSING if value is None else f"{value:,.0f}×" if value >= 100 else f"{value:.1f}×"
 
 
-def parameters(value: Any) -> str:
-    known = number(value)
-    if known is None:
-        return NOTHING
-    return f"{known / 1e6:,.1f} M" if known >= 1e6 else f"{known / 1e3:,.1f} k" if known >= 1e3 else f"{known:.0f}"
+def count(value: float | None) -> str:
+    return MISSING if value is None else f"{value:,.0f}"
 
 
-def megabytes(value: Any) -> str:
-    known = number(value)
-    return NOTHING if known is None else f"{known / 1e6:,.1f}" if known >= 1e6 else f"{known / 1e6:.2g}"
+def parameters(value: float | None) -> str:
+    if value is None:
+        return MISSING
+    return f"{value / 1e6:,.1f} M" if value >= 1e6 else f"{value / 1e3:,.1f} k" if value >= 1e3 else f"{value:.0f}"
 
 
-def _minus(text: str) -> str:
-    return text.replace("-", "−")
+def megabytes(value: float | None) -> str:
+    return MISSING if value is None else f"{value / 1e6:,.1f}" if value >= 1e6 else f"{value / 1e6:.2g}"
 
 
-def in_its_unit(metric: str) -> Callable[[Any], str]:
-    """How values of a metric are written: in percent, but for those that are no shares."""
-    return short if metric in PLAIN else partial(_in_percent, metric)
+def metric_format(metric: str) -> Callable[[float | None], str]:
+    """Return the format of a metric's values: percent, unless the metric is an error."""
+    return short if metric in LOWER_IS_BETTER else partial(_percent, metric)
 
 
-def _in_percent(metric: str, value: Any) -> str:
-    """The probability of a whole text may be tiny: two of its digits are shown then, wherever they begin."""
-    if metric == "mode" and (known := number(value)) is not None and 0 < abs(known) < TINY:
-        return _minus(f"{100 * known:.2g}")
+def interval_text(ends: tuple[float, float] | None, metric: str) -> str:
+    if ends is None:
+        return ""
+    low, high = map(metric_format(metric), ends)
+    return f"{low}–{high}" if ends[0] >= 0 else f"{low} to {high}"
+
+
+def score_text(model: MeasuredModel, place: Place) -> str:
+    """Return a score, ± its deviation over seeds if there is one."""
+    scores, value = model.scores(place.data, place.split), model.score(place)
+    if value is None:
+        return UNDEFINED if place.metric in scores else MISSING
+    written, deviation = metric_format(place.metric), model.score_deviation(place)
+    if not deviation:
+        return written(value)
+    # the deviation of a probability has as many digits as the probability itself
+    own = place.metric in LOWER_IS_BETTER or abs(value) < TINY
+    return f"{written(value)} ± {written(deviation) if own else percent(deviation, _digits(place.metric))}"
+
+
+def _percent(metric: str, value: float | None) -> str:
+    """The probability of a whole text may be tiny: then its first two digits are shown."""
+    if metric == "mode" and value is not None and 0 < abs(value) < TINY:
+        return _minus(f"{100 * value:.2g}")
     return percent(value, _digits(metric))
 
 
 def _digits(metric: str) -> int:
-    """A language model gives the true token some percent at most: with one digit behind the point all would be alike."""
+    """Language models give the true token a few percent at most: with one decimal all would look equal."""
     return 2 if metric == "likelihood" else 1
 
 
-def score(model: Any, data: str, split: str, metric: str) -> str:
-    """A score in percent, ± its deviation over seeds where there is one."""
-    told = in_its_unit(metric)
-    held = within(model, "quality", data, split)
-    if metric in held and held[metric] is None:
-        return UNDEFINED
-    found = number(held.get(metric))
-    deviation = number(inside(model, "deviation", data, split, metric))
-    if found is None or not deviation:
-        return told(found)
-    like = told(deviation) if metric in PLAIN or abs(found) < TINY else percent(deviation, _digits(metric))
-    return f"{told(found)} ± {like}"
+def _minus(text: str) -> str:
+    return text.replace("-", "−")

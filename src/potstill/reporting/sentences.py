@@ -1,120 +1,113 @@
-"""Measurements in words and numbers for people, shared by the report and the model card.
-
-A run's folder may be old, cut short or from a stranger: what is missing or no number reads as a dash and never fails.
-"""
+"""What came out, in sentences: nothing is claimed that was not measured."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from potstill.measuring.measurements import (
-    PLAIN,
-    Found,
+    BASELINE,
+    DEV,
+    LOWER_IS_BETTER,
+    STUDENT,
+    TEACHER,
+    Comparison,
+    MeasuredModel,
+    Measurements,
+    Place,
     clean,
-    differences,
-    inside,
-    interval,
-    main_student,
-    named,
-    number,
-    per_second,
-    quoted,
-    searches,
-    within,
+    short_name,
 )
-from potstill.measuring.significance import DEV
-from potstill.reporting.numbers import (
-    count,
-    in_its_unit,
-    parameters,
-    percent,
-    points,
-    score,
-    titled,
-)
+from potstill.reporting.numbers import count, metric_format, metric_title, parameters, percent, points, score_text
 from potstill.tasks.metrics.texts import BEAM, search_name
 
 BY_BEAM = "bleu_beam"
-SEARCHED = {"greedy": "without a beam"}
+GREEDY, BEAM_SEARCH = search_name(1), search_name(BEAM)
 
 
-def headline(found: Found, student: str | None = None) -> list[str]:
-    """What came out, in sentences: nothing is claimed that was not measured."""
-    student = student or main_student(found)
-    model, teacher = inside(found, "models", student), inside(found, "models", "teacher")
-    if not model:
+def headline(measurements: Measurements, student: str | None = None) -> list[str]:
+    """Return quality, size and speed of a student beside its teacher, as sentences."""
+    model, teacher = measurements.models.get(student or measurements.student_name), measurements.models.get(TEACHER)
+    if model is None or model == MeasuredModel():
         return []
-    places = quoted(found)
-    several = len(places) > 1
-    sentences = [_quality(model, teacher, place, several) for place in places]
-    by_beam = bool(places) and all(metric == BY_BEAM for _, _, metric in places)
-    if cost := _cost(model, teacher, found, search_name(BEAM if by_beam else 1)):
-        if len(sentences) == 1:
-            sentences[0] += f" {cost}"
-        else:
-            sentences.append(f"The student comes {cost}")
+    places = measurements.quoted()
+    sentences = [_quality(model, teacher, place, len(places) > 1) for place in places]
+    by_beam = bool(places) and all(place.metric == BY_BEAM for place in places)
+    speed = _speed(model, teacher, measurements, BEAM_SEARCH if by_beam else GREEDY)
+    if len(sentences) == 1:
+        sentences[0] = ", ".join(
+            filter(None, [" with ".join(filter(None, [sentences[0], _size(model, teacher)])), speed])
+        )
+    elif cost := ", ".join(filter(None, [_size(model, teacher), speed])):
+        sentences.append(f"The student: {cost}")
     if not by_beam:
-        sentences += [_beside_a_beam(model, teacher, found, place) for place in places[:1]]
+        sentences += [_greedy_beside_beam(model, teacher, measurements, place) for place in places[:1]]
     return [f"{sentence}." for sentence in sentences if sentence]
 
 
-def _quality(model: Any, teacher: Any, place: tuple[str, str, str], several: bool) -> str:
-    data, split, metric = place
-    if metric == "likelihood" and "perplexity" in within(model, "quality", data, split):
-        metric = "perplexity"  # its inverse, which people know
-    ours, theirs = (number(inside(one, "quality", data, split, metric)) for one in (model, teacher))
-    rows = number(inside(model, "quality", data, split, "rows"))
-    where = f"on {named(data)} {named(split)}" if several else f"on {named(split)}"
+def _quality(model: MeasuredModel, teacher: MeasuredModel | None, place: Place, several: bool) -> str:
+    if place.metric == "likelihood" and "perplexity" in model.scores(place.data, place.split):
+        place = place._replace(metric="perplexity")  # its inverse, which people know
+    metric, written = metric_title(place.metric), metric_format(place.metric)
+    ours, theirs = model.score(place), teacher.score(place) if teacher else None
+    rows = model.score(place._replace(metric="rows"))
+    where = f"on {short_name(place.data)} {short_name(place.split)}" if several else f"on {short_name(place.split)}"
     where += f" ({count(rows)} rows)" if rows else ""
-    where += ", by which it was chosen" if split == DEV else ""
+    where += ", on which it was selected" if place.split == DEV else ""
     if ours is None:
-        return f"No {titled(metric)} was measured {where}"
-    mine, told = score(model, data, split, metric), in_its_unit(metric)
+        return f"No {metric} was measured {where}"
+    score = score_text(model, place)
     if theirs is None:
-        ends = interval(model, data, split, metric)
-        likely = f" (95 % interval {told(ends[0])} to {told(ends[1])})" if ends else ""
-        return f"The model reaches {mine} {titled(metric)}{likely} {where}"
-    if 0 < ours <= theirs and metric not in PLAIN:
-        share = f"keeps {percent(ours / theirs)} % of the teacher’s {titled(metric)}"
-        return f"The student {share} ({mine} of {told(theirs)}) {where}"
-    return f"The student scores {mine} in {titled(metric)}, the teacher {told(theirs)}, {where}"
+        ends = model.interval(place)
+        interval = f" (95 % interval {written(ends[0])} to {written(ends[1])})" if ends else ""
+        return f"The model reaches {score} {metric}{interval} {where}"
+    if 0 < ours <= theirs and place.metric not in LOWER_IS_BETTER:
+        share = percent(ours / theirs)
+        return f"The student keeps {share} % of the teacher’s {metric} ({score} of {written(theirs)}) {where}"
+    return f"The student scores {score} in {metric}, the teacher {written(theirs)}, {where}"
 
 
-def _cost(model: Any, teacher: Any, found: Found, searched: str) -> str:
-    """Size and speed, as far as they are known; the speed is that of the search whose quality was told."""
-    ours, theirs = (number(inside(one, "parameters")) for one in (model, teacher))
-    words = []
-    if ours is not None:
-        words.append(f"with {parameters(ours)}" + (f" of {parameters(theirs)}" if theirs else "") + " parameters")
-    written = searches({"model": model})
-    faster = _ratio(model, teacher, searched, searched) if written else number(inside(model, "times_faster"))
-    if teacher and faster is not None and found.get("too_busy"):
-        words.append("its speed not told, since the machine was too busy")
-    elif teacher and faster is not None:
-        alike = f", both {SEARCHED.get(searched, 'with a beam')}{_engines(model, teacher)}" if written else ""
-        words.append(_faster(faster) + alike)
-    return ", ".join(words)
+def _size(model: MeasuredModel, teacher: MeasuredModel | None) -> str:
+    if model.parameters is None:
+        return ""
+    of = f" of {parameters(teacher.parameters)}" if teacher and teacher.parameters else ""
+    return f"{parameters(model.parameters)}{of} parameters"
 
 
-def _beside_a_beam(model: Any, teacher: Any, found: Found, place: tuple[str, str, str]) -> str:
-    """A student that needs no beam beside the teacher with its own, as it would be used: quality and time of the same texts."""
-    ours, theirs = (
-        number(inside(one, "quality", *place[:2], key)) for one, key in ((model, "bleu"), (teacher, BY_BEAM))
-    )
-    faster = _ratio(model, teacher, search_name(1), search_name(BEAM))
-    if not ours or not theirs or faster is None or found.get("too_busy"):
+def _speed(model: MeasuredModel, teacher: MeasuredModel | None, measurements: Measurements, search: str) -> str:
+    """Return how much faster the student is; for generative models by the search whose quality is quoted."""
+    if teacher is None:
+        return ""
+    times = _times_faster(model, teacher, search, search) if model.searches else model.times_faster
+    if times is None:
+        return ""
+    if measurements.too_busy:
+        return "its speed is not stated because the machine was too busy"
+    if not model.searches:
+        return _faster(times)
+    searched = "greedy search" if search == GREEDY else "beam search"
+    return f"{_faster(times)}, both with {searched}{_engines(model, teacher)}"
+
+
+def _greedy_beside_beam(
+    model: MeasuredModel, teacher: MeasuredModel | None, measurements: Measurements, place: Place
+) -> str:
+    """Compare a student with greedy search and a teacher with beam search, as they would be used."""
+    if teacher is None or measurements.too_busy:
+        return ""
+    ours, theirs = model.score(place._replace(metric="bleu")), teacher.score(place._replace(metric=BY_BEAM))
+    times = _times_faster(model, teacher, GREEDY, BEAM_SEARCH)
+    if not ours or not theirs or times is None:
         return ""
     return (
-        f"Without a beam it has {percent(ours / theirs)} % of the BLEU of the teacher with a beam of {BEAM} "
-        f"({percent(ours)} of {percent(theirs)}) and is {_faster(faster)}{_engines(model, teacher)}"
+        f"With greedy search it keeps {percent(ours / theirs)} % of the BLEU of the teacher with a beam of {BEAM} "
+        f"({percent(ours)} of {percent(theirs)}) and is {_faster(times)}{_engines(model, teacher)}"
     )
 
 
-def _ratio(model: Any, teacher: Any, ours: str, theirs: str) -> float | None:
-    """Texts a second of one model by those of another, each by its search."""
-    mine, other = number(per_second(model, ours)), number(per_second(teacher, theirs))
-    return mine / other if mine and other else None
+def _times_faster(model: MeasuredModel, teacher: MeasuredModel, ours: str, theirs: str) -> float | None:
+    """Return texts per second of the student by one search, divided by those of the teacher by another."""
+    rate, other = model.timing(ours, "examples_per_second"), teacher.timing(theirs, "examples_per_second")
+    return rate / other if rate and other else None
 
 
 def _faster(times: float) -> str:
@@ -123,92 +116,97 @@ def _faster(times: float) -> str:
     return "as fast as the teacher" if times > 0.95 else f"slower than the teacher ({times:.2f} times its speed)"
 
 
-def _engines(model: Any, teacher: Any) -> str:
-    """Said where two engines decode, since it is then also they that are compared."""
-    ours, theirs = (inside(one, "engine") for one in (model, teacher))
-    return f" (the student by {named(ours)}, the teacher by {named(theirs)})" if ours != theirs else ""
+def _engines(model: MeasuredModel, teacher: MeasuredModel) -> str:
+    """Name the engines where they differ, since they are compared too."""
+    if model.engine == teacher.engine:
+        return ""
+    return f" (the student by {short_name(model.engine)}, the teacher by {short_name(teacher.engine)})"
 
 
-def verdicts(found: Found) -> list[str]:
-    """Whether what the student has over or under its baseline and its teacher is more than chance."""
-    models = within(found, "models")
-    if "distilled" not in models:
+def verdicts(measurements: Measurements) -> list[str]:
+    """Say whether the student differs from its baseline and its teacher by more than chance."""
+    if STUDENT not in measurements.models:
         return []
-    against = {
-        "fine-tuned": "Against fine-tuning the same student on labels alone",
-        "teacher": "Against the teacher",
+    opponents = {
+        BASELINE: "Against fine-tuning the same student on labels alone",
+        TEACHER: "Against the teacher",
     }
-    places = quoted(found)
-    said = []
-    for other, words in against.items():
+    places = measurements.quoted()
+    sentences = []
+    for opponent, words in opponents.items():
         for place in places:
-            for one in differences(found):
-                compared = (one.get("model"), one.get("against"), one.get("data"), one.get("split"), one.get("metric"))
-                if compared == ("distilled", other, *place):
-                    where = f" on {named(place[0])}" if len(places) > 1 else ""
-                    said.append(f"{words}{where}: {points_and_words(one)}.")
-    said += [f"{note}." for note in [how_corrected(differences(found))] if note and said]
-    if not said and "fine-tuned" in models and places:
-        reached = score(models["fine-tuned"], *places[0])
-        said.append(
+            where = f" on {short_name(place.data)}" if len(places) > 1 else ""
+            sentences += [
+                f"{words}{where}: {difference_words(comparison)}."
+                for comparison in measurements.differences
+                if (comparison.model, comparison.against, comparison.place) == (STUDENT, opponent, place)
+            ]
+    if sentences and (note := correction_note(measurements.differences)):
+        sentences.append(f"{note}.")
+    if not sentences and BASELINE in measurements.models and places:
+        reached = score_text(measurements.models[BASELINE], places[0])
+        sentences.append(
             f"The same student, fine-tuned on labels alone, reaches {reached}; whether they differ was not tested."
         )
-    return said + no_baseline(found)
+    return sentences + no_baseline(measurements)
 
 
-def no_baseline(found: Found) -> list[str]:
-    models = within(found, "models")
-    if "distilled" not in models or "fine-tuned" in models:
+def no_baseline(measurements: Measurements) -> list[str]:
+    if STUDENT not in measurements.models or BASELINE in measurements.models:
         return []
     return ["No baseline was trained, so nothing here says what the teacher added."]
 
 
-def points_and_words(one: Mapping[str, Any]) -> str:
-    """ "+1.6 points, better, p = 0.02" """
-    return f"{points(one.get('mean'), str(one.get('metric')))} points, {clean(one.get('words', ''))}"
+def difference_words(comparison: Comparison) -> str:
+    """Return "+1.6 points, better, p = 0.02"."""
+    return f"{points(comparison.mean, comparison.metric)} points, {clean(comparison.words)}"
 
 
-def how_corrected(compared: Sequence[Mapping[str, Any]]) -> str:
-    """That p values of several comparisons are larger than each would be alone."""
-    several = max((int(number(one.get("comparisons")) or 0) for one in compared), default=0)
-    return f"Each p is corrected for {several} comparisons (Holm)" if several > 1 else ""
+def correction_note(comparisons: Sequence[Comparison]) -> str:
+    """Say that the p of several comparisons are larger than each would be alone."""
+    number = max((int(comparison.comparisons or 0) for comparison in comparisons), default=0)
+    return f"Each p is corrected for {number} comparisons (Holm)" if number > 1 else ""
 
 
-def nearest_classes(probabilities: Sequence[Sequence[Any]], labels: Sequence[Any], most: int = 3) -> str:
-    """Which classes the teacher holds for most alike, by what it gives to one where the other is right."""
+def caveats(measurements: Measurements) -> list[str]:
+    """Return what a reader must know before believing the figures; said in the terminal, on the page and on the card."""
+    sentences = []
+    if measurements.changed_inputs:
+        sentences.append(f"Inputs changed during the run: {clean(', '.join(measurements.changed_inputs), 300)}.")
+    for data, leaks in measurements.leaks.items():
+        of = f" of {short_name(data)}" if len(measurements.tasks) > 1 else ""
+        sentences += [
+            f"{count(leak.rows)} of {count(leak.of)} rows of {short_name(leak.split)}{of} "
+            f"are also in {short_name(leak.also_in)}."
+            for leak in leaks
+        ]
+    for name, model in measurements.models.items():
+        if model.learned is False:
+            sentences.append(f"{short_name(name)} did not learn: on dev it is no better than chance.")
+    return sentences
+
+
+def signatures(measurements: Measurements) -> list[str]:
+    """Return how texts were scored, in sacrebleu's own words: "BLEU|nrefs:1|…"."""
+    return [clean(f"{name}|{words}", 200) for name, words in measurements.signatures.items()]
+
+
+def nearest_classes(probabilities: Sequence[Sequence[float | None]], names: Sequence[str], most: int = 3) -> str:
+    """Name the classes that a teacher confuses most, by its mean probability of one on the rows of the other."""
     mutual = []
-    for i in range(len(labels)):
+    for i in range(len(names)):
         for j in range(i):
-            there, back = number(probabilities[i][j]), number(probabilities[j][i])
+            there, back = probabilities[i][j], probabilities[j][i]
             if there is not None and back is not None:
                 mutual.append(((there + back) / 2, j, i))
-    mutual.sort(key=lambda one: (-one[0], one[1:]))
+    mutual.sort(key=lambda pair: (-pair[0], pair[1:]))
     pairs = [
-        f"{named(labels[first])} and {named(labels[second])} ({percent(mean)} %)"
+        f"{names[first]} and {names[second]} ({percent(mean)} %)"
         for mean, first, second in mutual[:most]
         if mean >= 0.0005
     ]
     if not pairs:
         return ""
-    if len(labels) == 2:
-        return f"It gives {percent(mutual[0][0])} % to the other class, on average."
-    return f"Nearest each other: {'; '.join(pairs)}. In brackets: what it gives to one where the other is right."
-
-
-def caveats(found: Mapping[str, Any]) -> list[str]:
-    """A sentence for each: inputs that changed, rows in two splits, students at chance."""
-    told = []
-    changed = found.get("changed_inputs")
-    if isinstance(changed, list) and changed:
-        told.append(f"Inputs changed while the run went on: {clean(', '.join(map(str, changed)), 300)}.")
-    for data, leaks in within(found, "leaks").items():
-        of = f" of {named(data)}" if len(within(found, "tasks")) > 1 else ""
-        for leak in leaks if isinstance(leaks, list) else ():
-            rows, split, other = (inside(leak, key) for key in ("rows", "split", "also_in"))
-            told.append(
-                f"{clean(rows)} of {clean(inside(leak, 'of'))} rows of {named(split)}{of} are in {named(other)} too."
-            )
-    for name, model in within(found, "models").items():
-        if inside(model, "learned") is False:
-            told.append(f"{named(name)} did not learn: on dev it is no better than chance.")
-    return told
+    if len(names) == 2:
+        return f"It gives the other class {percent(mutual[0][0])} % on average."
+    return f"Most alike to it: {'; '.join(pairs)}. In brackets: the mean probability of one on the rows of the other."

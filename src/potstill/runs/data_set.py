@@ -16,7 +16,7 @@ from potstill.data.row import split_parts
 from potstill.data.tokens import tokenise, tokenizer_fingerprint
 from potstill.errors import InputError
 from potstill.inference.answers import answers, model_answers
-from potstill.measuring.measurements import PLAIN
+from potstill.measuring.measurements import LOWER_IS_BETTER
 from potstill.models.student import Student
 from potstill.recipe.schema import Recipe
 from potstill.signals import Wants
@@ -34,9 +34,7 @@ class DataSet:
     dev: Examples
     tests: dict[str, Examples]
     teacher: Teacher
-    loaded_teacher: (
-        Student | None
-    )  # the teacher's model and tokenizer; None for a file of answers, or without a teacher
+    loaded_teacher: Student | None  # None: the teacher is a file of answers, or there is none
     class_weights: Tensor | None
     length: int  # tokens of a text that are read at most
     # split -> (rows of its folder,) bool: the rows that a file of answers covers
@@ -110,7 +108,7 @@ def selection_metric(recipe: Recipe, data: DataSet) -> str:
             f"metric '{recipe.metric}' needs beam search, but dev is decoded without it after every epoch; "
             "write metric = 'bleu'"
         )
-    if recipe.metric in PLAIN:
+    if recipe.metric in LOWER_IS_BETTER:
         instead = "'likelihood', which is 1 / perplexity" if data.task.generates else f"'{metrics[0]}'"
         raise InputError(
             f"metric '{recipe.metric}' is better when lower, but the highest score on dev is chosen; "

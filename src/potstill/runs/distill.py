@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from potstill.errors import InputError
 from potstill.measuring import comparisons
-from potstill.measuring.measurements import BASELINE, STUDENT, main_student
-from potstill.measuring.run_folder import measurements_of, seed_folders
+from potstill.measuring.measurements import BASELINE, STUDENT, Measurements
+from potstill.measuring.run_folder import read_measurements, seed_folders, write_measurements
 from potstill.recipe.pace import with_pace
 from potstill.recipe.schema import Recipe
 from potstill.reporting.card import model_card
@@ -68,7 +68,7 @@ def distill(
         else:
             measurements = run_seed(recipe, folder, opening, checkpoint, display)
         report(folder, measurements)
-    return measurements
+    return measurements.to_json()
 
 
 def finetune(
@@ -94,7 +94,7 @@ def finetune(
 
 def run_seed(
     recipe: Recipe, folder: RunFolder, opening: Opening, checkpoint: Path | None, display: Display, timed: bool = True
-) -> dict[str, Any]:
+) -> Measurements:
     """Prepare, train, save and measure. `checkpoint`: to continue from; `timed`: also measure speed."""
     if are_measured([folder]) and not opening.overwrite:
         return complete(folder, display)
@@ -122,16 +122,19 @@ def start(recipe: Recipe, folder: RunFolder, opening: Opening) -> None:
 
 
 @ranks.on_first
-def finish(run: Run, best: BestCell, students: dict[str, Trained], timed: bool) -> dict[str, Any]:
+def finish(run: Run, best: BestCell, students: dict[str, Trained], timed: bool) -> Measurements:
     """Measure all models and write the measurements."""
     folder = RunFolder(run.folder)
     measurements = measure_run(best.recipe, run.data_sets, students, folder, timed, run.display)
-    measurements |= {"grid": best.tried} if best.tried else {}
-    measurements |= accepted_changes(folder)
+    models = dict(measurements.models)
     if STUDENT in students and BASELINE in students:
-        measurements["models"][BASELINE]["begun_from"] = initial_weights(best.recipe)
-    measurements["differences"] = comparisons.own_differences(comparisons.spoken(folder.root, measurements))
-    write_atomically(folder.measurements, json.dumps(measurements, indent=1).encode())
+        models[BASELINE] = replace(models[BASELINE], begun_from=initial_weights(best.recipe))
+    differences = comparisons.own_differences(comparisons.read_predictions(folder.root, measurements))
+    changed = accepted_changes(folder)
+    measurements = replace(
+        measurements, models=models, grid=best.tried, changed_inputs=changed, differences=differences
+    )
+    write_measurements(folder, measurements)
     shutil.rmtree(folder.root / "finished", ignore_errors=True)  # the student's folder has the same weights
     return measurements
 
@@ -141,12 +144,12 @@ def are_measured(folders: Sequence[RunFolder]) -> bool:
     return all(folder.measurements.exists() for folder in folders)
 
 
-def complete(folder: RunFolder, display: Display) -> dict[str, Any]:
+def complete(folder: RunFolder, display: Display) -> Measurements:
     display.say(f"{folder.root} is complete already; --overwrite runs it again")
-    return measurements_of(folder.root)
+    return read_measurements(folder.root)
 
 
-def run_seeds(recipe: Recipe, folder: RunFolder, opening: Opening, resume: str, display: Display) -> dict[str, Any]:
+def run_seeds(recipe: Recipe, folder: RunFolder, opening: Opening, resume: str, display: Display) -> Measurements:
     """Run each seed in its own folder, then average. The student is that of the seed that is best on dev."""
     if resume not in ("auto", "never"):
         raise InputError("several seeds continue by themselves where they stopped; write --resume auto")
@@ -165,21 +168,21 @@ def run_seeds(recipe: Recipe, folder: RunFolder, opening: Opening, resume: str, 
 
 
 @ranks.on_first
-def average_seeds(recipe: Recipe, folder: RunFolder) -> dict[str, Any]:
-    measurements = comparisons.over_seeds(folder.root) | accepted_changes(folder)
+def average_seeds(recipe: Recipe, folder: RunFolder) -> Measurements:
+    measurements = replace(comparisons.over_seeds(folder.root), changed_inputs=accepted_changes(folder))
     best = RunFolder(max((path for _, path in seed_folders(folder.root)), key=comparisons.dev_score))
     for model in (best.student, *(best.heads(data.name) for data in recipe.data[1:])):
         if model.exists():  # data sets that share the whole network share a folder
             shutil.copytree(model, folder.root / model.name, dirs_exist_ok=True)
-    write_atomically(folder.measurements, json.dumps(measurements, indent=1).encode())
+    write_measurements(folder, measurements)
     return measurements
 
 
 @ranks.on_first
-def report(folder: RunFolder, measurements: dict[str, Any]) -> None:
+def report(folder: RunFolder, measurements: Measurements) -> None:
     """Write the run's page and the student's model card, unless they are newer than the measurements."""
     written = folder.report.stat().st_mtime_ns if folder.report.exists() else 0
     if written < folder.measurements.stat().st_mtime_ns:
-        card = model_card(measurements, folder.recipe.read_text(), main_student(measurements))
+        card = model_card(measurements, folder.recipe.read_text(), measurements.student_name)
         write_atomically(folder.student / "README.md", card.encode())
         write_report([folder.root], folder.report, overwrite=True)

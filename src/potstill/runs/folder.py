@@ -147,10 +147,9 @@ def refuse_changed(folder: RunFolder, inputs: Digests, accept: bool) -> list[str
     return changed
 
 
-def accepted_changes(folder: RunFolder) -> dict[str, list[str]]:
-    """For the measurements: the inputs that changed while the run was under way and that the user accepted, if any."""
-    accepted = (mark_of(folder) or {}).get("accepted")
-    return {"changed_inputs": accepted} if accepted else {}
+def accepted_changes(folder: RunFolder) -> list[str]:
+    """Return the inputs that changed during the run and that the user accepted."""
+    return list((mark_of(folder) or {}).get("accepted") or [])
 
 
 @ranks.on_first

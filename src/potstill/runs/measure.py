@@ -23,8 +23,19 @@ from potstill.data.row import split_parts
 from potstill.inference.answers import answers, model_answers, network
 from potstill.inference.onnx_forms import onnx_files
 from potstill.measuring import quality
-from potstill.measuring.comparisons import write_answers
-from potstill.measuring.measurements import BASELINE, GOLD, STUDENT, TEACHER
+from potstill.measuring.comparisons import write_predictions
+from potstill.measuring.measurements import (
+    BASELINE,
+    GOLD,
+    STUDENT,
+    TEACHER,
+    Disagreement,
+    LayerMap,
+    Leak,
+    MeasuredModel,
+    Measurements,
+    Speed,
+)
 from potstill.measuring.speed import decoding_speeds, engine_of, forward_speeds, too_busy
 from potstill.models.anatomy import is_spread, layer_count
 from potstill.models.architectures.registration import PREFIX
@@ -44,13 +55,13 @@ SHOWN_DISAGREEMENTS, SHOWN_CHARACTERS = 12, 400
 
 Predictions = dict[tuple[str, str, str], np.ndarray]
 """Predictions in the task's format, by model, data set and split."""
-Speeds = Mapping[tuple[str, str], dict[str, float]]
+Speeds = Mapping[tuple[str, str], Speed]
 """By model and engine."""
 
 
 @dataclass
-class MeasuredModel:
-    """One line of the table of results."""
+class Candidate:
+    """A model to measure: one line of the table of results."""
 
     size: dict[str, Any]
     tokenizer: PreTrainedTokenizerBase | None  # None: a file of answers
@@ -67,7 +78,7 @@ def measure_run(
     folder: RunFolder,
     timed: bool,
     display: Display,
-) -> dict[str, Any]:
+) -> Measurements:
     """Return the measurements of a run, and write the predictions that they are computed from.
 
     `students`: the student and its baseline, or the fine-tuned model alone; `timed`: also measure speed, and ONNX.
@@ -92,42 +103,44 @@ def measure_run(
         for data in data_sets
         for split, examples in data.evaluation_splits.items()
     }
-    write_answers(folder.answers, {**predictions, **gold})
-    results = {}
+    write_predictions(folder.answers, {**predictions, **gold})
+    results: dict[str, MeasuredModel] = {}
     for name in (TEACHER, f"{TEACHER} int8", *students, f"{main} int8"):
         if name in models:
-            results[name] = {
+            results[name] = MeasuredModel(
                 **models[name].size,
                 **qualities(recipe, data_sets, name, predictions),
                 **speed_of(name, speeds),
-            }
-        if name in students:
-            last, say = recipe.stage[-1], display.say
-            learned = [has_learned(last, data, name, predictions[name, data.name, "dev"], say) for data in data_sets]
-            results[name]["learned"] = all(learned)
+                learned=_learned(recipe, data_sets, name, predictions, display) if name in students else None,
+            )
     decodes = any(data.task.decodes for data in data_sets)
-    busy = too_busy(speeds, same_networks(models, speeds))
-    return {
-        "name": recipe.name,
-        "seeds": [recipe.seed],
-        "metrics": {
+    return Measurements(
+        name=recipe.name,
+        seeds=[recipe.seed],
+        metrics={
             data.name: list(dict.fromkeys([selection_metric(recipe, data), *data.task.metrics])) for data in data_sets
         },
-        "labels": {data.name: list(data.task.labels) for data in data_sets},
-        "tasks": {data.name: data.task.name for data in data_sets},
-        "forms": {data.name: data.task.form for data in data_sets},
-        "leaks": {data.name: data.leaks for data in data_sets if data.leaks},
-        "models": results,
-        **({"too_busy": busy} if busy else {}),
-        "disagreements": {data.name: disagreements(data, predictions, main) for data in data_sets if TEACHER in models},
-        "layer_map": layer_maps(recipe, first, layer_count(students[main].models[0])),
-        "needs_potstill": students[main].models[0].config.model_type.startswith(PREFIX),
-        "teacher_seconds": sum(data.teacher.seconds for data in data_sets),
-        "versions": versions(decodes),
-        **({"signatures": signatures()} if decodes else {}),
-        "hashes": {name: weights_hash(student.model) for name, student in exportable.items()},
-        "device": f"{first.teacher.device}, {torch.get_num_threads()} threads, {platform.machine()}",
-    }
+        labels={data.name: list(data.task.labels) for data in data_sets},
+        tasks={data.name: data.task.name for data in data_sets},
+        forms={data.name: data.task.form for data in data_sets},
+        leaks={data.name: [Leak(**leak) for leak in data.leaks] for data in data_sets if data.leaks},
+        models=results,
+        too_busy=too_busy(speeds, same_networks(models, speeds)),
+        disagreements={data.name: disagreements(data, predictions, main) for data in data_sets if TEACHER in models},
+        layer_map=layer_maps(recipe, first, layer_count(students[main].models[0])),
+        needs_potstill=students[main].models[0].config.model_type.startswith(PREFIX),
+        teacher_seconds=sum(data.teacher.seconds for data in data_sets),
+        versions=versions(decodes),
+        signatures=signatures() if decodes else {},
+        hashes={name: weights_hash(student.model) for name, student in exportable.items()},
+        device=f"{first.teacher.device}, {torch.get_num_threads()} threads, {platform.machine()}",
+    )
+
+
+def _learned(recipe: Recipe, data_sets: list[DataSet], name: str, predictions: Predictions, display: Display) -> bool:
+    """True if a student is better than chance on dev of every data set; otherwise say what to try."""
+    last, say = recipe.stage[-1], display.say
+    return all([has_learned(last, data, name, predictions[name, data.name, "dev"], say) for data in data_sets])
 
 
 def versions(decodes: bool) -> dict[str, str]:
@@ -141,13 +154,13 @@ def versions(decodes: bool) -> dict[str, str]:
 
 def models_to_measure(
     recipe: Recipe, data_sets: list[DataSet], students: Mapping[str, Trained], folder: RunFolder
-) -> dict[str, MeasuredModel]:
-    models: dict[str, MeasuredModel] = {}
+) -> dict[str, Candidate]:
+    models: dict[str, Candidate] = {}
     if any(data.has_teacher for data in data_sets):
-        models[TEACHER] = MeasuredModel({"parameters": None, "parts": {}, "bytes": None}, None, {}, {})
+        models[TEACHER] = Candidate({"parameters": None, "parts": {}, "bytes": None}, None, {}, {})
     if (teacher := data_sets[0].loaded_teacher) is not None:
         size = quality.size(teacher.model, str(recipe.data[0].teacher or recipe.teacher))
-        models[TEACHER] = MeasuredModel(size, teacher.tokenizer, {}, {"pytorch": torch_forward(teacher.model)})
+        models[TEACHER] = Candidate(size, teacher.tokenizer, {}, {"pytorch": torch_forward(teacher.model)})
     for name, trained in students.items():
         saved = folder.baseline if name == BASELINE and STUDENT in students else folder.student
         predict = {
@@ -155,18 +168,18 @@ def models_to_measure(
             for data, student in zip(data_sets, trained.students, strict=True)
         }
         engines = {"pytorch": torch_forward(trained.models[0])}
-        models[name] = MeasuredModel(quality.size(trained.models[0], saved), trained.tokenizer, predict, engines)
+        models[name] = Candidate(quality.size(trained.models[0], saved), trained.tokenizer, predict, engines)
     return models
 
 
-def add_onnx_models(models: dict[str, MeasuredModel], files: Mapping[str, tuple[Path, Path]], first: DataSet) -> None:
+def add_onnx_models(models: dict[str, Candidate], files: Mapping[str, tuple[Path, Path]], first: DataSet) -> None:
     """Add an engine for each ONNX file, and a model for each int8 file."""
     for name, (plain, int8) in files.items():
         forward, model = onnx_forward(int8), models[name]
         model.engines["onnx"] = onnx_forward(plain)
         size = {**model.size, "bytes": int8.stat().st_size}
         predict = {first.name: partial(answers, network(forward))}
-        models[f"{name} int8"] = MeasuredModel(size, model.tokenizer, predict, {"onnx": forward})
+        models[f"{name} int8"] = Candidate(size, model.tokenizer, predict, {"onnx": forward})
 
 
 def timed_rows(data: DataSet) -> Examples:
@@ -174,7 +187,7 @@ def timed_rows(data: DataSet) -> Examples:
     return next(iter(data.tests.values()), data.dev)
 
 
-def time_forward(data: DataSet, models: Mapping[str, MeasuredModel]) -> Speeds:
+def time_forward(data: DataSet, models: Mapping[str, Candidate]) -> Speeds:
     rows = timed_rows(data)
     return forward_speeds(
         {
@@ -186,7 +199,7 @@ def time_forward(data: DataSet, models: Mapping[str, MeasuredModel]) -> Speeds:
     )
 
 
-def time_decoding(data: DataSet, students: Mapping[str, Trained], models: Mapping[str, MeasuredModel]) -> Speeds:
+def time_decoding(data: DataSet, students: Mapping[str, Trained], models: Mapping[str, Candidate]) -> Speeds:
     decoders = {name: trained.students[0] for name, trained in students.items()}
     if data.loaded_teacher is not None:
         decoders = {TEACHER: data.loaded_teacher, **decoders}
@@ -210,7 +223,7 @@ def predictions_of_teachers(data_sets: list[DataSet], student_tokenizer: PreTrai
     return predictions
 
 
-def predictions_of_models(data_sets: list[DataSet], models: Mapping[str, MeasuredModel]) -> Predictions:
+def predictions_of_models(data_sets: list[DataSet], models: Mapping[str, Candidate]) -> Predictions:
     predictions: Predictions = {}
     for name, model in models.items():
         for data in data_sets:
@@ -249,7 +262,7 @@ def speed_of(name: str, speeds: Speeds) -> dict[str, Any]:
     return {"speed": own, "times_faster": own[engine]["examples_per_second"] / teacher["examples_per_second"]}
 
 
-def same_networks(models: Mapping[str, MeasuredModel], speeds: Speeds) -> list[tuple[tuple[str, str], tuple[str, str]]]:
+def same_networks(models: Mapping[str, Candidate], speeds: Speeds) -> list[tuple[tuple[str, str], tuple[str, str]]]:
     """Student and baseline, if they differ only in their weights, in each engine in which both were timed."""
     if not {STUDENT, BASELINE} <= models.keys() or models[STUDENT].size["parts"] != models[BASELINE].size["parts"]:
         return []
@@ -257,7 +270,7 @@ def same_networks(models: Mapping[str, MeasuredModel], speeds: Speeds) -> list[t
     return [((STUDENT, engine), (BASELINE, engine)) for engine in engines]
 
 
-def disagreements(data: DataSet, predictions: Predictions, student: str) -> list[dict[str, Any]]:
+def disagreements(data: DataSet, predictions: Predictions, student: str) -> list[Disagreement]:
     """Rows of the first test set on which student and teacher differ, where the teacher is surest first."""
     split = next(iter(data.tests), "dev")
     examples = data.evaluation_splits[split]
@@ -275,16 +288,17 @@ def disagreements(data: DataSet, predictions: Predictions, student: str) -> list
         of_teacher, teacher_probability = task.summary(theirs[position], text, pair)
         of_student, student_probability = task.summary(ours[position], text, pair)
         rows.append(
-            {
-                "split": split,
-                **({"text": shown(text)} if picture is None else {"text": None, "picture": picture}),
-                "pair": None if pair is None or task.generates else shown(pair),  # the text to generate is the label
-                "label": None if gold is None else task.describe_gold(gold, text, pair),
-                "teacher": of_teacher,
-                "student": of_student,
-                "teacher_probability": teacher_probability,
-                "student_probability": student_probability,
-            }
+            Disagreement(
+                split=split,
+                text=shown(text) if picture is None else None,
+                picture=picture,
+                pair=None if pair is None or task.generates else shown(pair),  # the text to generate is the label
+                label=None if gold is None else task.describe_gold(gold, text, pair),
+                teacher=of_teacher,
+                student=of_student,
+                teacher_probability=teacher_probability,
+                student_probability=student_probability,
+            )
         )
     return rows
 
@@ -293,7 +307,7 @@ def shown(text: str) -> str:
     return " ".join(split_parts(text))[:SHOWN_CHARACTERS]
 
 
-def layer_maps(recipe: Recipe, data: DataSet, student_layers: int) -> list[dict[str, Any]]:
+def layer_maps(recipe: Recipe, data: DataSet, student_layers: int) -> list[LayerMap]:
     """For each stage, which layer of the teacher teaches which layer of the student. No pairs: only logits are compared."""
     teacher_layers = layer_count(data.loaded_teacher.model) if data.loaded_teacher is not None else 0
     if 0 in (student_layers, teacher_layers):
@@ -303,14 +317,14 @@ def layer_maps(recipe: Recipe, data: DataSet, student_layers: int) -> list[dict[
         wants = short_forms.make_plugin("methods", stage.method).wants(student_layers, teacher_layers)
         ours, theirs = (side.cls + side.hidden + side.attention for side in wants)
         maps.append(
-            {
-                "stage": number,
-                "method": stage.method["name"],
-                "student_layers": student_layers,
-                "teacher_layers": teacher_layers,
-                "pairs": [list(pair) for pair in zip(ours, theirs, strict=False)] if len(ours) == len(theirs) else [],
-                "kept": kept_layers(recipe, teacher_layers),
-            }
+            LayerMap(
+                stage=number,
+                method=stage.method["name"],
+                student_layers=student_layers,
+                teacher_layers=teacher_layers,
+                pairs=list(zip(ours, theirs, strict=False)) if len(ours) == len(theirs) else [],
+                kept=kept_layers(recipe, teacher_layers),
+            )
         )
     return maps
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -40,26 +39,10 @@ from potstill.training.teacher.teacher import Teacher
 Say = Callable[[str], None]
 
 
-class Tables(NamedTuple):
-    """The opened files of a data set."""
-
-    train: Table
-    dev: Table | None
-    tests: dict[str, Table]
-
-    @property
-    def others(self) -> list[Table]:
-        return [*([self.dev] if self.dev else []), *self.tests.values()]
-
-
-class Splits(NamedTuple):
-    train: Examples
-    dev: Examples
-    tests: dict[str, Examples]
-
-    @property
-    def by_name(self) -> dict[str, Examples]:
-        return {"train": self.train, "dev": self.dev, **self.tests}
+Tables = dict[str, Table]
+"""The opened files of a data set: "train", then "dev" if there is one, then the tests."""
+Splits = dict[str, Examples]
+"""The rows of a data set: "train", "dev", then the tests."""
 
 
 def prepare(recipe: Recipe, device: torch.device, display: Display) -> list[DataSet]:
@@ -80,16 +63,20 @@ def prepare_data_set(recipe: Recipe, data: Data, device: torch.device, display: 
         say(f"{data.name}: {matched}" if len(recipe.data) > 1 else matched)
     splits = store_splits(tables, task, say)
     leaked = find_leaks(splits, task, say)
-    splits = add_unlabelled(splits, data, tables.train, task, loaded_teacher, say)
-    for name, examples in splits.by_name.items():
+    splits = add_unlabelled(splits, data, tables["train"], task, loaded_teacher, say)
+    train = splits["train"]
+    for name, examples in splits.items():
         check_labels(examples, name, say)
-    task = with_positive(task, data.positive, splits.train.labelled_only)
-    start = load_start(recipe, task, splits.train) if recipe.start or not loaded_teacher else None
+    task = with_positive(task, data.positive, train.labelled_only)
+    start = load_start(recipe, task, train) if recipe.start or not loaded_teacher else None
     readers = [model for model in (loaded_teacher, start) if model]
     length = min(recipe.length, *(longest_input(model.model, model.tokenizer) for model in readers))
     teacher, answered = make_teacher(recipe, loaded_teacher, splits, task, length, device)
-    weights = class_weights(data, task, splits.train)
-    prepared = DataSet(data.name, task, *splits, teacher, loaded_teacher, weights, length, answered, leaked)
+    weights = class_weights(data, task, train)
+    tests = {name: splits[name] for name in data.test}
+    prepared = DataSet(
+        data.name, task, train, splits["dev"], tests, teacher, loaded_teacher, weights, length, answered, leaked
+    )
     tokenise_splits(splits, task, readers[0], length, display)
     if loaded_teacher and not recipe.force:
         check_teacher(prepared, say)
@@ -130,12 +117,11 @@ def open_tables(data: Data, teacher: Student | None, say: Say) -> Tables:
             f"{train.source}: the labels in {train.unread_label!r} are not read, since the teacher is made for "
             f"{TASK_WORDS[form].rows}; give a classifier as the teacher to learn them"
         )
-    dev = open_table(data.dev, columns, form=train.form) if data.dev else None
+    dev = {"dev": open_table(data.dev, columns, form=train.form)} if data.dev else {}
     tests = {name: open_table(path, columns, form=train.form) for name, path in data.test.items()}
-    tables = Tables(train, dev, tests)
-    for other in tables.others:
+    for other in (*dev.values(), *tests.values()):
         refuse_different_rows(train, other)
-    return tables
+    return {"train": train, **dev, **tests}
 
 
 def row_form(data: Data, teacher: Student | None) -> Form | None:
@@ -166,7 +152,7 @@ def refuse_different_rows(train: Table, other: Table) -> None:
 
 def choose_task(data: Data, tables: Tables, teacher: Student | None, say: Say) -> tuple[Task, str]:
     """The task, and how labels were matched to classes ("" where there was nothing to match)."""
-    train = tables.train
+    train = tables["train"]
     labels = labels_of(train)
     config = teacher.model.config if teacher else None
     names = data.labels or (list(train.answer_labels) if train.answer_labels and not teacher else None)
@@ -178,27 +164,29 @@ def choose_task(data: Data, tables: Tables, teacher: Student | None, say: Say) -
 
 
 @ranks.first_before_others
-def store_tables(tables: Tables, task: Task) -> list[Examples]:
-    return [store(tables.train, task), *(store(table, task.knowing(labels_of(table))) for table in tables.others)]
+def store_tables(tables: Tables, task: Task) -> Splits:
+    return {
+        name: store(table, task if name == "train" else task.knowing(labels_of(table)))
+        for name, table in tables.items()
+    }
 
 
 def store_splits(tables: Tables, task: Task, say: Say) -> Splits:
     """Store the rows in the cache. Without a dev file, a tenth of train is held out."""
-    train, *others = store_tables(tables, task)
-    if tables.dev:
-        dev = others.pop(0)
-    else:
-        train, dev = split_off_dev(train, task)
-        say(
-            f"no dev file: a tenth of {tables.train.source} is held out as dev ({len(dev)} rows, drawn from each class, "
-            "whose texts do not occur in train any more); give your own with --dev"
-        )
-    return Splits(train, dev, dict(zip(tables.tests, others, strict=True)))
+    splits = store_tables(tables, task)
+    if "dev" in splits:
+        return splits
+    train, dev = split_off_dev(splits.pop("train"), task)
+    say(
+        f"no dev file: a tenth of {train.source} is held out as dev ({len(dev)} rows, drawn from each class, "
+        "whose texts do not occur in train any more); give your own with --dev"
+    )
+    return {"train": train, "dev": dev, **splits}
 
 
 def find_leaks(splits: Splits, task: Task, say: Say) -> list[dict[str, object]]:
     """Texts of dev or test that occur in an earlier split as well."""
-    leaked = leaks(splits.train, {"dev": splits.dev, **splits.tests}, task)
+    leaked = leaks(splits["train"], without_train(splits), task)
     for leak in leaked:
         say(
             f"warning: {leak['rows']} of {leak['of']} rows of {leak['split']} are also in {leak['also_in']} "
@@ -214,9 +202,13 @@ def add_unlabelled(splits: Splits, data: Data, train: Table, task: Task, teacher
         raise InputError(
             f"{data.unlabelled}: texts without labels need a teacher; give its model with --teacher, or omit --unlabelled"
         )
-    held = [splits.dev, *splits.tests.values()]
     add = ranks.first_before_others(with_unlabelled)
-    return splits._replace(train=add(splits.train, data.unlabelled, train, task, held, say))
+    held_out = list(without_train(splits).values())
+    return {**splits, "train": add(splits["train"], data.unlabelled, train, task, held_out, say)}
+
+
+def without_train(splits: Splits) -> Splits:
+    return {name: examples for name, examples in splits.items() if name != "train"}
 
 
 def check_labels(examples: Examples, split: str, say: Say) -> None:
@@ -272,7 +264,7 @@ def make_teacher(
     if loaded is not None:
         name = fingerprint(loaded.model, tokenizer_fingerprint(loaded.tokenizer), length)
         return Teacher(loaded.model, Memory(paths.memory(recipe.memory) / name), device), {}
-    with_answers = {name: examples for name, examples in splits.by_name.items() if examples.meta["answers"]}
+    with_answers = {name: examples for name, examples in splits.items() if examples.meta["answers"]}
     if "train" not in with_answers:
         return Teacher(None, None, device), {}
     folders = sorted(str(examples.folder) for examples in with_answers.values())
@@ -299,7 +291,7 @@ def _remember_answers(memory: Memory, examples: Examples, task: Task) -> np.ndar
 def tokenise_splits(splits: Splits, task: Task, reader: Student, length: int, display: Display) -> None:
     """Tokenise every split into the cache, and report the texts that were cut."""
     cut = {}
-    for name, examples in splits.by_name.items():
+    for name, examples in splits.items():
         with display.bar(f"tokenising {examples.source}", examples.meta["rows"]) as bar:
             tokens = ranks.first_before_others(tokenise)(task, examples, reader.tokenizer, length, bar.advance)
             cut[name] = tokens.shortened

@@ -62,7 +62,8 @@ def measure(
         check_model(model)
     check_rows(data)
     from potstill.measuring.measure_models import measure_models
-    from potstill.reporting.console import print_table
+    from potstill.measuring.measurements import Measurements
+    from potstill.reporting.console import print_measurements
 
     columns = options.columns(text, pair, label, choices)
     names = parse_names(labels) if labels else None
@@ -70,7 +71,7 @@ def measure(
     if as_json:
         print_json(measurements, indent=1)
     else:
-        print_table(measurements)
+        print_measurements(Measurements.from_json(measurements))
 
 
 def translate(

@@ -31,19 +31,19 @@ def report(
 
     potstill report runs/kd runs/skip runs/last --out compared.html
     """
-    from potstill.measuring.run_folder import measurements_of
+    from potstill.measuring.run_folder import read_measurements
 
     for folder in runs:
-        measurements_of(folder)  # refuses what is no finished run
+        read_measurements(folder)  # refuses what is no finished run
     from potstill.measuring.comparisons import comparisons
-    from potstill.reporting.console import print_differences
+    from potstill.reporting.console import print_comparisons
     from potstill.reporting.page import refuse_place, write_report
 
     page = out or (runs[0] if len(runs) == 1 else Path()) / "report.html"
     refuse_place(page, overwrite)  # before the comparisons, which take long
     differences = comparisons(runs) if len(runs) > 1 else None
     page = write_report(runs, page, differences, overwrite)
-    print_differences({"differences": differences or []})
+    print_comparisons(differences or [])
     print_line(page)
 
 

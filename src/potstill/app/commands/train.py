@@ -139,17 +139,19 @@ def run_recipe(
             check_model(model)
     if resolved.name == Recipe.model_fields["name"].default:  # on the page, a run without a name has its folder's
         resolved = resolved.model_copy(update={"name": Path(folder).name})
-    from potstill.reporting.console import print_differences, print_grid, print_table
+    from potstill.measuring.measurements import Measurements
+    from potstill.reporting.console import print_comparisons, print_grid, print_measurements
     from potstill.runs import distill as runs
     from potstill.system import ranks
 
     settings = (folder, run.resume, run.overwrite, Display(run.quiet), run.accept_changes)
-    measurements = runs.finetune(model, resolved, *settings) if by_labels else runs.distill(resolved, *settings)
+    written = runs.finetune(model, resolved, *settings) if by_labels else runs.distill(resolved, *settings)
     if not ranks.is_first():
         return
-    print_grid(measurements.get("grid", []))
-    print_table(measurements)
-    print_differences(measurements)
+    measurements = Measurements.from_json(written)
+    print_grid(measurements.grid)
+    print_measurements(measurements)
+    print_comparisons(measurements.differences)
     if not run.quiet:
         say(f"student: {folder}/student   report: {folder}/report.html")
 
