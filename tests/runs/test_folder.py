@@ -54,7 +54,17 @@ def test_a_folder_with_a_recipe_of_the_users_is_no_run(
     others.mkdir()
     write_csv(others / "train.csv", [(f"a text {i}", i % 2) for i in range(8)])
     before = snapshot(users)
-    words = ["distill", "--teacher", others, "--train", others / "train.csv", "--student", "keep_layers:1", "--out", users]
+    words = [
+        "distill",
+        "--teacher",
+        others,
+        "--train",
+        others / "train.csv",
+        "--student",
+        "keep_layers:1",
+        "--out",
+        users,
+    ]
     assert potstill(*words, *more) == 2
     assert "not empty and not a run of potstill" in capsys.readouterr().err
     assert snapshot(users) == before
