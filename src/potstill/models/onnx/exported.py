@@ -7,7 +7,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from potstill.data.pixel_reader import PixelReader
 from potstill.errors import InputError
+from potstill.models.architectures.registration import PREFIX
 from potstill.models.config_file import ConfigFile, read_config, refuse_odd_labels, trained_length
 from potstill.models.folders import first_line
 from potstill.models.heads import WITH_LABELS, head_of
@@ -18,11 +20,11 @@ from potstill.models.tokenizers.safety import refuse_other_vocabulary
 
 @dataclass(frozen=True)
 class ExportedModel:
-    """An exported text model, ready to run; the same checks as `models.inference.load_network` makes."""
+    """An exported model, ready to run; the same checks as `models.inference.load_network` makes."""
 
     forward: ArrayForward
     config: ConfigFile
-    tokenizer: JsonTokenizer
+    tokenizer: JsonTokenizer | PixelReader
     longest: int  # tokens that it can read
     trained_length: int  # tokens that it was trained to read
     parameters: int
@@ -30,8 +32,11 @@ class ExportedModel:
 
 
 def can_load_light(file: Path) -> bool:
-    """Whether an export can be loaded here: it reads texts, and its tokenizer is a tokenizer.json."""
-    return (file.parent / "tokenizer.json").is_file() and head_of(read_config(file)) != "ImageClassification"
+    """Whether an export can be loaded here: its tokenizer is a tokenizer.json, or it reads images as they are."""
+    config = read_config(file)
+    if head_of(config) == "ImageClassification":
+        return config.model_type.startswith(PREFIX)  # others scale and normalise images
+    return (file.parent / "tokenizer.json").is_file()
 
 
 def load_exported(file: Path, threads: int | None = None) -> ExportedModel:
@@ -51,10 +56,11 @@ def load_exported(file: Path, threads: int | None = None) -> ExportedModel:
 
 def _checked(file: Path, config: ConfigFile, model: OnnxModel) -> ExportedModel:
     longest, parameters = (config.exported_number(f"potstill_{name}") for name in ("longest", "parameters"))
-    tokenizer = JsonTokenizer(file.parent, model.input_names, longest)
+    reads_images = head_of(config) == "ImageClassification"
+    tokenizer = PixelReader(config.shape) if reads_images else JsonTokenizer(file.parent, model.input_names, longest)
     if head_of(config) in WITH_LABELS:
         refuse_odd_labels(config.id2label, file.parent)
-    if config.vocab_size:
+    if config.vocab_size and not reads_images:
         refuse_other_vocabulary(tokenizer.get_vocab(), config.vocab_size, file.parent)
     length = trained_length(config.fields.get("potstill_length"), longest, file.parent)
     forward = refuse_infinite(model.forward, file)
