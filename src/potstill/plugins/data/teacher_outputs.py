@@ -144,7 +144,7 @@ class TeacherOutputs(TeacherDataMaker):
                 fingerprints.fingerprint(model, tokens.tokenizer_fingerprint(tokenizer), context.longest),
                 self.beam,
             ]
-            parts += [ctranslate2.pieces(model, tokenizer)._asdict()]
+            parts += [ctranslate2.special_tokens(model, tokenizer)._asdict()]
         return xxhash.xxh3_128_hexdigest(json.dumps([FORMAT, *parts]).encode())
 
     def _decode_missing(
