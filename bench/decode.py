@@ -27,8 +27,8 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import MarianConfig, MarianMTModel, PreTrainedTokenizerFast
 
-from potstill.models.generation.ctranslate2 import pieces
-from potstill.models.generation.decoding import batches, decoder
+from potstill.models.generation.ctranslate2 import special_tokens
+from potstill.models.generation.decoding import batches_by_length, decoder
 from potstill.models.loading import quiet_transformers
 from potstill.models.student import Student, load_student
 from potstill.system.randomness import seeded
@@ -59,11 +59,11 @@ def random_translator() -> Student:
 
 
 def generate(student: Student, texts: list[str], longest: int, by_length: bool) -> list[str]:
-    known = pieces(student.model, student.tokenizer)
+    known = special_tokens(student.model, student.tokenizer)
     sources = student.tokenizer(texts, truncation=True, max_length=LONGEST)["input_ids"]
     said = [""] * len(texts)
     as_they_come = [list(range(at, min(at + 32, len(texts)))) for at in range(0, len(texts), 32)]
-    for places in batches(range(len(texts)), [len(ids) for ids in sources]) if by_length else as_they_come:
+    for places in batches_by_length(range(len(texts)), [len(ids) for ids in sources]) if by_length else as_they_come:
         batch = student.tokenizer.pad({"input_ids": [sources[place] for place in places]}, return_tensors="pt")
         with torch.inference_mode(), quiet_transformers():
             made = student.model.generate(

@@ -21,7 +21,9 @@ from potstill.models.builder import BuildContext, Builder, BuilderTask, Student,
 from potstill.recipe.bounds import Above, Count, Drawn, Layers, NotBelow, Share, Width
 from potstill.recipe.bounds import Rows as TableRows
 from potstill.recipe.pace import FINE_TUNING, FROM_RANDOM_WEIGHTS, Pace
+from potstill.recipe.schema import Recipe
 from potstill.recipe.short_forms import parse_value
+from potstill.runs.study import Answer, Section, Study, StudyRun
 from potstill.signals import NEVER, Batch, Outcome, Signals, Term, View, Wants
 from potstill.training.layer_maps import LayerMap
 from potstill.training.method import Method
@@ -102,6 +104,7 @@ __all__ = [
     "FROM_RANDOM_WEIGHTS",
     "NEVER",
     "Above",
+    "Answer",
     "Batch",
     "BuildContext",
     "Builder",
@@ -124,10 +127,14 @@ __all__ = [
     "NotBelow",
     "Outcome",
     "Pace",
+    "Recipe",
     "Rows",
+    "Section",
     "Share",
     "Signals",
     "Student",
+    "Study",
+    "StudyRun",
     "TableRows",
     "TeacherDataMaker",
     "Term",

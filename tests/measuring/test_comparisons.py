@@ -20,10 +20,10 @@ from potstill.measuring import speed as timing
 from potstill.measuring.comparisons import Predictions, differences, write_predictions
 from potstill.measuring.significance import NOT_TESTED, Difference
 from potstill.models.student import save_student
+from potstill.plugins.studies._differences import corrected, correction_notes, mean_difference
 from potstill.plugins.studies._soft_answers import gap_closed
 from potstill.recipe import plugins
 from potstill.recipe.resolve import resolve
-from potstill.runs.study_types import compared, how_tested, told_together
 from potstill.system import paths
 from potstill.tasks.classify import TextClassification
 from tests.support.commands import FAST, files, make_home, measurements, potstill
@@ -160,7 +160,7 @@ def test_nothing_is_tested_on_the_rows_that_it_was_chosen_by() -> None:
         right = {name: [random.random(500) < share for _ in range(3)] for name, share in models.items()}
         said = {(name, "task", split): said_of(rows, split) for name, rows in right.items()}
         (by_split[split],) = differences(said, [("distilled", "fine-tuned")])
-        assert (compared([said["distilled", "task", split]], [said["fine-tuned", "task", split]]) is None) == (
+        assert (mean_difference([said["distilled", "task", split]], [said["fine-tuned", "task", split]]) is None) == (
             split == "dev"
         )
     assert by_split["test"].words.startswith("better") and by_split["test"].seeds == 3
@@ -176,16 +176,16 @@ def test_runs_of_other_conditions_are_no_seeds() -> None:
     def runs(bound: float) -> Predictions:
         return said_of([hard + 0.02 * random.normal(size=1800) < bound for _ in range(3)])
 
-    found = compared([runs(0.93), runs(0.73)], [runs(0.90), runs(0.70)])
+    found = mean_difference([runs(0.93), runs(0.73)], [runs(0.90), runs(0.70)])
     assert found is not None and found.mean == pytest.approx(0.03, abs=0.01) and found.words.startswith("better")
     assert found.high - found.low < 0.03
 
 
 def test_an_answer_of_several_comparisons_says_that_it_is_corrected() -> None:
-    found = told_together({"a": Difference(0.1, 0.0, 0.2, 0.03, 3), "b": Difference(0.1, 0.0, 0.2, 0.04, 3), "c": None})
+    found = corrected({"a": Difference(0.1, 0.0, 0.2, 0.03, 3), "b": Difference(0.1, 0.0, 0.2, 0.04, 3), "c": None})
     assert [one.p for one in found.values()] == [0.06, 0.06]
-    assert how_tested(found) == ["Each p is corrected for 2 comparisons (Holm); intervals are each one's own."]
-    assert "dev was chosen by" in how_tested({})[0]
+    assert correction_notes(found) == ["Each p is corrected for 2 comparisons (Holm); intervals are not corrected."]
+    assert "dev was used for selection" in correction_notes({})[0]
 
 
 def test_a_share_of_a_gap_has_an_interval_over_rows_and_seeds() -> None:

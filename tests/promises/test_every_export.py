@@ -133,7 +133,7 @@ def test_every_model_that_writes_gives_its_own_texts(export: str, kind: str, tmp
 
 @pytest.mark.parametrize("export", WRITING)
 def test_other_models_are_refused(export: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="leave the model as it is"):
+    with pytest.raises(InputError, match="use the model as it is"):
         plugins.make("exports", export, {}).export(small_model("bert", layers=1), tmp_path / "out", [])
 
 

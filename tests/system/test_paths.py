@@ -194,14 +194,14 @@ def test_a_page_replaces_pages_and_nothing_else(here: Path, capsys: pytest.Captu
 
 def test_a_study_replaces_studies_and_nothing_else(here: Path) -> None:
     (here / "folder/study.md").write_text("# My own study\n")
-    with pytest.raises(InputError, match=r"study\.md is not of a study"):
-        study.refuse_place(here / "folder", False)
+    with pytest.raises(InputError, match=r"study\.md was not written by potstill study"):
+        study.refuse_foreign_page(here / "folder", False)
     (here / "folder/study.md").write_text(f"# Size curve\n\n{study.MARK}\n")
     (here / "folder/study-2.svg").touch()
-    study.refuse_place(here / "folder", False)
+    study.refuse_foreign_page(here / "folder", False)
     (here / "folder/study.md").unlink()
-    with pytest.raises(InputError, match=r"study-2\.svg is not of a study"):
-        study.refuse_place(here / "folder", False)
+    with pytest.raises(InputError, match=r"study-2\.svg was not written by potstill study"):
+        study.refuse_foreign_page(here / "folder", False)
 
 
 def test_rows_and_exports_are_replaced_only_if_asked(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

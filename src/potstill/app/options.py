@@ -21,7 +21,7 @@ from potstill.recipe.user_functions import trust_command_line
 MACHINE = "Machine"  # the group of options that only `plan` has
 GROUPS = (MODELS, DATA, TRAINING, RUN, MACHINE)
 FLAG_FIELDS = {field.flag.name: field for field in flag_fields()}
-SHORTEST = 3  # tokens of a text: one between those that begin and end it
+SHORTEST = FLAG_FIELDS["--length"].least  # tokens of a text
 
 
 def plugin_option(kind: str, example: str) -> Any:
@@ -32,7 +32,7 @@ def plugin_option(kind: str, example: str) -> Any:
 def recipe_option(name: str) -> Any:
     """The option of a recipe's flag, for a command that takes no recipe."""
     flag = FLAG_FIELDS[name].flag
-    return typer.Option(name, help=flag.help, metavar=flag.metavar)
+    return typer.Option(name, help=flag.help, metavar=flag.metavar, min=FLAG_FIELDS[name].least)
 
 
 RecipeName = Annotated[
@@ -44,7 +44,7 @@ Pair = Annotated[str | None, recipe_option("--pair")]
 Label = Annotated[str | None, recipe_option("--label")]
 Labels = Annotated[str | None, recipe_option("--labels")]
 Choices = Annotated[str | None, recipe_option("--choices")]
-Length = Annotated[int | None, typer.Option(min=SHORTEST, help=FLAG_FIELDS["--length"].flag.help)]
+Length = Annotated[int | None, recipe_option("--length")]
 Language = Annotated[
     str | None,
     typer.Option(help="Target language of a multilingual model, as de: >>de<< is put before each text."),
@@ -130,7 +130,7 @@ def recipe_command(
 
 def _parameter(name: str, field: FlagField) -> Parameter:
     flag = field.flag
-    option = typer.Option(flag.name, help=flag.help, metavar=flag.metavar, rich_help_panel=flag.group)
+    option = typer.Option(flag.name, help=flag.help, metavar=flag.metavar, min=field.least, rich_help_panel=flag.group)
     if field.value_type is bool:
         return Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, option])
     kind: Any = list[str] if flag.repeated else str if flag.parse else field.value_type

@@ -1,4 +1,4 @@
-"""The base of exports. One file in `plugins/exports/` is one export; its name is the word of `potstill export DIR --to NAME`."""
+"""The base of exports. One file in `plugins/exports/` is one export; its name is the word that users type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ask a model for signals, by hooks on the wanted layers alone: nothing else is kept."""
+"""Read signals of a model (logits, [CLS], hidden states, attention) by forward hooks on the wanted layers only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from transformers import (
 from potstill.models.anatomy import encoder_layers, is_causal
 from potstill.signals import Signals, View, Wants, nothing
 
-# the exact classes: one that inherits may read more
+# models whose head reads only the first token; the exact classes, because a subclass may read more
 READ_THE_FIRST_TOKEN = (
     BertForMultipleChoice,
     BertForSequenceClassification,
@@ -28,104 +28,103 @@ READ_THE_FIRST_TOKEN = (
     RobertaForMultipleChoice,
     RobertaForSequenceClassification,
 )
-QUERIES = ("query", "q_lin", "q", "Wqkv")  # what the modules have that attend, by architecture
+QUERIES = ("query", "q_lin", "q", "Wqkv")  # an attention module has one of these, depending on the architecture
 
 Project = Callable[[str, int, Tensor], Tensor]
 """Name of the signal, layer and states -> states in the width of the teacher."""
 
 
 def listen(model: PreTrainedModel, view: View, wants: Wants, project: Project | None = None) -> Signals:
-    """The signals of one forward pass. [CLS] is the first token; of causal models, whose first token sees itself alone, the
-    last one that is no padding."""
-    heard: dict[int, Tensor] = {}  # layer -> (batch, tokens, width), or (batch, width) where only [CLS] is wanted
+    """Return the wanted signals of one forward pass.
+
+    [CLS] is the first token; in causal models, whose first token sees only itself, it is the last one before padding.
+    """
+    states: dict[int, Tensor] = {}  # layer -> (batch, tokens, width), or (batch, width) where only [CLS] is wanted
     last = view.real.sum(1) - 1 if wants.cls and is_causal(model) else None  # (batch,)
-    hooks = [_hear(model, layer, heard, layer in wants.hidden, last) for layer in {*wants.cls, *wants.hidden}]
+    hooks = [_hook(model, layer, states, layer in wants.hidden, last) for layer in {*wants.cls, *wants.hidden}]
     if not wants.hidden and (end := end_of_attention(model)) is not None:
-        hooks.append(end.register_forward_pre_hook(lambda _, states: tuple(one[:, :1] for one in states)))
+        hooks.append(end.register_forward_pre_hook(lambda _, inputs: tuple(tensor[:, :1] for tensor in inputs)))
     try:
-        with attention_told(model) if wants.attention else nullcontext():
-            heads, attention = ask(model, view.inputs, bool(wants.attention))
+        with eager_attention(model) if wants.attention else nullcontext():
+            outputs, attention = head_outputs(model, view.inputs, bool(wants.attention))
     finally:
         for hook in hooks:
             hook.remove()
-    project = project or (lambda name, layer, states: states)
+    project = project or (lambda name, layer, tensor: tensor)
     return Signals(
-        logits=view.predictions(exact(heads)) if wants.logits else nothing(),
-        cls=torch.stack([project("cls", n, _cls(heard[n], last)) for n in wants.cls], 1) if wants.cls else nothing(),
-        hidden=torch.stack([project("hidden", n, heard[n]) for n in wants.hidden], 1) if wants.hidden else nothing(),
+        logits=view.predictions(at_least_float32(outputs)) if wants.logits else nothing(),
+        cls=torch.stack([project("cls", n, _cls(states[n], last)) for n in wants.cls], 1) if wants.cls else nothing(),
+        hidden=torch.stack([project("hidden", n, states[n]) for n in wants.hidden], 1) if wants.hidden else nothing(),
         attention=torch.stack([attention[n - 1].mean(1) for n in wants.attention], 1) if wants.attention else nothing(),
     )
 
 
-def exact(numbers: Tensor) -> Tensor:
-    """In float32 at least: sums over classes lose too much in half precision."""
+def at_least_float32(numbers: Tensor) -> Tensor:
+    """Sums over classes lose too much precision in half precision."""
     return numbers.to(torch.promote_types(numbers.dtype, torch.float32))
 
 
-def ask(
+def head_outputs(
     model: PreTrainedModel, inputs: Mapping[str, Tensor], attention: bool = False
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """What a head gives for (batch, tokens): (batch, outputs), or (batch, tokens, outputs) where it reads every token.
+    """Map (batch, tokens) inputs to (batch, outputs), or to (batch, tokens, outputs) for heads over tokens.
 
-    With `attention` also each layer's (batch, heads, tokens, tokens).
+    With `attention` also return (batch, heads, tokens, tokens) of each layer.
     """
-    if type(model).__name__.endswith("ForMultipleChoice"):  # each candidate as the only one of a question
+    if type(model).__name__.endswith("ForMultipleChoice"):  # each candidate is given as the only one of a question
         inputs = {name: tensor[:, None] for name, tensor in inputs.items()}
     if "decoder_targets" in inputs:
-        inputs = begun(inputs, int(model.config.decoder_start_token_id))
-    said = model(**inputs, **({"output_attentions": True} if attention else {}))
-    heads = said.logits if "logits" in said else torch.stack([said.start_logits, said.end_logits], -1)
-    return heads, said.attentions if attention else ()
+        inputs = with_decoder_inputs(inputs, int(model.config.decoder_start_token_id))
+    output = model(**inputs, **({"output_attentions": True} if attention else {}))
+    logits = output.logits if "logits" in output else torch.stack([output.start_logits, output.end_logits], -1)
+    return logits, output.attentions if attention else ()
 
 
-def begun(inputs: Mapping[str, Tensor], start: int) -> dict[str, Tensor]:
-    """The targets of a decoder as what it reads: each token stands where the next one is predicted, after a start."""
-    given = {name: tensor for name, tensor in inputs.items() if name != "decoder_targets"}
+def with_decoder_inputs(inputs: Mapping[str, Tensor], start: int) -> dict[str, Tensor]:
+    """Replace a decoder's targets by its inputs: the targets shifted right by one, after a start token."""
+    others = {name: tensor for name, tensor in inputs.items() if name != "decoder_targets"}
     targets = inputs["decoder_targets"]
     first = torch.full_like(targets[:, :1], start)
-    return {**given, "decoder_input_ids": torch.cat([first, targets[:, :-1]], 1), "use_cache": False}  # type: ignore[dict-item]
+    return {**others, "decoder_input_ids": torch.cat([first, targets[:, :-1]], 1), "use_cache": False}  # type: ignore[dict-item]
 
 
 @contextmanager
-def attention_told(model: PreTrainedModel) -> Iterator[None]:
-    """Inside, the model computes its attention step by step: the fused kernels keep its probabilities to themselves.
+def eager_attention(model: PreTrainedModel) -> Iterator[None]:
+    """Compute attention without fused kernels, which do not return its probabilities, and without dropout on them.
 
-    Nothing of them is dropped: dropout would make them unlike those of the very same network.
+    With dropout, the attention of a network would differ from that of the very same network.
     """
-    configs: tuple[Any, Any] = (
-        model.config,
-        model.base_model.config,
-    )  # a further head has a config of its own, its encoder another
-    kinds = [config._attn_implementation for config in configs]
-    found = [module for module in model.modules() if any(hasattr(module, name) for name in QUERIES)]
-    dropouts = [child for module in found for child in module.children() if isinstance(child, nn.Dropout)]
+    # a further head has a config of its own, and its encoder another
+    configs: tuple[Any, Any] = (model.config, model.base_model.config)
+    implementations = [config._attn_implementation for config in configs]
+    modules = [module for module in model.modules() if any(hasattr(module, name) for name in QUERIES)]
+    dropouts = [(child, child.p) for module in modules for child in module.children() if isinstance(child, nn.Dropout)]
     rates = [
         (module, module.attention_dropout)
-        for module in found
+        for module in modules
         if isinstance(vars(module).get("attention_dropout"), float)
     ]
-    shares = [dropout.p for dropout in dropouts]
     try:
         for config in configs:
             config._attn_implementation = "eager"
-        for dropout in dropouts:
+        for dropout, _ in dropouts:
             dropout.p = 0.0
         for module, _ in rates:
             module.attention_dropout = 0.0  # type: ignore[assignment]
         yield
     finally:
-        for config, kind in zip(configs, kinds, strict=True):
-            config._attn_implementation = kind
-        for dropout, share in zip(dropouts, shares, strict=True):
-            dropout.p = share
+        for config, implementation in zip(configs, implementations, strict=True):
+            config._attn_implementation = implementation
+        for dropout, probability in dropouts:
+            dropout.p = probability
         for module, rate in rates:
             module.attention_dropout = rate
 
 
 def end_of_attention(model: PreTrainedModel) -> nn.Module | None:
-    """Where the last layer needs the first token alone: after its attention, in models whose head reads nothing else.
+    """Return the module after the last layer's attention if the head reads only the first token: from there, others are not needed.
 
-    What follows there is three quarters of a layer, and of three layers that is a quarter of all work.
+    What follows there is three quarters of a layer, a quarter of the work of a student with three layers.
     """
     if type(model) not in READ_THE_FIRST_TOKEN:
         return None
@@ -134,27 +133,29 @@ def end_of_attention(model: PreTrainedModel) -> nn.Module | None:
 
 
 def _cls(states: Tensor, last: Tensor | None) -> Tensor:
-    """(batch, tokens, width) -> (batch, width) of the token that stands for the whole text."""
+    """(batch, tokens, width) -> (batch, width) of the token that represents the text."""
     if states.dim() == 2:
         return states
     return states[:, 0] if last is None else states[torch.arange(len(states), device=states.device), last]
 
 
-def _hear(
-    model: PreTrainedModel, layer: int, heard: dict[int, Tensor], whole: bool, last: Tensor | None
+def _hook(
+    model: PreTrainedModel, layer: int, states: dict[int, Tensor], every_token: bool, last: Tensor | None
 ) -> torch.utils.hooks.RemovableHandle:
-    def keep(states: Tensor) -> None:
-        heard[layer] = states if whole else _cls(states, last)
+    """Store the output of a layer in `states`; layer 0 is the input of the first."""
 
-    stack = encoder_layers(model)
+    def store(tensor: Tensor) -> None:
+        states[layer] = tensor if every_token else _cls(tensor, last)
+
+    layers = encoder_layers(model)
     if layer == 0:
 
         def before(_: nn.Module, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
-            keep(positional[0] if positional else named["hidden_states"])
+            store(positional[0] if positional else named["hidden_states"])
 
-        return stack[0].register_forward_pre_hook(before, with_kwargs=True)
+        return layers[0].register_forward_pre_hook(before, with_kwargs=True)
 
     def after(_: nn.Module, __: Any, output: Any) -> None:
-        keep(output if isinstance(output, Tensor) else output[0])
+        store(output if isinstance(output, Tensor) else output[0])
 
-    return stack[layer - 1].register_forward_hook(after)
+    return layers[layer - 1].register_forward_hook(after)

@@ -20,7 +20,7 @@ from potstill.models.anatomy import all_parameters, is_spread, longest_input
 from potstill.models.config_file import refuse_odd_labels, trained_length
 from potstill.models.folders import onnx_file
 from potstill.models.heads import NAMED, head_of
-from potstill.models.hooks import ask
+from potstill.models.hooks import head_outputs
 from potstill.models.loading import load_config, reader_of
 from potstill.models.onnx.session import bytes_on_disk, open_onnx
 from potstill.models.student import load_student
@@ -69,7 +69,7 @@ def torch_forward(model: PreTrainedModel) -> Forward:
     def forward(inputs: dict[str, Tensor]) -> np.ndarray:
         device = device_of(model)
         with torch.inference_mode(), without_dropout(model):
-            outputs, _ = ask(model, {name: tensor.to(device) for name, tensor in inputs.items()})
+            outputs, _ = head_outputs(model, {name: tensor.to(device) for name, tensor in inputs.items()})
         logits: np.ndarray = outputs.float().cpu().numpy()
         return logits
 

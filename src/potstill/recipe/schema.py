@@ -12,6 +12,7 @@ from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 import tomli_w
+from annotated_types import Ge
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
@@ -235,13 +236,26 @@ class FlagField(NamedTuple):
 
     path: str
     flag: Flag
-    value_type: type  # of the value on the command line
-    default: Any
+    field: FieldInfo
+
+    @property
+    def value_type(self) -> type:
+        """bool, int or float; str for everything else."""
+        for part in (self.field.annotation, *get_args(self.field.annotation)):
+            plain = get_args(part)[0] if get_origin(part) is Annotated else part
+            if plain in (bool, int, float):
+                return plain
+        return str
+
+    @property
+    def least(self) -> Any:
+        """The smallest number that is allowed; None if there is none."""
+        return next((bound.ge for bound in self.field.metadata if isinstance(bound, Ge)), None)
 
     def value(self, written: Any) -> Any:
         """The field's value from what is written on the command line; None if the flag was omitted."""
         if self.value_type is bool:
-            return not self.default if written else None
+            return not self.field.default if written else None
         if self.flag.parse is None:
             return written
         return self.flag.parse(written) if written else None
@@ -254,15 +268,7 @@ def flag_fields(model: type[BaseModel] = Recipe, prefix: str = "") -> Iterator[F
             is_list = get_origin(field.annotation) is list
             yield from flag_fields(table, f"{prefix}{name}.0." if is_list else f"{prefix}{name}.")
         if flag := next((item for item in field.metadata if isinstance(item, Flag)), None):
-            yield FlagField(prefix + name, flag, _value_type(field), field.default)
-
-
-def _value_type(field: FieldInfo) -> type:
-    for part in (field.annotation, *get_args(field.annotation)):
-        plain = get_args(part)[0] if get_origin(part) is Annotated else part
-        if plain in (bool, int, float):
-            return plain
-    return str
+            yield FlagField(prefix + name, flag, field)
 
 
 def fingerprint(recipe: Recipe) -> str:

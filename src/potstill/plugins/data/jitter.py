@@ -1,4 +1,4 @@
-"""Move images by a few pixels in every epoch (Hinton, Vinyals and Dean, 2015, arXiv:1503.02531). The teacher is asked live."""
+"""Move images by a few pixels in every epoch (Hinton, Vinyals and Dean, 2015, arXiv:1503.02531)."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ class TeacherOutputs(TeacherDataMaker):
                 fingerprints.fingerprint(model, tokens.tokenizer_fingerprint(tokenizer), context.longest),
                 self.beam,
             ]
-            parts += [ctranslate2.pieces(model, tokenizer)._asdict()]
+            parts += [ctranslate2.special_tokens(model, tokenizer)._asdict()]
         return xxhash.xxh3_128_hexdigest(json.dumps([FORMAT, *parts]).encode())
 
     def _decode_missing(
@@ -179,9 +179,9 @@ class TeacherOutputs(TeacherDataMaker):
     ) -> Iterator[tuple[str, str, int]]:
         for origin, (text, reference) in enumerate(examples.texts()):
             # a text that was cut off would teach the student to end in the middle of a sentence
-            hypotheses = [one for one in outputs.read(int(keys[origin])) if one.finished][: self._kept]
+            hypotheses = [each for each in outputs.read(int(keys[origin])) if each.finished][: self._kept]
             if self.closest and reference and hypotheses:
-                hypotheses = [hypotheses[text_metrics.closest(reference, [one[:2] for one in hypotheses])]]
+                hypotheses = [hypotheses[text_metrics.closest(reference, [each[:2] for each in hypotheses])]]
             elif self.closest:
                 hypotheses = hypotheses[:1]
             for target in [hypothesis.text for hypothesis in hypotheses] or [""]:  # "": a row without a target

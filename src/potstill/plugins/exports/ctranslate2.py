@@ -1,4 +1,4 @@
-"""A generative model for CTranslate2 with weights of eight bits: smaller, and beam search several times faster on processors."""
+"""A generative model for CTranslate2 with weights of eight bits: smaller, and beam search several times faster."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ def compare(student: Student, folder: Path, rows: Rows) -> Checked:
 
     The texts are those of the rows with their pairs, or random tokens if there are no rows.
     """
-    tokens = ctranslate2.pieces(student.model, student.tokenizer)
+    tokens = ctranslate2.special_tokens(student.model, student.tokenizer)
     longest = min(LONGEST, ctranslate2.longest_text(student) // 2)
     sources, targets = _token_ids(student, rows, longest, tokens)
-    names = ctranslate2.vocabulary(student.model, student.tokenizer)
+    names = ctranslate2.output_tokens(student.model, student.tokenizer)
     theirs = _scores(folder, names, sources, targets, tokens.start is not None)
-    ours = decoding.scores_of(student, tokens._replace(forced=None), sources, targets)
+    ours = decoding.log_probabilities(student, tokens._replace(forced=None), sources, targets)
     differences = [abs(a - b) / len(ids) for a, b, ids in zip(ours, theirs, targets, strict=True)]
     searches = (
-        decoding.by_transformers(student, tokens, longest),
-        decoding.by_ctranslate2(folder, longest, "cpu", tokens.forced),
+        decoding.transformers_search(student, tokens, longest),
+        decoding.ctranslate2_search(folder, longest, "cpu", tokens.forced),
     )
     decoded = sources[:DECODED]
     outputs = [[hypotheses[0][0] for hypotheses in search(decoded, 1, 1)] for search in searches]
@@ -59,7 +59,7 @@ def compare(student: Student, folder: Path, rows: Rows) -> Checked:
 
 
 def _token_ids(
-    student: Student, rows: Rows, longest: int, tokens: ctranslate2.Pieces
+    student: Student, rows: Rows, longest: int, tokens: ctranslate2.SpecialTokens
 ) -> tuple[list[list[int]], list[list[int]]]:
     """Return the source or prompt of each row, and what follows it with its end token; the source again without a pair."""
     end = tokens.ends[0]
@@ -88,8 +88,8 @@ def _scores(
         pairs = [
             [[names[number] for number in ids] for ids in side] for side in (sources, [ids[:-1] for ids in targets])
         ]
-        scored = ctranslate2.library().Translator(str(folder), **threads).score_batch(*pairs, **limits)
+        scored = ctranslate2.import_ctranslate2().Translator(str(folder), **threads).score_batch(*pairs, **limits)
         return [sum(result.log_probs) for result in scored]
     whole = [[names[number] for number in (*ids, *more)] for ids, more in zip(sources, targets, strict=True)]
-    scored = ctranslate2.library().Generator(str(folder), **threads).score_batch(whole, **limits)
+    scored = ctranslate2.import_ctranslate2().Generator(str(folder), **threads).score_batch(whole, **limits)
     return [sum(result.log_probs[-len(ids) :]) for result, ids in zip(scored, targets, strict=True)]

@@ -25,7 +25,6 @@ from potstill.api import (
     joint_bpe,
     languages,
     loading,
-    networks,
     transformers,
     trimming,
 )
@@ -80,7 +79,7 @@ class TranslationBuilder(Builder):
         return self._student(tokenizer, len(tokenizer), seed)
 
     def build(self, current: Student, context: BuildContext) -> Student:
-        before = networks.head_of(current.model.config)
+        before = heads.head_of(current.model.config)
         if before != HEAD:
             raise InputError(
                 f"{self.name}: translates, but the model before it is {heads.WHAT[before]}; "
@@ -113,7 +112,7 @@ def _bpe(texts: Texts, size: int) -> transformers.PreTrainedTokenizerBase:
 
     def hashed() -> Iterator[str]:
         for text in texts():
-            digest.update(trimming.readable(text).encode() + b"\0")
+            digest.update(trimming.replace_surrogates(text).encode() + b"\0")
             yield text
 
     targets = languages.languages(hashed())

@@ -56,9 +56,9 @@ class WordVectorBuilder(Builder):
                 "write student = 'keep_layers:3'"
             )
         tokenizer = (
-            words.by_pieces(current.tokenizer)
+            words.subword_tokenizer(current.tokenizer)
             if self.words == "pieces"
-            else words.by_words(current.tokenizer, context.texts(), self.most)
+            else words.word_tokenizer(current.tokenizer, context.texts(), self.most)
         )
         table = None
         if self.vectors != "fresh":
@@ -66,7 +66,7 @@ class WordVectorBuilder(Builder):
         before, width = current.model.config, self.width if table is None else table.shape[1]
         config = transformers.AutoConfig.for_model(
             f"{registration.PREFIX}{self.network}",
-            vocab_size=words.rows_of(tokenizer),
+            vocab_size=words.table_rows(tokenizer),
             embedding_size=width,
             max_position_embeddings=anatomy.longest_input(current.model, current.tokenizer),
             pad_token_id=tokenizer.pad_token_id,

@@ -1,4 +1,4 @@
-"""The mean of a text's word vectors and one hidden layer: the cheapest student (Iyyer et al., 2015, "deep averaging network")."""
+"""The mean of a text's word vectors and one hidden layer: the cheapest student (Iyyer et al., 2015)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from potstill.plugins.students._word_vectors import WordVectorBuilder
 
 @dataclass(frozen=True)
 class Bag(WordVectorBuilder):
-    """The order of the words does not matter."""
+    """A "deep averaging network": the order of the words does not matter."""
 
     network: ClassVar[str] = "bag"

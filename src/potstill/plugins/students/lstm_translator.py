@@ -1,4 +1,4 @@
-"""LSTM encoder and decoder with attention, as Kim and Rush (2016, arXiv:1606.07947) distilled: 4x1000 into 2x500 and 2x300."""
+"""LSTM encoder and decoder with attention, the networks that Kim and Rush (2016, arXiv:1606.07947) distilled."""
 
 from __future__ import annotations
 

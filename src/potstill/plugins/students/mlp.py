@@ -1,4 +1,4 @@
-"""A new network of fully connected layers for images, such as 784-800-800-10 (Hinton, Vinyals and Dean, 2015, arXiv:1503.02531)."""
+"""A new network of fully connected layers for images, such as 784-800-800-10 (Hinton et al., 2015, arXiv:1503.02531)."""
 
 from __future__ import annotations
 

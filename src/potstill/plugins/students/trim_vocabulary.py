@@ -31,25 +31,25 @@ class TrimVocabulary(Builder):
 
     def build(self, current: Student, context: BuildContext) -> Student:
         model, tokenizer = current.model, current.tokenizer
-        if (head := networks.head_of(model.config)) in ("Seq2SeqLM", "CausalLM"):
+        if (head := heads.head_of(model.config)) in ("Seq2SeqLM", "CausalLM"):
             raise InputError(
                 f"trim_vocabulary: {heads.WHAT[head]} generates tokens of its vocabulary, and would lose some of its outputs; "
                 "omit trim_vocabulary and keep fewer layers instead, as in student = 'keep_layers:3'"
             )
         settings = trimming.read_settings(tokenizer)
-        counts = Counter(number for numbers in trimming.split(tokenizer, context.texts()) for number in numbers)
+        counts = Counter(number for numbers in trimming.token_ids(tokenizer, context.texts()) for number in numbers)
         if not counts:
             raise InputError("trim_vocabulary: there is no text to count tokens in; give rows with text")
-        kept = trimming.pieces_to_keep(settings, counts, self.minimum)
+        kept = trimming.tokens_to_keep(settings, counts, self.minimum)
         named = _token_ids(model.config)
         # RoBERTa and MPNet count positions from the padding's id, so that no token before it may be removed
         first = anatomy.position_offset(model)
-        ids = trimming.ids_of(settings)
+        ids = trimming.vocabulary_ids(settings)
         kept |= {token for token, number in ids.items() if number in named.values() or number < first}
 
-        settings, new_ids = trimming.renumbered(settings, kept)
+        settings, new_ids = trimming.renumber(settings, kept)
         with loading.quiet_transformers():
-            trimmed = trimming.rebuilt(tokenizer, settings)
+            trimmed = trimming.rebuild(tokenizer, settings)
         _check(tokenizer, trimmed, new_ids, list(islice(context.texts(), CHECKED)))
 
         config = copy.deepcopy(model.config)
@@ -76,7 +76,7 @@ def _check(
     new_ids: dict[int, int],
     texts: list[str],
 ) -> None:
-    before, after = (trimming.split(one, texts) for one in (tokenizer, trimmed))
+    before, after = trimming.token_ids(tokenizer, texts), trimming.token_ids(trimmed, texts)
     for text, ids, trimmed_ids in zip(texts, before, after, strict=True):
         expected = [new_ids.get(number) for number in ids]
         # a rare token that was removed (minimum > 1) is meant to be spelled in another way

@@ -1,4 +1,4 @@
-"""What do soft targets carry? Digits by teacher, student alone and student taught, one digit left out, entropy, rates (arXiv:1503.02531)."""
+"""What do soft targets carry? Errors on digits, a digit left out, learning rates and entropy (arXiv:1503.02531)."""
 
 from __future__ import annotations
 
@@ -7,188 +7,186 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field
 
-from potstill.errors import InputError
+from potstill.api import Above, Answer, Field, InputError, Recipe, Section, Study, StudyRun
 from potstill.measuring.comparisons import Predictions
 from potstill.measuring.measurements import BASELINE, STUDENT, TEACHER
 from potstill.plugins.studies import _soft_answers as soft_answers
-from potstill.recipe.bounds import Above
-from potstill.recipe.schema import Recipe
 from potstill.reporting.figures import Curve, heat_map, lines
 from potstill.reporting.scatter import Point, scatter
 from potstill.reporting.svg import BASELINE as BASELINE_COLOUR
 from potstill.reporting.svg import COLOURS
-from potstill.runs.study_types import Answer, Found, Part, Study
 
-MANY = Annotated[list[Above], Field(min_length=2)]
+Several = Annotated[list[Above], Field(min_length=2)]
+SHOWN_AT = 5.0  # temperature of the mean answers
 
 
 @dataclass(frozen=True)
 class HintonMnist(Study):
-    """`omitted`: the class that the transfer set lacks; `rates` are tried for `epochs`, on soft targets and on labels;
-    answers are shown at `temperatures`."""
+    """omitted: the class that is left out of the transfer set.
+    rates: learning rates that are tried, on soft targets and on labels.
+    epochs: of each of these runs.
+    temperatures: at which the entropy of the teacher's answers is shown.
+    """
 
     omitted: str = "3"
-    rates: MANY = field(default_factory=lambda: [0.01, 0.03, 0.1, 0.3, 1.0])
+    rates: Several = field(default_factory=lambda: [0.01, 0.03, 0.1, 0.3, 1.0])
     epochs: Above = 3.0
-    temperatures: MANY = field(default_factory=lambda: [1.0, 2.0, 5.0, 10.0, 20.0, 40.0])
+    temperatures: Several = field(default_factory=lambda: [1.0, 2.0, 5.0, 10.0, 20.0, 40.0])
 
     def runs(self, recipe: Recipe) -> dict[str, Recipe]:
         stage = recipe.stage[-1]
         if len(recipe.stage) > 1 or "temperature" not in stage.method:
-            raise InputError("study hinton_mnist needs a recipe of one stage by method 'soft_targets'")
-        gone = [*stage.data, {"make": "without", "labels": [self.omitted]}]
-        found = {"whole": _changed(recipe, "whole"), "omitted": _changed(recipe, "omitted", {"data": gone}, alone=True)}
+            raise InputError(
+                "study hinton_mnist needs a recipe of one stage with soft targets; write --method soft_targets"
+            )
+        without = [*stage.data, {"make": "without", "labels": [self.omitted]}]
+        recipes = {
+            "whole": _changed(recipe, "whole"),
+            "omitted": _changed(recipe, "omitted", {"data": without}, alone=True),
+        }
         for rate in self.rates:
-            for name, method in (("soft", stage.method), ("hard", {"name": "hard_labels"})):
+            for kind, method in (("soft", stage.method), ("hard", {"name": "hard_labels"})):
                 optimizer = stage.optimizer.model_copy(update={"rate": rate})
                 changes = {"method": method, "optimizer": optimizer, "epochs": self.epochs}
-                called = f"{name}-{rate:g}"
-                found[called] = _changed(recipe, called, changes, alone=True).model_copy(update={"seeds": 1})
-        return found
+                name = f"{kind}-{rate:g}"
+                recipes[name] = _changed(recipe, name, changes, alone=True).model_copy(update={"seeds": 1})
+        return recipes
 
     def may_diverge(self, name: str) -> bool:
         """The rates are tried to see which are too high."""
         return name.startswith(("soft-", "hard-"))
 
-    def answer(self, found: Mapping[str, Found]) -> Answer:
-        whole = found["whole"]
-        teacher, alone, taught = (_said(whole, model) for model in (TEACHER, BASELINE, STUDENT))
-        share, low, high = soft_answers.gap_closed(alone, taught, teacher)
+    def answer(self, runs: Mapping[str, StudyRun]) -> Answer:
+        whole = runs["whole"]
+        networks = {
+            "teacher": (TEACHER, COLOURS[1]),
+            "student alone": (BASELINE, BASELINE_COLOUR),
+            "student taught": (STUDENT, COLOURS[0]),
+        }
         rows, points = [], []
-        for place, (name, said) in enumerate(
-            (("teacher", teacher), ("student alone", alone), ("student taught", taught))
-        ):
-            wrong = soft_answers.errors(said)
-            size = whole.parameters((TEACHER, BASELINE, STUDENT)[place]) / 1e6
-            rows.append([name, f"{size:.2f} M", _spread(wrong), ", ".join(map(str, wrong))])
-            colour = (COLOURS[1], BASELINE_COLOUR, COLOURS[0])[place]
+        for name, (model, colour) in networks.items():
+            wrong = soft_answers.error_counts(_predictions(whole, model))
+            size = whole.parameters(model) / 1e6
+            rows.append([name, f"{size:.2f} M", _mean_and_deviation(wrong), ", ".join(map(str, wrong))])
             points.append(Point(name, size, float(np.mean(wrong)), float(min(wrong)), float(max(wrong)), colour))
+        teacher, alone, taught = (_predictions(whole, model) for model in (TEACHER, BASELINE, STUDENT))
+        share, low, high = soft_answers.gap_closed(alone, taught, teacher)
+        first = (
+            f"Soft targets remove {100 * share:.0f} % of the errors between student alone and teacher "
+            f"(95 % interval {100 * low:.0f} to {100 * high:.0f})."
+        )
+        omitted, omitted_section = self._omitted(runs["omitted"])
+        rates, rates_section = self._rates(runs)
+        similar, similar_sections = self._similar(teacher)
         title = f"errors of {len(teacher.targets):,}"
-        omitted, omitted_part = self._omitted(found["omitted"])
-        rates, rates_part = self._rates(found)
-        near, near_part = self._near(whole)
-        sentences = [
-            f"Of the errors between student alone and teacher, soft targets take away {100 * share:.0f} % "
-            f"(95 % interval {100 * low:.0f} to {100 * high:.0f}).",
-            *omitted,
-            *rates,
-            *near,
-        ]
         figure = scatter("hinton-mnist", "Errors", "parameters (millions)", title, points)
         header = ["network", "parameters", title, "by seed"]
-        return Answer("Soft targets on digits", sentences, header, rows, figure, [omitted_part, rates_part, *near_part])
+        sections = [omitted_section, rates_section, *similar_sections]
+        return Answer("Soft targets on digits", [first, omitted, rates, *similar], header, rows, figure, sections)
 
-    def _omitted(self, run: Found) -> tuple[list[str], Part]:
-        """Before and after the class's bias is raised until its share of the answers on dev is its share of dev."""
-        labels = next(iter(run.measurements.labels.values()))
-        number = labels.index(self.omitted)
-        dev, classes = soft_answers.kept_answers(run.folder, STUDENT, "dev")
-        test = _said(run, STUDENT)
-        expected = float((classes == number).mean())
-        kinds: dict[str, list[np.ndarray]] = {"as taught": test.logits, "with its bias raised": []}
-        biases = [soft_answers.bias_for(one, number, expected) for one in dev]
-        for logits, bias in zip(test.logits, biases, strict=True):
-            kinds["with its bias raised"].append(soft_answers.with_bias(logits, number, bias))
-        rows, there = [], test.targets.astype(int) == number
-        recognised = {}
-        for kind, each in kinds.items():
-            wrong = [int((one.argmax(1) != test.targets).sum()) for one in each]
-            among = [int((one.argmax(1) != test.targets)[there].sum()) for one in each]
-            recognised[kind] = 100 * (1 - float(np.mean(among)) / int(there.sum()))
-            rows.append([kind, _spread(wrong), _spread(among), f"{recognised[kind]:.1f} %"])
-        first, last = recognised.values()
-        told = (
-            f"A student that never saw a {self.omitted} recognises {first:.1f} % of {int(there.sum()):,}; "
-            f"with its bias raised by {np.mean(biases):.1f}, {last:.1f} %."
+    def _omitted(self, run: StudyRun) -> tuple[str, Section]:
+        """Count errors before and after the class's bias is raised until its share of the predictions on dev is right."""
+        number = next(iter(run.measurements.labels.values())).index(self.omitted)
+        dev, classes = soft_answers.stored_logits(run.folder, STUDENT, "dev")
+        test = _predictions(run, STUDENT)
+        share = float((classes == number).mean())
+        biases = [soft_answers.bias_for(logits, number, share) for logits in dev]
+        raised = [soft_answers.with_bias(logits, number, b) for logits, b in zip(test.logits, biases, strict=True)]
+        rows, recognised = [], []
+        is_omitted = test.targets.astype(int) == number
+        for kind, seeds in {"as taught": test.logits, "with its bias raised": raised}.items():
+            wrong = [logits.argmax(1) != test.targets for logits in seeds]
+            among = [int(each[is_omitted].sum()) for each in wrong]
+            recognised.append(100 * (1 - float(np.mean(among)) / int(is_omitted.sum())))
+            counts = [int(each.sum()) for each in wrong]
+            rows.append([kind, _mean_and_deviation(counts), _mean_and_deviation(among), f"{recognised[-1]:.1f} %"])
+        sentence = (
+            f"A student that never saw a {self.omitted} recognises {recognised[0]:.1f} % of {int(is_omitted.sum()):,}; "
+            f"with its bias raised by {np.mean(biases):.1f}, {recognised[1]:.1f} %."
         )
         header = ["", "errors", f"of them {self.omitted}", f"{self.omitted} recognised"]
-        return [told], Part(f"Without any {self.omitted} in the transfer set", header, rows)
+        return sentence, Section(f"Without any {self.omitted} in the transfer set", header, rows)
 
-    def _rates(self, found: Mapping[str, Found]) -> tuple[list[str], Part]:
-        curves: dict[str, dict[float, float]] = {}
-        for kind in ("soft", "hard"):
-            there = {rate: found[f"{kind}-{rate:g}"] for rate in self.rates if f"{kind}-{rate:g}" in found}
-            said = {rate: _said(run, STUDENT if kind == "soft" else BASELINE) for rate, run in there.items()}
-            wrong = {rate: float(np.mean(soft_answers.errors(one))) for rate, one in said.items()}
-            curves[kind] = {rate: wrong[rate] for rate, one in said.items() if wrong[rate] < _errors_of_one_answer(one)}
+    def _rates(self, runs: Mapping[str, StudyRun]) -> tuple[str, Section]:
+        curves: dict[str, dict[float, float]] = {}  # errors by rate, without runs that diverged
+        for kind, model in (("soft", STUDENT), ("hard", BASELINE)):
+            finished = {rate: runs[f"{kind}-{rate:g}"] for rate in self.rates if f"{kind}-{rate:g}" in runs}
+            predictions = {rate: _predictions(run, model) for rate, run in finished.items()}
+            errors = {rate: float(np.mean(soft_answers.error_counts(each))) for rate, each in predictions.items()}
+            curves[kind] = {rate: errors[rate] for rate, each in predictions.items() if errors[rate] < _constant(each)}
         both = [rate for rate in self.rates if all(rate in curve for curve in curves.values())]
         if not both:
             raise InputError(f"study hinton_mnist: every rate of {self.rates} is too high; write lower ones")
         from potstill.plugins.studies._gradient_noise import gradient_noise  # loads torch
 
-        best = {kind: min(curve, key=curve.__getitem__) for kind, curve in curves.items()}
-        runs = {kind: found[f"{kind}-{both[-1]:g}"].folder for kind in curves}
-        noise = {kind: [gradient_noise(runs[kind], trained) for trained in (False, True)] for kind in runs}
+        folders = {kind: runs[f"{kind}-{both[-1]:g}"].folder for kind in curves}
+        noise = {
+            kind: [gradient_noise(folder, trained) for trained in (False, True)] for kind, folder in folders.items()
+        }
         rows = [
             [
                 f"errors at rate {rate:g}",
-                *(f"{one[rate]:.0f}" if rate in one else "diverged" for one in curves.values()),
+                *(f"{curve[rate]:.0f}" if rate in curve else "diverged" for curve in curves.values()),
             ]
             for rate in self.rates
         ]
         for place, when in enumerate(("at the first step", f"after {self.epochs:g} epochs")):
             rows.append([f"noise of the gradient {when}", *(f"{noise[kind][place]:.3g}" for kind in curves)])
-        highest = {kind: max(curve) for kind, curve in curves.items()}
-        told = (
+        best = {kind: min(curve, key=curve.__getitem__) for kind, curve in curves.items()}
+        sentence = (
             f"After {self.epochs:g} epochs the best rate is {best['soft']:g} on soft targets and {best['hard']:g} on labels, "
-            f"the highest that does not diverge {highest['soft']:g} and {highest['hard']:g}; "
-            f"the gradient's variance by its squared length is {noise['soft'][0]:.3g} and {noise['hard'][0]:.3g} at the first step."
+            f"and the highest that does not diverge is {max(curves['soft']):g} and {max(curves['hard']):g}; the variance of "
+            f"the gradient divided by its squared norm is {noise['soft'][0]:.3g} and {noise['hard'][0]:.3g} at the first step."
         )
-        drawn = [
-            Curve(list(curves[kind]), list(curves[kind].values()), colour)
-            for kind, colour in (("soft", COLOURS[0]), ("hard", BASELINE_COLOUR))
-        ]
+        colours = {"soft": COLOURS[0], "hard": BASELINE_COLOUR}
+        drawn = [Curve(list(curve), list(curve.values()), colours[kind]) for kind, curve in curves.items()]
         figure = lines("rates", "Errors by learning rate", "rate", "errors", drawn, ["soft targets", "labels"])
-        return [told], Part(
-            "Noise of the gradient, and the rate it allows", ["", "soft targets", "labels"], rows, figure
-        )
+        header = ["", "soft targets", "labels"]
+        return sentence, Section("Noise of the gradient, and the rate it allows", header, rows, figure)
 
-    def _near(self, run: Found) -> tuple[list[str], list[Part]]:
-        said = _said(run, TEACHER)
-        logits, classes, labels = said.logits[0], said.targets.astype(int), list(said.task.labels)
+    def _similar(self, teacher: Predictions) -> tuple[list[str], list[Section]]:
+        """Show the entropy of the teacher's answers, and which classes it finds similar."""
+        logits, classes, labels = teacher.logits[0], teacher.targets.astype(int), list(teacher.task.labels)
         bits = soft_answers.entropies(logits, self.temperatures)
-        cells = [[f"{temperature:g}", f"{one:.2f}"] for temperature, one in zip(self.temperatures, bits, strict=True)]
-        figure = lines(
-            "entropy", "Entropy of the answers", "temperature", "bits", [Curve(self.temperatures, bits, COLOURS[0])]
-        )
-        entropy = Part("Entropy of the teacher's answers", ["temperature", "bits"], cells, figure)
-        at = 5.0
-        means = soft_answers.mean_answers(logits, classes, at)
+        cells = [[f"{temperature:g}", f"{each:.2f}"] for temperature, each in zip(self.temperatures, bits, strict=True)]
+        curve = Curve(self.temperatures, bits, COLOURS[0])
+        figure = lines("entropy", "Entropy of the answers", "temperature", "bits", [curve])
+        entropy = Section("Entropy of the teacher's answers", ["temperature", "bits"], cells, figure)
+        means = soft_answers.mean_answers(logits, classes, SHOWN_AT)
         rows = [[label, *(f"{100 * value:.1f}" for value in means[n])] for n, label in enumerate(labels)]
-        shown = heat_map("near", f"Mean answer at T = {at:g}, percent", labels, means.tolist(), "class")
-        off = means - np.diag(np.diag(means))
-        nearest = ", ".join(f"{label} → {labels[int(off[n].argmax())]}" for n, label in enumerate(labels))
-        told = [
-            f"The teacher's answers hold {bits[0]:.2f} bits at T = {self.temperatures[0]:g} "
-            f"and {bits[-1]:.2f} at T = {self.temperatures[-1]:g}; a label holds none.",
-            f"Nearest to each class, by the teacher: {nearest}.",
+        heat = heat_map("near", f"Mean answer at T = {SHOWN_AT:g}, percent", labels, means.tolist(), "class")
+        others = means - np.diag(np.diag(means))
+        nearest = ", ".join(f"{label} → {labels[int(others[n].argmax())]}" for n, label in enumerate(labels))
+        sentences = [
+            f"The teacher's answers contain {bits[0]:.2f} bits at T = {self.temperatures[0]:g} "
+            f"and {bits[-1]:.2f} at T = {self.temperatures[-1]:g}; a label contains none.",
+            f"Most similar to each class, according to the teacher: {nearest}.",
         ]
-        return told, [entropy, Part("Which class is near which", ["", *labels], rows, shown)]
+        return sentences, [entropy, Section("Which classes are similar", ["", *labels], rows, heat)]
 
 
-def _said(run: Found, model: str) -> Predictions:
-    found = run.said(model)
-    if found is None:
+def _predictions(run: StudyRun, model: str) -> Predictions:
+    predictions = run.predictions(model)
+    if predictions is None:
         raise InputError(
-            f"{run.folder} has no answers of the {model} model; give a recipe with a teacher and a test set"
+            f"{run.folder} has no predictions of the {model} model; give a recipe with a teacher and a test set"
         )
-    return found
+    return predictions
 
 
-def _errors_of_one_answer(said: Predictions) -> int:
-    """Of a network that says the same to everything, be it the best: what a rate far too high leaves, if anything."""
-    return len(said.targets) - int(np.bincount(said.targets.astype(int)).max())
+def _constant(predictions: Predictions) -> int:
+    """Return the errors of the best constant prediction: a run with a far too high rate is no better."""
+    return len(predictions.targets) - int(np.bincount(predictions.targets.astype(int)).max())
 
 
-def _spread(counts: list[int]) -> str:
+def _mean_and_deviation(counts: list[int]) -> str:
     """146 ± 5"""
     return f"{np.mean(counts):.0f}" + (f" ± {np.std(counts, ddof=1):.0f}" if len(counts) > 1 else "")
 
 
 def _changed(recipe: Recipe, name: str, stage: dict[str, Any] | None = None, alone: bool = False) -> Recipe:
-    """With a changed stage; `alone`: without the baseline and timing, which the first run has."""
+    """Change the stage; `alone`: without the baseline and timing, which the first run has."""
     changes: dict[str, Any] = {"name": name, "stage": [recipe.stage[-1].model_copy(update=stage or {})]}
     if alone:
         changes |= {"baseline": False, "timing": "none"}

@@ -1,21 +1,24 @@
-"""What a small translator gains by words, by sequences, and by both: the table of Kim and Rush (2016, arXiv:1606.07947)."""
+"""Word-level and sequence-level distillation of a translation model (Kim and Rush, 2016, arXiv:1606.07947)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from potstill.errors import InputError
+from potstill.api import Above, Answer, Count, InputError, Recipe, Share, Study, StudyRun
 from potstill.measuring.measurements import BASELINE, TEACHER, MeasuredModel, Place
-from potstill.recipe import plugins
-from potstill.recipe.bounds import Above, Count, Share
-from potstill.recipe.schema import Recipe, Stage
-from potstill.reporting.figures import forest
-from potstill.reporting.numbers import metric_title, points, score_text
-from potstill.runs.study_types import Answer, Found, Study, compared, how_tested, told_together
+from potstill.plugins.studies._differences import (
+    corrected,
+    correction_notes,
+    forest_figure,
+    mean_difference,
+    points_text,
+)
+from potstill.recipe import short_forms
+from potstill.recipe.schema import Stage
+from potstill.reporting.numbers import metric_title, score_text
 
-WORDS = {
+TITLES = {
     "no-kd": "no KD",
     "word-kd": "Word-KD",
     "seq-kd": "Seq-KD",
@@ -31,13 +34,18 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class SequenceKd(Study):
-    """Four runs of the recipe's student with the epochs of the recipe's last stage each. Of Seq-Inter's the last
-    `epochs_after` go on from what Seq-KD made, at `rate_after` times its rate."""
+    """Four runs of the recipe's student, each with the epochs of the recipe's last stage. The last epochs of Seq-Inter
+    continue from Seq-KD at a lower rate.
 
-    alpha: Share = 0.5  # of Word-KD
-    top: Count | None = (
-        16  # of the teacher's words for Word-KD, remembered with the mass of the rest; none: all, asked live
-    )
+    alpha: the weight of the teacher in Word-KD.
+    top: how many of the teacher's most probable tokens are stored for Word-KD. None: all, asked live.
+    beam: of the teacher's search.
+    epochs_after: of Seq-Inter, after Seq-KD.
+    rate_after: times the rate of Seq-KD.
+    """
+
+    alpha: Share = 0.5
+    top: Count | None = 16
     beam: Count = 5
     epochs_after: Above = 2.0
     rate_after: Above = 0.5
@@ -51,14 +59,15 @@ class SequenceKd(Study):
                 "so that all runs have as many; write fewer with --with epochs_after=N, or more --epochs"
             )
         smoothing = recipe.stage[-1].method.get("smoothing", 0.0)
-        plain = _method("hard_labels", smoothing=smoothing)
+        plain = short_forms.complete_method({"name": "hard_labels", "smoothing": smoothing})
+        soft = {"name": "soft_targets", "temperature": 1.0, "alpha": self.alpha, "top": self.top}
+        word = short_forms.complete_method({**soft, "smoothing": smoothing})
+        outputs = {"make": "teacher_outputs", "beam": self.beam}
+        best, closest = short_forms.complete("data", [outputs, {**outputs, "closest": True}])
         stage = recipe.stage[-1].model_copy(update={"data": [], "method": plain, "stop_teaching": None})
-        word = _method("soft_targets", temperature=1.0, alpha=self.alpha, top=self.top, smoothing=smoothing)
-        outputs = _maker("teacher_outputs", beam=self.beam)
-        seq = stage.model_copy(update={"data": [outputs]})
+        seq = stage.model_copy(update={"data": [best]})
         rate = stage.optimizer.model_copy(update={"rate": self.rate_after * stage.optimizer.full_rate})
-        closest = _maker("teacher_outputs", beam=self.beam, closest=True)
-        after = {"epochs": self.epochs_after, "optimizer": rate, "reshape": []}  # the student has its shape by then
+        after = {"epochs": self.epochs_after, "optimizer": rate, "reshape": []}  # the student is reshaped already
         inter = stage.model_copy(update={"data": [closest], **after})
         stages: dict[str, list[Stage]] = {
             "no-kd": [stage],
@@ -67,40 +76,29 @@ class SequenceKd(Study):
             "seq-inter": [seq.model_copy(update={"epochs": stage.passes - self.epochs_after}), inter],
         }
         return {
-            name: recipe.model_copy(update={"name": name, "baseline": False, "stage": made})
-            for name, made in stages.items()
+            name: recipe.model_copy(update={"name": name, "baseline": False, "stage": listed})
+            for name, listed in stages.items()
         }
 
-    def answer(self, found: Mapping[str, Found]) -> Answer:
-        data, split, chosen_by = found["no-kd"].measurements.quoted()[0]
+    def answer(self, runs: Mapping[str, StudyRun]) -> Answer:
+        data, split, metric = runs["no-kd"].measurements.quoted()[0]
 
-        def row(words: str, model: MeasuredModel) -> list[str]:
-            return [words, *(score_text(model, Place(data, split, metric)) for metric in COLUMNS)]
+        def row(title: str, model: MeasuredModel) -> list[str]:
+            return [title, *(score_text(model, Place(data, split, column)) for column in COLUMNS)]
 
-        models = {name: _student(one) for name, one in found.items()}
-        rows = [row("teacher", found["seq-kd"].measurements.models.get(TEACHER, MeasuredModel()))]
-        rows += [row(WORDS[name], model) for name, model in models.items()]
-        plain = found["no-kd"].said(BASELINE)
-        said = {name: found[name].said() or found[name].said(BASELINE) for name in ("word-kd", "seq-kd", "seq-inter")}
-        gains = told_together({WORDS[name]: compared([one], [plain]) for name, one in said.items()})
-        sentences = [
-            f"{name} against no KD: {points(gain.mean)} {metric_title(chosen_by)}, {points(gain.low)} to {points(gain.high)}; {gain.words}."
-            for name, gain in gains.items()
-        ] + how_tested(gains)
-        ranges = [(100 * gain.mean, 100 * gain.low, 100 * gain.high, gain.is_shown) for gain in gains.values()]
-        figure = forest(
-            "sequence-kd", f"{metric_title(chosen_by)} above no KD, with 95 % intervals", list(gains), ranges
+        rows = [row("teacher", runs["seq-kd"].measurements.models.get(TEACHER, MeasuredModel()))]
+        rows += [
+            row(TITLES[name], run.measurements.models[run.measurements.student_name]) for name, run in runs.items()
+        ]
+        plain = runs["no-kd"].predictions(BASELINE)
+        gains = corrected(
+            {
+                TITLES[name]: mean_difference([runs[name].predictions()], [plain])
+                for name in ("word-kd", "seq-kd", "seq-inter")
+            }
         )
+        title = metric_title(metric)
+        sentences = [f"{name} against no KD: {points_text(gain, title)}; {gain.words}." for name, gain in gains.items()]
+        figure = forest_figure("sequence-kd", f"{title} above no KD", gains)
+        sentences += correction_notes(gains)
         return Answer("Sequence-level distillation", sentences, ["", *COLUMNS.values()], rows, figure)
-
-
-def _student(one: Found) -> MeasuredModel:
-    return one.measurements.models[one.measurements.student_name]
-
-
-def _method(name: str, **fields: Any) -> dict[str, Any]:
-    return {"name": name, **plugins.complete("methods", name, fields)}
-
-
-def _maker(name: str, **fields: Any) -> dict[str, Any]:
-    return {"make": name, **plugins.complete("data", name, fields)}

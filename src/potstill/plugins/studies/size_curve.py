@@ -7,73 +7,63 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from pydantic import Field
-
+from potstill.api import Above, Answer, Count, Field, Recipe, Study, StudyRun
 from potstill.measuring.measurements import BASELINE, STUDENT, TEACHER
 from potstill.measuring.significance import ONE_SEED, Difference
-from potstill.recipe.bounds import Above, Count
-from potstill.recipe.schema import Recipe
+from potstill.plugins.studies._differences import corrected, correction_notes, mean_difference, score_text
 from potstill.reporting.numbers import metric_title, ratio
 from potstill.reporting.scatter import Point, scatter
 from potstill.reporting.svg import BASELINE as BASELINE_COLOUR
 from potstill.reporting.svg import COLOURS
-from potstill.runs.study_types import Answer, Found, Study, compared, how_tested, shown, told_together
 
 
 @dataclass(frozen=True)
 class SizeCurve(Study):
-    """`layers` of the start are kept, the first ones; `rate` is divided by their number, since shallow networks need
-    larger steps. `tiny` is built fresh beside them."""
+    """Students that keep the first layers of the model they start from, beside a tiny one with random weights.
+
+    layers: of each student.
+    rate: divided by the number of layers, since shallow networks need larger steps.
+    tiny: layers and width of the new network.
+    """
 
     layers: Annotated[list[Count], Field(min_length=2)] = field(default_factory=lambda: [1, 2, 3, 6, 12])
     rate: Above = 1.2e-3
-    tiny: tuple[int, int] | None = (2, 128)  # layers and width
+    tiny: tuple[int, int] | None = (2, 128)
 
     def runs(self, recipe: Recipe) -> dict[str, Recipe]:
-        shapes: dict[str, tuple[dict[str, Any], float]] = {}
+        students: dict[str, dict[str, Any]] = {}
         if self.tiny is not None:
             layers, width = self.tiny
-            shapes[f"fresh-{layers}x{width}"] = (
-                {"build": "fresh", "layers": layers, "width": width},
-                self.rate / layers,
-            )
-        for number in sorted(self.layers):
-            shapes[f"layers-{number}"] = ({"build": "keep_layers", "layers": number}, self.rate / number)
-        return {name: _changed(recipe, name, shape, rate) for name, (shape, rate) in shapes.items()}
+            students[f"fresh-{layers}x{width}"] = {"build": "fresh", "layers": layers, "width": width}
+        students |= {f"layers-{count}": {"build": "keep_layers", "layers": count} for count in sorted(self.layers)}
+        return {
+            name: _changed(recipe, name, student, self.rate / student["layers"]) for name, student in students.items()
+        }
 
-    def answer(self, found: Mapping[str, Found]) -> Answer:
-        last = list(found.values())[-1]
-        split = last.said(TEACHER)
+    def answer(self, runs: Mapping[str, StudyRun]) -> Answer:
+        last = list(runs.values())[-1]
         rows, points = [], []
-        tested = _compared(found)
-        for name, one in found.items():
-            size = one.parameters() / 1e6
+        tested = _differences(runs)
+        for name, run in runs.items():
+            size = run.parameters() / 1e6
             verdicts = [tested.get(f"{name} against {other}") for other in (BASELINE, TEACHER)]
-            speed = ratio(one.measurements.models[STUDENT].times_faster)
-            scores = [shown(one.score(kind)) for kind in (BASELINE, STUDENT)]
+            speed = ratio(run.measurements.models[STUDENT].times_faster)
+            scores = [score_text(run.score(model)) for model in (BASELINE, STUDENT)]
             rows.append([name, f"{size:.1f} M", speed, *scores, *(v.words if v else "–" for v in verdicts)])
-            for kind, colour in ((BASELINE, BASELINE_COLOUR), (STUDENT, COLOURS[0])):
-                if (score := one.score(kind)) is not None:
-                    label = name if kind == STUDENT else ""
-                    points.append(
-                        Point(label, size, score[0], score[0] - score[1], score[0] + score[1], colour, kind == BASELINE)
-                    )
-        teacher = last.score(TEACHER)
-        assert teacher is not None and split is not None
-        weight = last.parameters(TEACHER) / 1e6
-        points.append(Point("teacher", weight, teacher[0], None, None, COLOURS[1]))
-        header = [
-            "student",
-            "parameters",
-            "faster",
-            "fine-tuned",
-            "distilled",
-            "distilled against fine-tuned",
-            "distilled against teacher",
-        ]
-        title = f"{metric_title(split.metric)} in percent; filled: distilled, hollow: fine-tuned"
+            for model, colour in ((BASELINE, BASELINE_COLOUR), (STUDENT, COLOURS[0])):
+                if (score := run.score(model)) is not None:
+                    mean, deviation = score
+                    label = name if model == STUDENT else ""
+                    hollow = model == BASELINE
+                    points.append(Point(label, size, mean, mean - deviation, mean + deviation, colour, hollow))
+        teacher, predictions = last.score(TEACHER), last.predictions(TEACHER)
+        assert teacher is not None and predictions is not None
+        points.append(Point("teacher", last.parameters(TEACHER) / 1e6, teacher[0], None, None, COLOURS[1]))
+        against = ["distilled against fine-tuned", "distilled against teacher"]
+        header = ["student", "parameters", "faster", "fine-tuned", "distilled", *against]
+        title = f"{metric_title(predictions.metric)} in percent; filled: distilled, hollow: fine-tuned"
         figure = scatter("size-curve", "Quality against size", "parameters (millions)", title, points)
-        sentences = _sentences(found, tested, teacher[0]) + how_tested(tested)
+        sentences = _sentences(runs, tested, teacher[0]) + correction_notes(tested)
         return Answer("Size curve", sentences, header, rows, figure)
 
 
@@ -85,42 +75,42 @@ def _changed(recipe: Recipe, name: str, shape: dict[str, Any], rate: float) -> R
     return recipe.model_copy(update={"name": name, "student": [shape], "stage": stages})
 
 
-def _compared(found: Mapping[str, Found]) -> dict[str, Difference]:
-    """Each student with its baseline and its teacher, and with the next larger one."""
-    asked = {
-        f"{name} against {other}": compared([one.said()], [one.said(other)])
-        for name, one in found.items()
+def _differences(runs: Mapping[str, StudyRun]) -> dict[str, Difference]:
+    """Compare each student with its baseline, its teacher, and the next larger student."""
+    differences = {
+        f"{name} against {other}": mean_difference([run.predictions(STUDENT)], [run.predictions(other)])
+        for name, run in runs.items()
         for other in (BASELINE, TEACHER)
     }
-    for small, large in itertools.pairwise(found):
-        asked[f"{small} to {large}"] = compared([found[large].said()], [found[small].said()])
-    return told_together(asked)
+    for small, large in itertools.pairwise(runs):
+        pair = [runs[large].predictions(STUDENT)], [runs[small].predictions(STUDENT)]
+        differences[f"{small} to {large}"] = mean_difference(*pair)
+    return corrected(differences)
 
 
-def _sentences(found: Mapping[str, Found], tested: Mapping[str, Difference], teacher: float) -> list[str]:
+def _sentences(runs: Mapping[str, StudyRun], tested: Mapping[str, Difference], teacher: float) -> list[str]:
     if not tested:
         return []
-    if any(one.seeds < 2 for one in tested.values()):
-        return [f"The runs of each size are of one seed, and {ONE_SEED}: write --seeds 3 to hear of sizes."]
-    steps = {name: tested[name] for name in (f"{a} to {b}" for a, b in itertools.pairwise(found)) if name in tested}
-    paid = [name for name, one in steps.items() if one.is_shown and one.mean > 0]
-    free = [name for name in steps if name not in paid]
-    told = []
-    if paid:
-        told.append(f"More size brings a better student from {', '.join(paid)}.")
-    if free:
-        told.append(f"No gain is shown from {', '.join(free)}.")
-    against = {name: tested[key] for name in found if (key := f"{name} against {TEACHER}") in tested}
-    equal = [name for name, one in against.items() if not (one.is_shown and one.mean < 0)]
-    if equal:
-        one = found[equal[0]]
-        score = one.score()
-        assert score is not None
-        share = 100 * one.parameters() / one.parameters(TEACHER)
-        told.append(
-            f"The smallest student of which no loss against the teacher is shown is {equal[0]}: "
-            f"{score[0]:.1f} beside {teacher:.1f}, with {share:.0f} % of the parameters."
-        )
-    else:
-        told.append("No student of this curve equals its teacher.")
-    return told
+    if any(difference.seeds < 2 for difference in tested.values()):
+        return [f"Each size has one seed, and {ONE_SEED}: write --seeds 3 to compare sizes."]
+    steps = {name: tested[name] for name in (f"{a} to {b}" for a, b in itertools.pairwise(runs)) if name in tested}
+    better = [name for name, difference in steps.items() if difference.is_shown and difference.mean > 0]
+    others = [name for name in steps if name not in better]
+    sentences = []
+    if better:
+        sentences.append(f"More size brings a better student from {', '.join(better)}.")
+    if others:
+        sentences.append(f"No gain is shown from {', '.join(others)}.")
+    against = {name: tested[key] for name in runs if (key := f"{name} against {TEACHER}") in tested}
+    equal = [name for name, difference in against.items() if not (difference.is_shown and difference.mean < 0)]
+    if not equal:
+        return [*sentences, "No student of this curve equals its teacher."]
+    smallest = runs[equal[0]]
+    score = smallest.score(STUDENT)
+    assert score is not None
+    share = 100 * smallest.parameters() / smallest.parameters(TEACHER)
+    return [
+        *sentences,
+        f"The smallest student without a shown loss against the teacher is {equal[0]}: "
+        f"{score[0]:.1f} beside {teacher:.1f}, with {share:.0f} % of the parameters.",
+    ]

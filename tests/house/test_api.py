@@ -1,0 +1,51 @@
+"""`potstill.api` is all that a plug-in imports: its names exist, and what type checkers read is what is loaded."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import types
+from pathlib import Path
+
+import pytest
+
+from potstill import api
+from potstill.recipe import plugins
+
+MODULES = {name: module for name, module in vars(api).items() if isinstance(module, api._LazyModule)}
+
+
+def checked_names() -> dict[str, str]:
+    """The modules that type checkers see in api.py, by name."""
+    tree = ast.parse(Path(api.__file__).read_text(encoding="utf-8"))
+    branch = next(node for node in tree.body if isinstance(node, ast.If))
+    names = {}
+    for node in branch.body:
+        assert isinstance(node, ast.Import | ast.ImportFrom)
+        package = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+        names |= {one.asname or one.name: f"{package}{one.name}" for one in node.names}
+    return names
+
+
+def test_modules_are_the_same_for_type_checkers_and_at_run_time() -> None:
+    assert {name: module.__name__ for name, module in MODULES.items()} == checked_names()
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_module_can_be_loaded(name: str) -> None:
+    assert isinstance(importlib.import_module(MODULES[name].__name__), types.ModuleType)
+
+
+def test_all_is_complete() -> None:
+    public = {name for name in vars(api) if not name.startswith("_")} - {"importlib", "types", "annotations"}
+    assert set(api.__all__) == public - {"TYPE_CHECKING", "Any"}
+
+
+def test_every_base_is_in_the_api() -> None:
+    for kind, base in plugins.BASES.items():
+        assert getattr(api, base).plugin_kind == kind
+
+
+@pytest.mark.parametrize("file", sorted((plugins.BUILT_IN / "methods").glob("[a-z]*.py")), ids=lambda file: file.stem)
+def test_a_method_is_one_short_file(file: Path) -> None:
+    assert len(file.read_text(encoding="utf-8").splitlines()) < 100
