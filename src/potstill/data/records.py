@@ -9,11 +9,12 @@ import json
 import math
 import re
 import string
+from collections.abc import Callable
 from typing import Any
 
 from potstill.data.columns import MOST_CHOICES, AnswerColumns, Columns
 from potstill.data.formats.text import LONGEST, clean_text, short_repr
-from potstill.data.row import HAS_TARGET, Label, Span, join_parts, pixels_to_text
+from potstill.data.row import HAS_TARGET, Form, Label, Span, join_parts, pixels_to_text
 from potstill.errors import InputError
 
 Values = dict[str, object]
@@ -209,6 +210,17 @@ def read_writing(values: Values, columns: Columns, where: str) -> Parts:
         reason = f"{columns.text!r} and {columns.pair!r} are both empty"
         raise InputError(f"{where}: {reason}; write one of them, or delete the row")
     return prompt, target, HAS_TARGET if target else None
+
+
+READERS: dict[Form, Callable[[Values, Columns, str], Parts]] = {
+    "text": read_plain,
+    "words": read_words,
+    "answers": read_spans,
+    "choices": read_choices,
+    "pixels": read_pixels,
+    "translation": read_translation,
+    "writing": read_writing,
+}
 
 
 def read_target(values: Values, column: str, where: str) -> str:

@@ -26,31 +26,12 @@ from potstill.data.columns import (
 from potstill.data.formats.opened import ImageShape, Opened, Record, Records
 from potstill.data.formats.parallel import split_languages
 from potstill.data.formats.race import split_questions
-from potstill.data.records import (
-    read_answer,
-    read_choices,
-    read_pixels,
-    read_plain,
-    read_spans,
-    read_translation,
-    read_words,
-    read_writing,
-)
+from potstill.data.records import READERS, read_answer, read_choices
 from potstill.data.row import Form, Row, split_parts
 from potstill.data.sources import open_source
 from potstill.errors import InputError
 
 __all__ = ["Columns", "Row", "Table", "open_table"]
-
-READERS = {
-    "text": read_plain,
-    "words": read_words,
-    "answers": read_spans,
-    "choices": read_choices,
-    "pixels": read_pixels,
-    "translation": read_translation,
-    "writing": read_writing,
-}
 
 
 @dataclass(frozen=True)

@@ -219,7 +219,7 @@ def test_other_tasks_and_wrong_fields_are_refused(tmp_path: Path) -> None:
         path.write_text("".join(f"{json.dumps(row)}\n" for row in rows(4, 1)))
         table = open_table(path)
         task, _ = make_task(None, None, labels_of(table), None, "x", table.form, table.choices)
-        with pytest.raises(InputError, match=f"not for task '{name}'; leave it out"):
+        with pytest.raises(InputError, match=f"not for task '{name}'; omit it"):
             Augmented(**QUICK).make(store(table, task), MakeContext(0, task))
     for fields, told in (
         ({"p_mask": 0.6, "p_pos": 0.6}, "more than 1"),
