@@ -1,6 +1,6 @@
-"""Drawing with matplotlib into inline SVG: the same bytes for the same values, no fonts, no network, for light and dark pages.
+"""Drawing with matplotlib into inline SVG: the same bytes for the same values, for light and dark pages.
 
-Text stays text, in the page's own font and colour. Figures are small, so that they can be read on a phone too.
+Text stays text, in the page's own font and colour; nothing is loaded. Figures are small, to be read on a phone too.
 """
 
 from __future__ import annotations
