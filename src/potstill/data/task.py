@@ -45,8 +45,8 @@ class Tokenizer(Protocol):
 
     def get_vocab(self) -> dict[str, int]: ...
 
-    def __call__(self, texts: list[str] | str, pairs: list[str] | None = None, /, **options: Any) -> Any:
-        """Return token ids and more by name, and `encodings` of the tokenizers library."""
+    def __call__(self, *texts: Any, **options: Any) -> Any:
+        """Return token ids and more by name for texts, or texts and pairs, with the `encodings` of the tokenizers library."""
 
 
 class DataTask(Protocol):

@@ -1,4 +1,7 @@
-"""Predictions of a model for single examples, in the order in which they are given."""
+"""Predictions of a model for single examples, in the order in which they are given.
+
+An exported ONNX model answers without torch and transformers, whose imports take seconds.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,25 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
-from potstill.data.batches import view
 from potstill.data.row import Row, split_parts
 from potstill.data.rows import Columns, open_table
 from potstill.data.task_words import TASK_WORDS
 from potstill.data.tokens import tokenise_texts
-from potstill.data.views import split_by_tokens
+from potstill.data.views import array_view, split_by_tokens
 from potstill.errors import InputError
-from potstill.models.inference import load_network
+from potstill.models.folders import onnx_file
+from potstill.models.onnx.exported import ExportedModel, can_load_light, load_exported
+from potstill.models.onnx.session import ArrayForward
 from potstill.tasks.label_matching import make_task
 from potstill.tasks.registry import form_of, task_class
 from potstill.tasks.task import Asked, Task
+
+if TYPE_CHECKING:
+    from potstill.models.inference import Network
 
 AT_ONCE = 256  # examples read ahead: few enough for a pipe to flow, enough to sort by length
 PADDED = 4096  # tokens of a batch
@@ -42,8 +48,8 @@ class Predictor:
 
     def __init__(self, model: str | Path, length: int | None = None) -> None:
         """`length`: tokens that are read of an example; None: as many as the model was trained with."""
-        self.network = load_network(model)
         self.model = str(model)
+        self.network, self.forward = _load(model)
         self.form = form_of(self.network.config)
         self.length = min(length or self.network.trained_length, self.network.longest)
         if task_class(self.form).generates:
@@ -76,10 +82,23 @@ class Predictor:
         outputs: dict[int, np.ndarray] = {}
         every = np.arange(len(rows))
         for batch in split_by_tokens(every, tokens.lengths(every), PADDED):
-            reading = view(task, tokens, batch)
-            logits = reading.predictions(torch.from_numpy(self.network.forward(reading.inputs))).numpy()
+            view = array_view(task, tokens, batch)
+            logits = view.predictions(self.forward(view.inputs))
             outputs |= zip(batch.tolist(), task.read(logits, tokens, batch, _Unlabelled(rows)), strict=True)
         return [outputs[place] for place in range(len(rows))]
+
+
+def _load(model: str | Path) -> tuple[ExportedModel | Network, ArrayForward]:
+    file = onnx_file(model)
+    if file is not None and can_load_light(file):
+        exported = load_exported(file)
+        return exported, exported.forward
+    import torch  # not above: see the first lines of this file
+
+    from potstill.models.inference import load_network
+
+    network = load_network(model)
+    return network, lambda arrays: network.forward({name: torch.from_numpy(arrays[name]) for name in arrays})
 
 
 def rows_for(config: Any, file: str, text: str | None = None, pair: str | None = None) -> Iterator[Row]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from potstill.data.pixel_reader import PixelReader
 from potstill.errors import InputError
 from potstill.models.config_file import ConfigFile, read_config, refuse_odd_labels, trained_length
 from potstill.models.heads import NAMED, head_of
@@ -17,14 +18,16 @@ from potstill.models.onnx.session import ArrayForward, bytes_on_disk, open_onnx
 from potstill.models.tokenizers.json_tokenizer import JsonTokenizer
 from potstill.models.tokenizers.safety import refuse_other_vocabulary
 
+IMAGE_MODEL = "potstill-mlp"  # the type of the only image model whose input is plain pixels
+
 
 @dataclass(frozen=True)
 class ExportedModel:
-    """An exported text model, ready to run; the same checks as `models.inference.load_network` makes."""
+    """An exported model, ready to run; the same checks as `models.inference.load_network` makes."""
 
     forward: ArrayForward
     config: ConfigFile
-    tokenizer: JsonTokenizer
+    tokenizer: JsonTokenizer | PixelReader
     longest: int  # tokens that it can read
     trained_length: int  # tokens that it was trained to read
     parameters: int
@@ -32,8 +35,11 @@ class ExportedModel:
 
 
 def can_load_light(file: Path) -> bool:
-    """Whether an export can be loaded here: it reads texts, and its tokenizer is a tokenizer.json."""
-    return (file.parent / "tokenizer.json").is_file() and head_of(read_config(file)) != "ImageClassification"
+    """Whether an export can be loaded here: its tokenizer is a tokenizer.json, or it reads images as they are."""
+    config = read_config(file)
+    if head_of(config) == "ImageClassification":
+        return config.model_type == IMAGE_MODEL
+    return (file.parent / "tokenizer.json").is_file()
 
 
 def load_exported(file: Path, threads: int | None = None) -> ExportedModel:
@@ -41,10 +47,11 @@ def load_exported(file: Path, threads: int | None = None) -> ExportedModel:
     folder, config = file.parent, read_config(file)
     longest, parameters = (config.exported_number(f"potstill_{name}") for name in ("longest", "parameters"))
     model = open_onnx(file, threads or default_threads())
-    tokenizer = JsonTokenizer(folder, model.input_names, longest)
+    reads_images = head_of(config) == "ImageClassification"
+    tokenizer = PixelReader(config.shape) if reads_images else JsonTokenizer(folder, model.input_names, longest)
     if head_of(config) in NAMED:
         refuse_odd_labels(config.id2label, folder)
-    if config.vocab_size:
+    if config.vocab_size and not reads_images:
         refuse_other_vocabulary(tokenizer.get_vocab(), config.vocab_size, folder)
     length = trained_length(config.fields.get("potstill_length"), longest, folder)
 

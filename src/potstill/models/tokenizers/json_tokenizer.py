@@ -46,8 +46,10 @@ class JsonTokenizer:
         self.model_input_names, self.model_max_length = list(input_names), longest
         self.truncation_side: str = settings.get("truncation_side") or "right"
         self.mask_token = _token(settings.get("mask_token"))
-        pad = _token(settings.get("pad_token"))
-        self.pad_token_id = None if pad is None else self.backend.token_to_id(pad)
+        self.pad_token_id, self.bos_token_id, self.eos_token_id = (
+            None if (token := _token(settings.get(f"{kind}_token"))) is None else self.backend.token_to_id(token)
+            for kind in ("pad", "bos", "eos")
+        )
 
     def get_vocab(self) -> dict[str, int]:
         return self.backend.get_vocab(with_added_tokens=True)
@@ -60,17 +62,20 @@ class JsonTokenizer:
         texts: str | list[str],
         pairs: list[str] | None = None,
         *,
-        max_length: int,
-        truncation: bool | str = True,
+        max_length: int | None = None,
+        truncation: bool | str = False,
         stride: int = 0,
         add_special_tokens: bool = True,
         return_overflowing_tokens: bool = False,
         **_: Any,
     ) -> Encoded:
-        """Return input_ids, token_type_ids and attention_mask of texts or pairs, truncated to `max_length` tokens."""
-        self.backend.enable_truncation(
-            max_length, stride=stride, strategy=STRATEGIES[truncation], direction=self.truncation_side
-        )
+        """Return input_ids, token_type_ids and attention_mask of texts or pairs; with `truncation` at most `max_length` tokens."""
+        if truncation and max_length is not None:
+            self.backend.enable_truncation(
+                max_length, stride=stride, strategy=STRATEGIES[truncation], direction=self.truncation_side
+            )
+        else:
+            self.backend.no_truncation()
         if isinstance(texts, str):
             encodings = self.backend.encode_batch([texts], add_special_tokens=add_special_tokens)
         else:
