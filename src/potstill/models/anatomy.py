@@ -33,7 +33,8 @@ def layers_path(model: PreTrainedModel) -> str:
     """Return the name of the list of encoder layers inside the whole model, such as "bert.encoder.layer"."""
     if not has_layers(model):
         raise InputError(
-            f"a {architecture_name(model)} has no layers to choose from; build it last, or omit it and write student = 'fresh'"
+            f"a {architecture_name(model)} has no layers to choose from; build it last, "
+            "or omit it and write student = 'fresh'"
         )
     return next(iter(stacks(model)))
 

@@ -88,7 +88,7 @@ def bytes_of(folder: str | Path, parameters: int) -> int:
 
 
 def load_network(path: str | Path) -> Network:
-    """Load a folder with safetensors or model.onnx, an .onnx file with config and tokenizer beside it, or a hub name."""
+    """Load a folder with safetensors or model.onnx, an .onnx file with its config and tokenizer, or a hub name."""
     file = onnx_file(path)
     if file is not None:
         return _load_onnx(file)

@@ -86,8 +86,8 @@ def _refuse_unusable(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
     limit = tokenizer.model_max_length
     if isinstance(limit, bool) or not isinstance(limit, int | float) or not SHORTEST <= limit < sys.float_info.max:
         raise InputError(
-            f"{folder / 'tokenizer_config.json'} says model_max_length = {limit!r:.80}; write how many tokens the model "
-            f"reads, at least {SHORTEST}, or remove it"
+            f"{folder / 'tokenizer_config.json'} says model_max_length = {limit!r:.80}; write how many tokens the "
+            f"model reads, at least {SHORTEST}, or remove it"
         )
 
 

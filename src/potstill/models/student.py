@@ -44,9 +44,9 @@ def load_student(
     """Load a model with a head and its tokenizer from a folder or the hub, in float32 and eval mode.
 
     Every weight must be present. Only with `labels` may the head be missing or have another number of labels: a new one
-    is then drawn from `seed`. A head of the same size keeps its own label names. `head` is one of `heads.DESCRIPTIONS`; without
-    it the config decides, and if it names none, the model is a text classifier. `devices`: "auto" lets Accelerate
-    spread the weights over all devices, memory and disk; a table limits how much each may hold.
+    is then drawn from `seed`. A head of the same size keeps its own label names. `head` is a key of
+    `heads.DESCRIPTIONS`; without it the config decides, and if it names none, the model is a text classifier.
+    `devices`: "auto" lets Accelerate spread the weights over all devices, memory and disk; a table limits each.
     """
     place = safe_folder(folder)
     stored = stored_numbers(place)
@@ -176,7 +176,7 @@ def _name_class_for_transformers_4(settings: Path) -> None:
 def stock_model(
     like: PreTrainedModel, config: PreTrainedConfig, weights: dict[str, torch.Tensor] | None, seed: int = 0
 ) -> PreTrainedModel:
-    """Build a model of this config with the head of `like`, in eval mode: with these weights, or random ones from `seed`."""
+    """Build a model with the head of `like`, in eval mode, with these weights or random ones from `seed`."""
     head = head_of_class(type(like).__name__)
     assert head is not None
     with quiet_transformers():

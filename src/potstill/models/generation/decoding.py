@@ -1,12 +1,12 @@
 """Generate texts by beam search: with CTranslate2 if it supports the architecture, else with transformers.
 
-Both engines search alike. Each step keeps `beam` hypotheses; one that ends is set aside; the search of a text stops when
-`beam` of them have ended, or at `longest` tokens. The best has the highest log probability per token, with the end token
-counted (length penalty 1). Tokens that the generation config forbids have no probability. Its other settings (sampling,
-repeated n-grams, a forced end) are ignored. A text that is cut off at `longest` has no end token, and its score none
-either. A source without tokens gives the empty text with score 0, without running the model.
+Both engines search alike. Each step keeps `beam` hypotheses; one that ends is set aside; the search of a text stops
+when `beam` of them have ended, or at `longest` tokens. The best has the highest log probability per token, with the end
+token counted (length penalty 1). Tokens that the generation config forbids have no probability. Its other settings
+(sampling, repeated n-grams, a forced end) are ignored. A text that is cut off at `longest` has no end token, and its
+score none either. A source without tokens gives the empty text with score 0, without running the model.
 
-What may still differ: hypotheses whose scores differ by less than the rounding of float32, and the effect of int8 weights.
+What may still differ: hypotheses whose scores differ by less than the rounding of float32, and the effect of int8.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def decoder(
     """
     if not student.model.can_generate():
         raise InputError(
-            f"a {type(student.model).__name__} does not generate text; give the folder of a translation model or a causal "
-            "language model"
+            f"a {type(student.model).__name__} does not generate text; give the folder of a translation model or a "
+            "causal language model"
         )
     special = special_tokens(student.model, student.tokenizer)
     longest = _length_limit(longest_text(student), special, longest)

@@ -1,4 +1,4 @@
-"""Load what `potstill export --to onnx` or `--to int8` wrote, without torch and transformers, which take seconds to import."""
+"""Load an export to onnx or int8 without torch and transformers, which take seconds to import."""
 
 from __future__ import annotations
 
