@@ -52,7 +52,7 @@ class ImageTask(Task):
             f"{short_repr(asked)} is not an image; write its pixels as a list of whole numbers from 0 to 255, or name a file"
         )
 
-    def split(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
+    def tokenize(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
         assert isinstance(tokenizer, PixelReader)
         size = math.prod(tokenizer.shape)
         other = next((len(text) for text, _ in texts if len(text) != size), None)
