@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import importlib
+import subprocess
+import sys
 import types
 from pathlib import Path
 
@@ -49,3 +51,22 @@ def test_every_base_is_in_the_api() -> None:
 @pytest.mark.parametrize("file", sorted((plugins.BUILT_IN / "methods").glob("[a-z]*.py")), ids=lambda file: file.stem)
 def test_a_method_is_one_short_file(file: Path) -> None:
     assert len(file.read_text(encoding="utf-8").splitlines()) < 100
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["list", kind] for kind in plugins.BASES),
+        ["show", "kd-sst2"],
+        ["show", "kd-sst2", "--set", "method.temprature=3"],
+    ],
+    ids=" ".join,
+)
+def test_commands_that_only_read_recipes_load_neither_torch_nor_transformers(words: list[str]) -> None:
+    code = (
+        f"import sys\nsys.argv = ['potstill', *{words}]\nfrom potstill.app.cli import main\ntry: main()\nfinally: "
+        "print('loaded:', *{'torch', 'transformers'} & set(sys.modules))"
+    )
+    environment = {"PYTHONPATH": str(Path(api.__file__).parent.parent), "HOME": "/nonexistent"}
+    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert ran.stdout.splitlines()[-1] == "loaded:", ran.stderr

@@ -134,12 +134,18 @@ def test_every_public_name_is_what_it_says_and_no_module() -> None:
         assert inspect.isclass(getattr(package, name)) or inspect.isfunction(getattr(package, name))
 
 
-def test_the_first_command_of_the_readme_has_the_settings_of_its_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_command_of_the_readme_has_the_settings_of_its_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """LOG.md: "all 6,920 rows, 3 epochs, batch 32, rate 2e-4, T 1, α 0.9, β 100 on the authors' scale", three seeds."""
     readme = (PAGES[0].parent / "README.md").read_text(encoding="utf-8")
     asked: list[Any] = []
     monkeypatch.setattr(run, "distill", lambda recipe, *more: asked.append(recipe) or {"models": {}})
     (words, *_) = commands(FENCE.findall(readme)[0][1])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my-model").mkdir()
+    for name in ("train.csv", "dev.csv", "test.csv"):
+        (tmp_path / name).touch()
     assert potstill(*words[1:], "--quiet") == 0
     (recipe,) = asked
     (stage,) = recipe.stage

@@ -30,7 +30,7 @@ from potstill.models.heads import auto_class
 from potstill.models.inference import torch_forward
 from potstill.models.student import load_student, save_student
 from potstill.recipe import plugins
-from potstill.reporting.numbers import titled
+from potstill.reporting.numbers import metric_title
 from potstill.tasks.answer import LONGEST_ANSWER, QuestionAnswering
 from potstill.tasks.label_matching import labels_of, make_task
 from potstill.tasks.tag import TokenClassification
@@ -105,7 +105,7 @@ def test_a_teacher_learns_the_task_and_a_student_from_it(home: Path, tmp_path: P
     assert reached > {"translate": 0.05}.get(task, 0.4)  # in seconds; chance is 0.00
     assert {one["against"] for one in found["differences"]} == {"teacher", "fine-tuned"}
     page, card = ((tmp_path / "run" / name).read_text() for name in ("report.html", "student/README.md"))
-    assert titled(METRIC[task]) in page and PART_SEPARATOR not in page and PART_SEPARATOR not in card
+    assert metric_title(METRIC[task]) in page and PART_SEPARATOR not in page and PART_SEPARATOR not in card
     assert f'pipeline_tag: "{HUB[task]}"' in card
     assert "None" not in page and (task == "write") == ("same as teacher" not in page)
 

@@ -24,7 +24,7 @@ def snapshot(folder: Path) -> dict[str, bytes]:
 def users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of the user's with rows, a recipe under its natural name, and work that has nothing to do with it."""
     place = tmp_path / "thesis"
-    place.mkdir()
+    (place / "teacher").mkdir(parents=True)
     write_csv(place / "train.csv", [(f"a text {i}", i % 2) for i in range(8)])
     write_csv(place / "dev.csv", [(f"another text {i}", i % 2) for i in range(8)])
     (place / "thesis.md").write_text("four years of work")
@@ -54,14 +54,23 @@ def test_a_folder_with_a_recipe_of_the_users_is_no_run(
     others.mkdir()
     write_csv(others / "train.csv", [(f"a text {i}", i % 2) for i in range(8)])
     before = snapshot(users)
-    words = ["distill", "--teacher", "t", "--train", others / "train.csv", "--student", "keep_layers:1", "--out", users]
+    words = [
+        "distill",
+        "--teacher",
+        others,
+        "--train",
+        others / "train.csv",
+        "--student",
+        "keep_layers:1",
+        "--out",
+        users,
+    ]
     assert potstill(*words, *more) == 2
     assert "not empty and not a run of potstill" in capsys.readouterr().err
     assert snapshot(users) == before
 
 
 def test_out_inside_the_teachers_folder_is_refused(users: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (users / "teacher").mkdir()
     assert potstill("distill", "recipe.toml", "--out", "teacher/student") == 2
     assert "is inside teacher" in capsys.readouterr().err
     assert not (users / "teacher/student").exists()

@@ -283,7 +283,7 @@ def test_a_language_model_is_distilled_on_running_text(tmp_path: Path, capsys: p
     assert load_student(tmp_path / "run/student").model.config.num_hidden_layers == 1
     page, card = ((tmp_path / "run" / name).read_text() for name in ("report.html", "student/README.md"))
     assert 'pipeline_tag: "text-generation"' in card and 'pipeline("text-generation"' in card
-    assert "but for perplexity" in page and f">{short(scores['distilled']['perplexity'])}" in page
+    assert "errors such as perplexity" in page and f">{short(scores['distilled']['perplexity'])}" in page
     capsys.readouterr()
     assert potstill(*teach, "--set", "metric=perplexity", "--out", tmp_path / "other") == 2
     assert "write metric = 'likelihood'" in capsys.readouterr().err

@@ -69,13 +69,12 @@ def measure_models(
         parts = {"quality": quality.quality(*scored, other)}
         parts |= quality.details(candidate.task, candidate.task.metrics[0], *scored[1:])
         measured[candidate.path] = {part: {"task": {"test": value}} for part, value in parts.items()} | candidate.size
-    speed = _speeds(candidates)
-    for candidate in candidates if speed else ():
-        measured[candidate.path]["engine"] = candidate.engine
-        measured[candidate.path]["speed"] = speed[candidate.path]
-        rates = [next(iter(speed[path].values()))["examples_per_second"] for path in (candidate.path, models[0])]
-        measured[candidate.path]["times_faster"] = rates[0] / rates[1]
-    busy = too_busy({(path, way): value for path, by in speed.items() for way, value in by.items()}, [])
+    speeds = _speeds(candidates)
+    for candidate in candidates if speeds else ():
+        own = {engine: speed for (path, engine), speed in speeds.items() if path == candidate.path}
+        rate, first_rate = (next(iter(each))["examples_per_second"] for each in (own.values(), speeds.values()))
+        measured[candidate.path] |= {"engine": candidate.engine, "speed": own, "times_faster": rate / first_rate}
+    busy = too_busy(speeds, [])
     return {
         "data": data,
         "metrics": {"task": task.metrics},
@@ -114,19 +113,17 @@ def _generators(
         yield Candidate(path, task, source, _texts(model, source), _size(model, path), model, engine_of(model))
 
 
-def _speeds(candidates: list[Candidate]) -> dict[str, dict[str, Speed]]:
-    """Return speeds by path and by engine or search; none of language models, which were not asked to generate."""
-    task = candidates[0].task
-    if not task.generates:
-        timed = forward_speeds({one.path: (one.model, one.source) for one in candidates})  # type: ignore[misc]
-        return {one.path: {one.engine: timed[one.path]} for one in candidates}
-    if not task.decodes:
-        return {}
-    by_search = decoding_speeds({one.path: (one.model, one.source) for one in candidates})  # type: ignore[misc]
-    return {
-        one.path: {search: speed for (path, search), speed in by_search.items() if path == one.path}
-        for one in candidates
+def _speeds(candidates: list[Candidate]) -> dict[tuple[str, str], Speed]:
+    """Return speeds by path and by engine or search; none of language models, which do not generate here."""
+    generators = {each.path: (each.model, each.source) for each in candidates if isinstance(each.model, Student | Path)}
+    if generators:
+        return decoding_speeds(generators) if candidates[0].task.decodes else {}
+    networks = {
+        (each.path, each.engine): (each.model, each.source)
+        for each in candidates
+        if not isinstance(each.model, Student | Path)
     }
+    return forward_speeds(networks)
 
 
 def _texts(model: Generator, source: TokenisedSet) -> np.ndarray:

@@ -16,6 +16,7 @@ import numpy as np
 
 from potstill.data.batches import TokenisedSet
 from potstill.inference.answers import Generator, open_decoder
+from potstill.measuring.measurements import Speed
 from potstill.models.generation.decoding import Decoder, engine_for
 from potstill.models.inference import Forward
 from potstill.signals import View
@@ -28,10 +29,6 @@ MOST_APART = 1.10  # ratio of two networks of one architecture
 MOST_SPREAD = 1.25  # ratio of the median turn to the best one
 
 Key = TypeVar("Key", bound=Hashable)
-Speed = dict[str, float]
-"""latency_ms: the median over texts of the best time of each alone; latency_p95_ms: the 95 % quantile of all single calls;
-examples_per_second at batch 32 (generative models: 128 texts at once); best_examples_per_second, best_batch; spread: the
-median turn divided by the best one."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +110,7 @@ def latency(turns: Sequence[Sequence[float]]) -> Speed:
 
 def too_busy(speed: Mapping[Key, Speed], alike: Iterable[tuple[Key, Key]]) -> str | None:
     """Return why these speeds cannot be trusted, or None. `alike`: pairs that must be equally fast."""
-    ratios = [speed[one]["examples_per_second"] / speed[other]["examples_per_second"] for one, other in alike]
+    ratios = [speed[left]["examples_per_second"] / speed[right]["examples_per_second"] for left, right in alike]
     worst = max((max(ratio, 1 / ratio) for ratio in ratios), default=1.0)
     if worst > MOST_APART:
         percent = 100 * (worst - 1)

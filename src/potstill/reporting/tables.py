@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from potstill.measuring.json_parts import as_number
@@ -49,18 +49,13 @@ class Table:
     groups: list[tuple[str, int]] = field(default_factory=list)
 
 
-def lines_of(models: Mapping[str, MeasuredModel]) -> list[Line]:
-    return [Line(name, name, model) for name, model in models.items()]
-
-
 def summary(measurements: Measurements, with_dev: bool = True) -> Table:
-    """The table of one run, for terminal and model card; without dev where there is a test set."""
-    lines = lines_of(measurements.models)
+    """The table of one run, for terminal and model card. Beside a test set, dev has no interval, or is omitted."""
+    lines = [Line(name, name, model) for name, model in measurements.models.items()]
     listed = [column for column in columns([measurements], measurements.models.values()) if SUMMARY in column.tables]
-    tested = any(column.text and not column.on_dev for column in listed)
-    if not with_dev and tested:
-        listed = [column for column in listed if not column.on_dev]
-    listed = [replace(column, interval=nothing) if column.on_dev else column for column in listed]
+    if any(column.text and not column.on_dev for column in listed):
+        listed = [replace(column, interval=nothing) if column.on_dev else column for column in listed]
+        listed = [column for column in listed if with_dev or not column.on_dev]
     return model_table(lines, listed, [column.heading for column in listed]) or Table(
         [""], [[Cell(line.name)] for line in lines]
     )
