@@ -207,7 +207,7 @@ def _context_characters(encoding: Any, context: str) -> np.ndarray:
     """(tokens, 2) where each token of the context begins and ends, without the space before it; -1 for other tokens."""
     inside = np.array([part == 1 for part in encoding.sequence_ids])
     begins, ends = np.array(encoding.offsets).T
-    # for each character the next one that is not a space: some tokenizers count the space before a word to the word
+    # for each character the next character that is not a space: some tokenizers count the space before a word to the word
     visible = np.flatnonzero([not character.isspace() for character in context])
     following = np.append(visible, len(context))[np.searchsorted(visible, np.arange(len(context) + 1))]
     begins = np.where(inside, following[np.where(inside, begins, 0)], -1)

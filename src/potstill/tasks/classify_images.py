@@ -30,7 +30,7 @@ from potstill.tasks.task import Task
 
 @dataclass(frozen=True)
 class ImageTask(Task):
-    """How images are read; what is predicted is said by the other base of the classes below."""
+    """How images are read. The other base of each class below says what is predicted."""
 
     shape: ImageShape = (1, 1, 1)  # channels, height, width
 
