@@ -101,7 +101,7 @@ def tokenizer_fingerprint(tokenizer: Tokenizer) -> str:
         {k: v for k, v in json.loads(described).items() if k not in ("padding", "truncation")}, sort_keys=True
     )
     side = [] if tokenizer.truncation_side == "right" else [tokenizer.truncation_side]
-    ends = (tokenizer.bos_token_id, tokenizer.eos_token_id)  # put around generated texts, whatever tokenizer.json says
+    ends = (tokenizer.bos_token_id, tokenizer.eos_token_id)  # put around generated texts, independent of tokenizer.json
     side += [] if ends == (None, None) else [str(ends)]
     return xxhash.xxh3_128_hexdigest(described.encode() + repr(sorted(tokenizer.model_input_names) + side).encode())
 

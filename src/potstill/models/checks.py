@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from potstill.errors import InputError
-from potstill.models.anatomy import TESTED, has_layers, in_head, is_spread, kind, layers_path
+from potstill.models.anatomy import TESTED, architecture_name, has_layers, in_head, is_spread, layers_path
 from potstill.models.folders import model_folder
 
 PADDED_TEXTS = (  # of many lengths
@@ -91,7 +91,7 @@ def refuse_padding_effect(folder: str | Path, model: PreTrainedModel, tokenizer:
     spread = (alone - alone.mean(0)).norm()
     if bool((together - alone).norm() > PADDING_EFFECT * spread + 1e-3):
         raise InputError(
-            f"{folder}: the predictions of a {kind(model)} change when texts are padded on the right, as in batches; "
+            f"{folder}: the predictions of a {architecture_name(model)} change when texts are padded on the right, as in batches; "
             f"use an encoder such as {', '.join(TESTED)}"
         )
 

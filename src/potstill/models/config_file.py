@@ -35,7 +35,7 @@ class ConfigFile:
     def id2label(self) -> dict[int, str]:
         labels = self.fields.get("id2label")
         try:
-            return {int(number): name for number, name in labels.items()} if labels else dict(UNNAMED)
+            return {int(number): str(name) for number, name in labels.items()} if labels else dict(UNNAMED)
         except (AttributeError, ValueError):
             raise InputError(
                 f"{self.folder}: id2label in config.json is not a table from numbers to names; number its classes 0, 1, …"
@@ -47,7 +47,8 @@ class ConfigFile:
 
     @property
     def problem_type(self) -> str | None:
-        return self.fields.get("problem_type")
+        value = self.fields.get("problem_type")
+        return None if value is None else str(value)
 
     @property
     def vocab_size(self) -> int | None:

@@ -50,8 +50,8 @@ def load_tokenizer(model: str | Path) -> PreTrainedTokenizerBase:
     return _tokenizer(folder, model)
 
 
-def reader_of(config: PreTrainedConfig, folder: Path) -> PreTrainedTokenizerBase:
-    """Load a model's tokenizer; for a network that reads pixels, return what stands in for one."""
+def load_reader(config: PreTrainedConfig, folder: Path) -> PreTrainedTokenizerBase:
+    """Load a model's tokenizer; for a network that reads pixels, return its stand-in."""
     if head_of(config) != "ImageClassification":
         return _tokenizer(folder, folder)
     if not isinstance(config, PixelConfig):  # other image models need scaling and normalisation of their own

@@ -211,7 +211,7 @@ def ctranslate2_search(folder: Path, longest: int, device: str = "cpu", forced: 
     has_prefix = forced is not None and translates  # the forced token is part of the output, with probability 1
 
     def search(sources: list[list[int]], beam: int, best: int) -> list[list[tuple[list[int], float]]]:
-        results = run(
+        outputs = run(
             [[tokens[id] for id in ids] for ids in sources],
             beam_size=beam,
             num_hypotheses=best,
@@ -222,12 +222,12 @@ def ctranslate2_search(folder: Path, longest: int, device: str = "cpu", forced: 
             **({"target_prefix": [[tokens[forced]]] * len(sources)} if has_prefix else {}),
             **limits,
         )
-        found = []
-        for result in results:
-            outputs = result.hypotheses if translates else result.sequences
-            ids = [[ids_by_token[token] for token in output] for output in outputs]
-            found.append([(output, score * len(output)) for output, score in zip(ids, result.scores, strict=True)])
-        return found
+        results = []
+        for output in outputs:
+            texts = output.hypotheses if translates else output.sequences
+            every = [[ids_by_token[token] for token in text] for text in texts]
+            results.append([(ids, score * len(ids)) for ids, score in zip(every, output.scores, strict=True)])
+        return results
 
     return search
 

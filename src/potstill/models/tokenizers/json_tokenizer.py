@@ -45,6 +45,10 @@ class JsonTokenizer:
         self.name_or_path = str(folder)
         self.model_input_names, self.model_max_length = list(input_names), longest
         self.truncation_side: str = settings.get("truncation_side") or "right"
+        if self.truncation_side not in ("left", "right"):
+            raise InputError(
+                f"{settings_file} says truncation_side = {self.truncation_side!r:.80}; write 'left' or 'right'"
+            )
         self.mask_token = _token(settings.get("mask_token"))
         self.pad_token_id, self.bos_token_id, self.eos_token_id = (
             None if (token := _token(settings.get(f"{kind}_token"))) is None else self.backend.token_to_id(token)
