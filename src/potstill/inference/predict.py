@@ -84,7 +84,7 @@ class Predictor:
         for batch in split_by_tokens(every, tokens.lengths(every), PADDED):
             view = array_view(task, tokens, batch)
             logits = view.predictions(self.forward(view.inputs))
-            outputs |= zip(batch.tolist(), task.read(logits, tokens, batch, _Unlabelled(rows)), strict=True)
+            outputs |= zip(batch.tolist(), task.read_logits(logits, tokens, batch, _Unlabelled(rows)), strict=True)
         return [outputs[place] for place in range(len(rows))]
 
 

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-DESCRIPTIONS = {  # what a model with this head is called in messages
-    "SequenceClassification": "a text classifier",
-    "TokenClassification": "a token classifier",
-    "QuestionAnswering": "a model for extractive question answering",
-    "MultipleChoice": "a multiple-choice model",
-    "ImageClassification": "an image classifier",
-    "Seq2SeqLM": "a translation model",
-    "CausalLM": "a causal language model",
-}
+from potstill.data.task_words import TASK_WORDS
+
+DESCRIPTIONS = {words.head: words.model for words in TASK_WORDS.values()}  # of models with this head, in messages
 WITH_LABELS = ("SequenceClassification", "TokenClassification", "ImageClassification")  # heads whose outputs have names
 GENERATIVE = ("Seq2SeqLM", "CausalLM")
 

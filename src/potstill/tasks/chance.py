@@ -112,7 +112,7 @@ def _shuffles(rows: int, random: np.random.Generator) -> np.ndarray:
     return random.permuted(np.tile(np.arange(rows), (DRAWS, 1)), axis=1)
 
 
-def _known_in_part(rows: int, random: np.random.Generator) -> np.ndarray:
+def _decent_rows(rows: int, random: np.random.Generator) -> np.ndarray:
     """(DRAWS, rows) the row whose gold a decent teacher predicts for each row: its own, or a random one."""
     every = (DRAWS, rows)
     return np.where(random.random(every) < DECENT, np.arange(rows), random.integers(0, rows, every))
@@ -122,7 +122,7 @@ def _of_classes(
     gold: np.ndarray, predicted: np.ndarray, ranked: np.ndarray | None, rows: int, random: np.random.Generator
 ) -> Judgement:
     count, classes = len(gold), int(max(gold.max(), predicted.max())) + 1
-    shuffles, known = _shuffles(count, random), gold[_known_in_part(count, random)]
+    shuffles, by_decent = _shuffles(count, random), gold[_decent_rows(count, random)]
     true = np.bincount(gold, minlength=classes).astype(float)
 
     def matthews(right: np.ndarray, claimed: np.ndarray) -> np.ndarray:
@@ -132,9 +132,9 @@ def _of_classes(
 
     ours = np.bincount(predicted, minlength=classes)[None].astype(float)
     guesses = matthews((gold == predicted[shuffles]).sum(1), ours)
-    cells = (np.arange(DRAWS)[:, None] * classes + known).ravel()
+    cells = (np.arange(DRAWS)[:, None] * classes + by_decent).ravel()
     theirs = np.bincount(cells, minlength=DRAWS * classes).reshape(DRAWS, classes).astype(float)
-    decent = matthews((gold == known).sum(1), theirs)
+    decent = matthews((gold == by_decent).sum(1), theirs)
     ranks = None
     if ranked is not None:
         place, shares = np.arange(count), true / count
@@ -151,7 +151,7 @@ def _of_sets(
     place, held = np.arange(rows), gold.T.astype(np.float32)
     sizes, cells = gold.sum(1).astype(float), float(gold.size)
     true = float(sizes.sum())
-    shuffles, known = _shuffles(rows, random), _known_in_part(rows, random)
+    shuffles, by_decent = _shuffles(rows, random), _decent_rows(rows, random)
 
     def matthews(right: np.ndarray, claimed: np.ndarray | float) -> np.ndarray:
         spread = true * (cells - true) * claimed * (cells - claimed)
@@ -159,7 +159,7 @@ def _of_sets(
 
     ours, theirs = predicted.astype(np.float32) @ held, gold.astype(np.float32) @ held  # (rows, rows) labels in common
     guesses = matthews(ours[place, shuffles].sum(1), float(predicted.sum()))
-    decent = matthews(theirs[place, known].sum(1), sizes[known].sum(1))
+    decent = matthews(theirs[place, by_decent].sum(1), sizes[by_decent].sum(1))
     ranks = None
     if true:
         weights, shares = ranked @ held / true, gold.mean(0)
@@ -177,11 +177,11 @@ def _of_values(gold: np.ndarray, predicted: np.ndarray, rows: int, random: np.ra
         ours, theirs = _standard(ours), _standard(theirs)
         return float(ours @ theirs), ours[shuffles] @ theirs
 
-    known = _standard(DECENT * _standard(gold) + math.sqrt(1 - DECENT**2) * _standard(gold)[shuffles])
+    by_decent = _standard(DECENT * _standard(gold) + math.sqrt(1 - DECENT**2) * _standard(gold)[shuffles])
     observed, guesses = of_pairs(gold, predicted)
     both = [_ranked(values[:, None])[:, 0] for values in (gold, predicted)]
     ranks = (*of_pairs(*both), 1.0)
-    return _verdict(observed, guesses, known @ _standard(gold), ranks, rows, "Pearson correlation")
+    return _verdict(observed, guesses, by_decent @ _standard(gold), ranks, rows, "Pearson correlation")
 
 
 def _standard(numbers: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ from potstill.data.tokens import Encoded, Tokens
 from potstill.errors import InputError
 from potstill.tasks.classify import TextClassification
 from potstill.tasks.task import Asked, clean
-from potstill.tasks.truncation import shorten_pairs, tokenize
+from potstill.tasks.truncation import encode_texts, shorten_pairs
 
 EXAMPLE = '{"text": "It rained .", "question": "it was _", "choices": ["wet", "dry"]}'
 
@@ -51,11 +51,11 @@ class MultipleChoice(TextClassification):
     def refuse(cls, asked: Any) -> InputError:
         return InputError(f"the model cannot read {short_repr(asked)}; write a question as JSON, such as {EXAMPLE}")
 
-    def split(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
+    def tokenize(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
         """Where passage and candidate are too long together, the longer of the two is truncated."""
         pairs = [(text, candidate) for text, pair in texts for candidate in split_parts(str(pair))]
         passages, candidates = map(list, zip(*pairs, strict=True))
-        encoded = tokenize(tokenizer, *shorten_pairs(tokenizer, passages, candidates, length), length)
+        encoded = encode_texts(tokenizer, *shorten_pairs(tokenizer, passages, candidates, length), length)
         cut = [bool(encoding.overflowing) for encoding in encoded.encodings or ()]
         truncated = sum(any(cut[i : i + self.classes]) for i in range(0, len(cut), self.classes))
         return Encoded(encoded["input_ids"], encoded["token_type_ids"], truncated, counts=[self.classes] * len(texts))

@@ -30,7 +30,7 @@ from potstill.tasks.task import Task
 
 @dataclass(frozen=True)
 class ImageTask(Task):
-    """How images are read; what is predicted is said by the other base of the classes below."""
+    """How images are read. The other base of each class below says what is predicted."""
 
     shape: ImageShape = (1, 1, 1)  # channels, height, width
 
@@ -52,7 +52,7 @@ class ImageTask(Task):
             f"{short_repr(asked)} is not an image; write its pixels as a list of whole numbers from 0 to 255, or name a file"
         )
 
-    def split(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
+    def tokenize(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
         assert isinstance(tokenizer, PixelReader)
         size = math.prod(tokenizer.shape)
         other = next((len(text) for text, _ in texts if len(text) != size), None)

@@ -115,7 +115,7 @@ class Generation(Task):
         golds[~np.asarray(examples.labelled[examples.index])] = np.nan
         return golds
 
-    def read(self, logits: np.ndarray, tokens: Tokens, rows: np.ndarray, source: Rows) -> list[np.ndarray]:
+    def read_logits(self, logits: np.ndarray, tokens: Tokens, rows: np.ndarray, source: Rows) -> list[np.ndarray]:
         """How probable the gold text is; `inference.answers` adds the texts that the model generates."""
         positions, _ = self.target_tokens(tokens, rows)
         gold = np.asarray(tokens.ids[positions], np.int64)
@@ -149,7 +149,7 @@ class Generation(Task):
         statistics = TextStatistics(targets, outputs)
         return {metric: statistics.score(metric, np.arange(len(outputs))) for metric in statistics.metrics}
 
-    def right(self, targets: np.ndarray, outputs: np.ndarray) -> np.ndarray:
+    def is_correct(self, targets: np.ndarray, outputs: np.ndarray) -> np.ndarray:
         """(n,) bool: the generated text is the gold text, character by character."""
         if not self.decodes:
             return np.zeros(len(outputs), bool)

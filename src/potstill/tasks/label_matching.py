@@ -34,7 +34,7 @@ UNLABELLED: tuple[Form, ...] = ("answers", "choices", "translation", "writing") 
 def make_task(
     name: TaskName | None,
     model_config: Any | None,
-    found: Iterable[Label],
+    row_labels: Iterable[Label],
     labels: Sequence[str] | None,
     source: str,
     form: Form = "text",
@@ -45,13 +45,13 @@ def make_task(
 ) -> tuple[Task, str]:
     """Return the task, and one sentence that says how labels were matched to classes.
 
-    `found`: the labels in the rows of `source`. If a model has a head (`model_config`), the classes are its `id2label`:
+    `row_labels`: the labels in the rows of `source`. If a model has a head (`model_config`), the classes are its `id2label`:
     labels match by name, else in another spelling where that is unambiguous, else all of them by index. Without a model
     (fine-tuning) the labels in the rows are the classes. `labels`: the user's names of the classes, which override both.
     `label_map`: for some labels, the name or number of their class. `choices`: candidates of each question. `shape`: of the
     images in the rows; None: as the model has it.
     """
-    found = list(found)
+    row_labels = list(row_labels)
     if model_config is not None and (fits := form_of(model_config)) != form:
         rows, wanted = TASK_WORDS[form].rows, TASK_WORDS[fits].rows
         raise InputError(
@@ -66,15 +66,15 @@ def make_task(
     if form == "choices":
         return _multiple_choice(choices, source), f"one of {choices} candidates is chosen"
     fields: dict[str, Any] = {"shape": _image_shape(shape, model_config, source)} if form == "pixels" else {}
-    kind = task_class(form, _outcome(name, model_config, found, form))
+    kind = task_class(form, _outcome(name, model_config, row_labels, form))
     if kind.outcome == "value":
         if label_map:
             raise InputError("label_map is for classes, but numbers are predicted; omit it")
         return kind(("value",), **fields), "numbers are predicted"
-    if len(found) > MOST_LABELS:
+    if len(row_labels) > MOST_LABELS:
         todo = "name the column of the labels with --label, or write --task regress if they are numbers to predict"
         raise InputError(f"{source}: there are more than {MOST_LABELS:,} different labels, which is the limit; {todo}")
-    names, numbers, sentence = _match(found, labels, model_config, source, label_map or {})
+    names, numbers, sentence = _match(row_labels, labels, model_config, source, label_map or {})
     return kind(names, numbers, **fields), sentence
 
 
@@ -96,14 +96,14 @@ def _image_shape(shape: ImageShape | None, model_config: Any | None, source: str
 
 
 def _match(
-    found: Sequence[Label],
+    row_labels: Sequence[Label],
     labels: Sequence[str] | None,
     model_config: Any | None,
     source: str,
     label_map: Mapping[str, str],
 ) -> tuple[tuple[str, ...], dict[str, int], str]:
     """Return the names of the classes, the class of each label, and a sentence that says how they were matched."""
-    every = {str(name) for label in found for name in (label if isinstance(label, tuple) else (label,))}
+    every = {str(name) for label in row_labels for name in (label if isinstance(label, tuple) else (label,))}
     mapped = {_label_in_rows(label, every, source): name for label, name in label_map.items()}
     seen = sorted(every - mapped.keys(), key=_numerically)
     if model_config is not None:
@@ -135,18 +135,18 @@ def _match(
 
 def labels_of(table: Table) -> list[Label]:
     """Return the different labels of the rows; for tag sequences, the different tags. Some forms have no labels."""
-    found: set[Label] = set()
+    labels: set[Label] = set()
     if table.columns.label is None or table.form in UNLABELLED:
         return []
     for row in table.rows():
         label: Any = row.label
         if isinstance(label, tuple):  # each label of a set by itself: a few labels may form many sets
-            found |= set(label if table.form == "words" else ((name,) for name in label) if label else [()])
+            labels |= set(label if table.form == "words" else ((name,) for name in label) if label else [()])
         elif label is not None:
-            found.add(label)
-        if len(found) > MOST_LABELS:
+            labels.add(label)
+        if len(labels) > MOST_LABELS:
             break
-    return list(found)
+    return list(labels)
 
 
 def with_positive(task: Task, name: str | None, labelled: Examples) -> Task:
@@ -224,22 +224,24 @@ def _checked(labels: Sequence[str], own: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(labels)
 
 
-def _outcome(name: TaskName | None, model_config: Any | None, found: Sequence[Label], form: Form) -> Outcome:
+def _outcome(name: TaskName | None, model_config: Any | None, row_labels: Sequence[Label], form: Form) -> Outcome:
     if name is not None and TASKS[name].form == "text":
         return TASKS[name].outcome
-    several = any(isinstance(label, tuple) for label in found)
-    if form == "words" or (form == "pixels" and model_config is None and not several):
+    label_sets = any(isinstance(label, tuple) for label in row_labels)
+    if form == "words" or (form == "pixels" and model_config is None and not label_sets):
         return "class"
     if model_config is not None:
         problem = model_config.problem_type
         named = next((task.outcome for task in TASKS.values() if problem and task.problem == problem), None)
         return named or ("value" if model_config.num_labels == 1 else "class")
-    if several:
+    if label_sets:
         return "classes"
-    numbers = [label for label in found if isinstance(label, str) and _is_quantity(label)]
+    numbers = [label for label in row_labels if isinstance(label, str) and _is_quantity(label)]
     whole = all(float(label).is_integer() for label in numbers)
     # 3.8 is a value and 3 is a class; but many different whole numbers are counts or ratings, which are values too
-    return "value" if len(numbers) == len(found) and found and (not whole or len(found) > 30) else "class"
+    return (
+        "value" if len(numbers) == len(row_labels) and row_labels and (not whole or len(row_labels) > 30) else "class"
+    )
 
 
 def _is_quantity(label: str) -> bool:

@@ -53,7 +53,7 @@ class Regression(Task):
     def scorer(self, metric: str, targets: np.ndarray, outputs: np.ndarray) -> Score:
         return lambda rows: _score(metric, targets[rows], outputs[rows, 0])
 
-    def right(self, targets: np.ndarray, outputs: np.ndarray) -> np.ndarray:
+    def is_correct(self, targets: np.ndarray, outputs: np.ndarray) -> np.ndarray:
         raise TypeError("a number is not right or wrong")
 
     def calibration_error(self, targets: np.ndarray, outputs: np.ndarray) -> None:

@@ -23,7 +23,7 @@ from potstill.data.tokens import Encoded, Tokens, with_mask_token
 from potstill.errors import InputError
 from potstill.tasks.metrics import labels as metrics
 from potstill.tasks.metrics.labels import Score
-from potstill.tasks.truncation import shorten_pairs, tokenize
+from potstill.tasks.truncation import encode_texts, shorten_pairs
 
 if TYPE_CHECKING:
     from potstill.recipe.schema import TaskName
@@ -100,21 +100,21 @@ class Task(ABC):
                 f"{where}: unknown label '{label}'; write one of {names}, or give all names with --labels"
             ) from None
 
-    def knowing(self, labels: Iterable[Label]) -> Self:
+    def with_spellings_of(self, labels: Iterable[Label]) -> Self:
         """Return the same task for a file with these labels, which may be spelled differently from those in train."""
         names = {str(name) for label in labels for name in (label if isinstance(label, tuple) else (label,))}
         return replace(self, numbers=self.numbers | match_spellings(names, self.numbers))
 
-    def split(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
+    def tokenize(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
         """Return the rows as sequences of at most `length` tokens."""
         firsts, seconds = zip(*texts, strict=True)
         pairs = None if seconds[0] is None else with_mask_token(seconds, tokenizer)
         shortened = shorten_pairs(tokenizer, with_mask_token(firsts, tokenizer), pairs, length)
-        encoded = tokenize(tokenizer, *shortened, length)
+        encoded = encode_texts(tokenizer, *shortened, length)
         truncated = sum(bool(encoding.overflowing) for encoding in encoded.encodings or ())
         return Encoded(encoded["input_ids"], encoded["token_type_ids"], truncated)
 
-    def aligned(self, student: Tokens, teacher: Tokens) -> tuple[Tokens, Tokens]:
+    def align(self, student: Tokens, teacher: Tokens) -> tuple[Tokens, Tokens]:
         """Return two tokenizations of the same rows, changed where needed so that both give the same predictions."""
         return student, teacher
 
@@ -135,13 +135,13 @@ class Task(ABC):
         """Return (predictions,) or (predictions, classes); any value where a row has no label."""
         return np.asarray(examples.targets[rows])
 
-    def never(self, tokens: Tokens) -> tuple[int, ...]:
+    def impossible_classes(self, tokens: Tokens) -> tuple[int, ...]:
         """Return the classes that can never be chosen."""
         return ()
 
     # from logits to outputs
 
-    def read(self, logits: np.ndarray, tokens: Tokens, rows: np.ndarray, source: Rows) -> list[np.ndarray]:
+    def read_logits(self, logits: np.ndarray, tokens: Tokens, rows: np.ndarray, source: Rows) -> list[np.ndarray]:
         """Return the output of each row, given the (predictions, classes) logits of these rows."""
         return list(logits)
 
@@ -201,13 +201,13 @@ class Task(ABC):
         """Whether the metric is the share of rows that are predicted correctly."""
         return metric in self.row_metrics
 
-    def right(self, targets: np.ndarray, outputs: np.ndarray) -> np.ndarray:
+    def is_correct(self, targets: np.ndarray, outputs: np.ndarray) -> np.ndarray:
         """Return (n,) bool: the whole row is predicted correctly."""
         return _whole_rows(self.decode(outputs) == targets.astype(int))
 
     def calibration_error(self, targets: np.ndarray, outputs: np.ndarray) -> float | None:
         """Return the expected calibration error of the probabilities; None if there are none."""
-        return metrics.calibration_error(self.confidence(outputs), self.right(targets, outputs))
+        return metrics.calibration_error(self.confidence(outputs), self.is_correct(targets, outputs))
 
     def agreement(self, ours: np.ndarray, theirs: np.ndarray) -> float | None:
         """Return the share of rows for which two models predict the same; None if that is not defined."""
