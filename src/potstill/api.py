@@ -42,17 +42,16 @@ if TYPE_CHECKING:
     import torch
     import transformers
 
-    from potstill.data import derived, pixel_reader, tokens
+    from potstill.data import derived, pixel_reader
     from potstill.data.augment import tagging, word_changes
     from potstill.inference import onnx_check
-    from potstill.models import anatomy, fingerprints, heads, loading
+    from potstill.models import anatomy, heads, loading
     from potstill.models import student as networks
-    from potstill.models.architectures import lstm_translator, mlp, registration
-    from potstill.models.generation import ctranslate2, decoding, languages
+    from potstill.models.generation import ctranslate2, decoding
     from potstill.models.onnx import quantizing as onnx_quantizing
     from potstill.models.onnx import writing as onnx_writing
     from potstill.models.tokenizers import joint_bpe, trimming, vectors, words
-    from potstill.system import files, interrupts, paths, ranks, scratch
+    from potstill.system import scratch
     from potstill.tasks import classify_images
     from potstill.tasks.metrics import texts as text_metrics
     from potstill.training import layer_maps, losses
@@ -64,31 +63,21 @@ else:
         "transformers": "transformers",
         "derived": "potstill.data.derived",
         "pixel_reader": "potstill.data.pixel_reader",
-        "tokens": "potstill.data.tokens",
         "tagging": "potstill.data.augment.tagging",
         "word_changes": "potstill.data.augment.word_changes",
         "onnx_check": "potstill.inference.onnx_check",
         "anatomy": "potstill.models.anatomy",
-        "fingerprints": "potstill.models.fingerprints",
         "heads": "potstill.models.heads",
         "loading": "potstill.models.loading",
         "networks": "potstill.models.student",
-        "lstm_translator": "potstill.models.architectures.lstm_translator",
-        "mlp": "potstill.models.architectures.mlp",
-        "registration": "potstill.models.architectures.registration",
         "ctranslate2": "potstill.models.generation.ctranslate2",
         "decoding": "potstill.models.generation.decoding",
-        "languages": "potstill.models.generation.languages",
         "onnx_quantizing": "potstill.models.onnx.quantizing",
         "onnx_writing": "potstill.models.onnx.writing",
         "joint_bpe": "potstill.models.tokenizers.joint_bpe",
         "trimming": "potstill.models.tokenizers.trimming",
         "vectors": "potstill.models.tokenizers.vectors",
         "words": "potstill.models.tokenizers.words",
-        "files": "potstill.system.files",
-        "interrupts": "potstill.system.interrupts",
-        "paths": "potstill.system.paths",
-        "ranks": "potstill.system.ranks",
         "scratch": "potstill.system.scratch",
         "classify_images": "potstill.tasks.classify_images",
         "text_metrics": "potstill.tasks.metrics.texts",
@@ -98,87 +87,3 @@ else:
         "teacher_texts": "potstill.training.teacher.texts",
     }.items():
         globals()[_name] = _LazyModule(_module)
-
-__all__ = [
-    "FINE_TUNING",
-    "FROM_RANDOM_WEIGHTS",
-    "NEVER",
-    "Above",
-    "Answer",
-    "Batch",
-    "BuildContext",
-    "Builder",
-    "BuilderTask",
-    "Checked",
-    "Count",
-    "DataMaker",
-    "Draw",
-    "Drawn",
-    "EpochDataMaker",
-    "Examples",
-    "Export",
-    "Field",
-    "InputError",
-    "LayerMap",
-    "Layers",
-    "MakeContext",
-    "Method",
-    "Missing",
-    "NotBelow",
-    "Outcome",
-    "Pace",
-    "Recipe",
-    "Rows",
-    "Section",
-    "Share",
-    "Signals",
-    "Student",
-    "Study",
-    "StudyRun",
-    "TableRows",
-    "TeacherDataMaker",
-    "Term",
-    "Texts",
-    "TrainingError",
-    "View",
-    "Wants",
-    "Width",
-    "anatomy",
-    "black_boxes",
-    "classify_images",
-    "ctranslate2",
-    "decoding",
-    "derived",
-    "files",
-    "fingerprints",
-    "heads",
-    "interrupts",
-    "joint_bpe",
-    "key_of",
-    "languages",
-    "layer_maps",
-    "loading",
-    "losses",
-    "lstm_translator",
-    "mlp",
-    "networks",
-    "onnx_check",
-    "onnx_quantizing",
-    "onnx_writing",
-    "parse_value",
-    "paths",
-    "pixel_reader",
-    "ranks",
-    "registration",
-    "scratch",
-    "tagging",
-    "teacher_texts",
-    "text_metrics",
-    "tokens",
-    "torch",
-    "transformers",
-    "trimming",
-    "vectors",
-    "word_changes",
-    "words",
-]

@@ -10,15 +10,14 @@ This module does not import torch until a tensor is needed, so that recipes are 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+# the logit of an impossible class where -inf is not allowed: a probability of 0 in every float type, also in float16
 NEVER = -1e4
-"""The logit of an impossible class where -inf is not allowed: its probability is 0 in every float type, and float16 can
-hold it."""
 Over = Literal["examples", "predictions", "tokens"]
 Outcome = Literal["class", "classes", "value", "span"]
 """How a row of logits is read: as one class of several, as any number of classes, as a number, or (in pairs of rows) as
@@ -48,16 +47,11 @@ class Wants:
         return bool(self.hidden or self.attention)
 
     def __or__(self, other: Wants) -> Wants:
-        def union(ours: tuple[int, ...], theirs: tuple[int, ...]) -> tuple[int, ...]:
-            return tuple(sorted({*ours, *theirs}))
-
-        return Wants(
-            self.logits or other.logits,
-            union(self.cls, other.cls),
-            union(self.hidden, other.hidden),
-            union(self.attention, other.attention),
-            0 if any(side.logits and not side.top for side in (self, other)) else max(self.top, other.top),
-        )
+        layers = ((self.cls, other.cls), (self.hidden, other.hidden), (self.attention, other.attention))
+        cls, hidden, attention = (tuple(sorted({*ours, *theirs})) for ours, theirs in layers)
+        all_classes = any(side.logits and not side.top for side in (self, other))
+        top = 0 if all_classes else max(self.top, other.top)
+        return Wants(self.logits or other.logits, cls, hidden, attention, top)
 
 
 @dataclass(frozen=True)
@@ -115,17 +109,11 @@ class Batch:
     vocabulary: bool = False  # True if the classes are the tokens of a vocabulary
 
     def to(self, device: torch.device) -> Batch:
-        return replace(
-            self,
-            keys=self.keys.to(device),
-            student=self.student.to(device),
-            teacher=self.teacher.to(device),
-            targets=self.targets.to(device),
-            labelled=self.labelled.to(device),
-            taught=self.taught.to(device),
-            taught_predictions=self.taught_predictions.to(device),
-            class_weights=self.class_weights.to(device),
-        )
+        import torch
+
+        parts = [(name, value) for name, value in vars(self).items() if isinstance(value, View | torch.Tensor)]
+        moved: dict[str, Any] = {name: value.to(device) for name, value in parts}
+        return replace(self, **moved)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from potstill.measuring.comparisons import Predictions, differences, write_predi
 from potstill.measuring.significance import NOT_TESTED, Difference
 from potstill.models.student import save_student
 from potstill.plugins.studies._differences import corrected, correction_notes, mean_difference
-from potstill.plugins.studies._soft_answers import gap_closed
+from potstill.plugins.studies.hinton_mnist import gap_closed
 from potstill.recipe import plugins
 from potstill.recipe.resolve import resolve
 from potstill.system import paths

@@ -406,7 +406,7 @@ def test_fresh_can_change_the_architecture(of, architecture, tmp_path):
 def test_fresh_refuses_shapes_that_cannot_be(fields, message):
     start = small_model("bert")
     with pytest.raises(InputError, match=message):
-        Fresh(**fields).build(start, context(start))
+        plugins.make("students", "fresh", fields).build(start, context(start))
 
 
 def test_heads_are_about_64_wide():

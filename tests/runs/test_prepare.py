@@ -102,7 +102,7 @@ def test_byte_pairs_are_looked_for_once(home: Path, monkeypatch: pytest.MonkeyPa
         return joint_bpe(texts, size, found)
 
     monkeypatch.setattr("potstill.models.tokenizers.joint_bpe.joint_bpe", counted)
-    monkeypatch.setattr("potstill.plugins.students._translation._LAST_BPE", {})
+    monkeypatch.setattr("potstill.models.tokenizers.joint_bpe._last", {})
     rows = [
         f"data.train={home}/pairs.csv",
         f"data.dev={home}/pairs.csv",

@@ -65,11 +65,8 @@ class MakeContext:
     @contextmanager
     def bar(self, label: str, total: int) -> Iterator[Callable[[int], None]]:
         """Show a progress bar; the body calls the function with the number of rows that it has just finished."""
-        if self.show is None:
-            yield lambda count: None
-        else:
-            with self.show.bar(label, total) as bar:
-                yield bar.advance
+        with (self.show or Display(quiet=True)).bar(label, total) as bar:
+            yield bar.advance
 
 
 class DataMaker(Plugin):

@@ -89,6 +89,14 @@ def width(model: PreTrainedModel) -> int:
     return int(model.config.hidden_size)
 
 
+def fitting_heads(width: int, even: bool = False) -> int:
+    """Return the number of attention heads whose size is nearest to 64. Rotary positions need an `even` size."""
+    sizes = [size for size in range(1, width + 1) if width % size == 0 and not (even and size % 2)]
+    if not sizes:
+        raise InputError(f"rotary positions need an even width, not {width}; write width = {width + 1}")
+    return width // min(sizes, key=lambda size: (abs(size - 64), size))
+
+
 def word_embeddings(model: PreTrainedModel) -> nn.Embedding:
     """Return the table with one row per token of the vocabulary; in ELECTRA its rows may be narrower than `width`."""
     table = model.get_input_embeddings()

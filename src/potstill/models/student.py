@@ -179,15 +179,20 @@ def stock_model(
     """Build a model with the head of `like`, in eval mode, with these weights or random ones from `seed`."""
     head = head_of_class(type(like).__name__)
     assert head is not None
-    with quiet_transformers():
-        model: PreTrainedModel = new_network(lambda: auto_class(head).from_config(config, dtype=torch.float32), seed)
-    model.config.architectures = [type(model).__name__]
+    model = new_model(config, head, seed)
     if like.can_generate():
         model.generation_config = copy.deepcopy(like.generation_config)
     if weights is not None:
         model.load_state_dict(weights, strict=True)
-    model.eval()
     return model
+
+
+def new_model(config: PreTrainedConfig, head: str, seed: int) -> PreTrainedModel:
+    """Build a model with a head such as "Seq2SeqLM", in eval mode, with random weights from `seed`."""
+    with quiet_transformers():
+        model: PreTrainedModel = new_network(lambda: auto_class(head).from_config(config, dtype=torch.float32), seed)
+    model.config.architectures = [type(model).__name__]
+    return model.eval()
 
 
 def new_network(make: Callable[[], Model], seed: int) -> Model:

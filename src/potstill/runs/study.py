@@ -14,9 +14,10 @@ from pathlib import Path
 
 from potstill.errors import InputError, TrainingError
 from potstill.measuring.comparisons import Predictions, RunPredictions, read_predictions
-from potstill.measuring.measurements import BASELINE, STUDENT, Measurements
+from potstill.measuring.measurements import MeasuredModel, Measurements
 from potstill.recipe.plugins import Plugin
 from potstill.recipe.schema import Recipe
+from potstill.reporting.numbers import score_text
 from potstill.system.display import Display
 from potstill.system.files import write_atomically
 from potstill.system.paths import output_path
@@ -26,30 +27,34 @@ MARK = "<!-- written by potstill study -->"  # ends every page: a page that has 
 
 @dataclass(frozen=True)
 class StudyRun:
-    """One finished run of a study."""
+    """One finished run of a study. Scores and predictions are of the first quoted split of the first data set.
+
+    A model is "teacher", "distilled" or "fine-tuned"; None is the model that the run trained.
+    """
 
     folder: Path
     measurements: Measurements
 
     def predictions(self, model: str | None = None) -> Predictions | None:
-        """Return a model's predictions on the first quoted split of the first data set. None: those of the student."""
         data, split, _ = self.measurements.quoted()[0]
-        models = (STUDENT, BASELINE) if model is None else (model,)  # a student trained on labels alone is a baseline
-        return next((found for name in models if (found := self._predictions.get((name, data, split)))), None)
+        return self._predictions.get((model or self.measurements.student_name, data, split))
 
     def score(self, model: str | None = None) -> tuple[float, float] | None:
-        """Return mean and deviation over seeds of the main metric on the same split, in percent. None: of the student."""
-        if model is None:
-            return self.score(STUDENT) or self.score(BASELINE)
-        place, measured = self.measurements.quoted()[0], self.measurements.models.get(model)
-        if measured is None or (score := measured.score(place)) is None:
-            return None
-        return 100 * score, 100 * (measured.score_deviation(place) or 0.0)
+        """Return mean and deviation over seeds of the main metric, in percent."""
+        place, measured = self.measurements.quoted()[0], self._measured(model)
+        score = measured.score(place)
+        return None if score is None else (100 * score, 100 * (measured.score_deviation(place) or 0.0))
 
-    def parameters(self, model: str = STUDENT) -> float:
+    def score_text(self, model: str | None = None) -> str:
+        """Return the same as a text: 86.2 ± 0.8, or a dash."""
+        return score_text(self._measured(model), self.measurements.quoted()[0])
+
+    def parameters(self, model: str | None = None) -> float:
         """Return the number of parameters of a model; NaN if it is unknown."""
-        count = self.measurements.models[model].parameters
-        return math.nan if count is None else count
+        return self._measured(model).parameters or math.nan
+
+    def _measured(self, model: str | None) -> MeasuredModel:
+        return self.measurements.models.get(model or self.measurements.student_name, MeasuredModel())
 
     @cached_property
     def _predictions(self) -> RunPredictions:
@@ -58,7 +63,7 @@ class StudyRun:
 
 @dataclass(frozen=True)
 class Section:
-    """A further table of an answer, with or without a figure."""
+    """A table, with or without a figure."""
 
     title: str
     header: list[str]
@@ -76,6 +81,12 @@ class Answer:
     rows: list[list[str]]
     figure: str  # SVG
     sections: list[Section] = field(default_factory=list)
+
+    def parts(self) -> dict[str, Section]:
+        """Return the table and the further sections, each under the name of the file of its figure."""
+        first = Section(self.title, self.header, self.rows, self.figure)
+        further = {f"study-{number}.svg": section for number, section in enumerate(self.sections, 2)}
+        return {"study.svg": first, **further}
 
 
 class Study(Plugin):
@@ -97,17 +108,11 @@ class Study(Plugin):
 
 
 def run_study(
-    study: Study,
-    recipe: Recipe,
-    out: Path,
-    overwrite: bool = False,
-    show: Display | None = None,
-    accept_changes: bool = False,
+    study: Study, recipe: Recipe, out: Path, overwrite: bool, display: Display, accept_changes: bool
 ) -> Answer:
     """Train the study's runs and write OUT/study.md with its figures OUT/study.svg …; complete runs are read instead."""
     from potstill.runs.distill import distill  # loads torch
 
-    display = show or Display(quiet=True)
     refuse_foreign_page(out := output_path(out), overwrite)
     if recipe.grid:
         raise InputError("a study makes its own runs; omit the grid from its recipe")
@@ -125,10 +130,9 @@ def run_study(
             runs[name] = StudyRun(out / name, Measurements.from_json(measured))
     answer = study.answer(runs)
     write_atomically(out / "study.md", f"{markdown(answer)}\n{MARK}\n".encode())
-    write_atomically(out / "study.svg", standalone(answer.figure).encode())
-    for number, section in enumerate(answer.sections, 2):
+    for name, section in answer.parts().items():
         if section.figure:
-            write_atomically(out / f"study-{number}.svg", standalone(section.figure).encode())
+            write_atomically(out / name, standalone(section.figure).encode())
     return answer
 
 
@@ -140,25 +144,19 @@ def refuse_foreign_page(out: Path, overwrite: bool) -> None:
     ours = page.is_file() and page.read_text(encoding="utf-8", errors="replace").rstrip().endswith(MARK)
     existing = [*out.glob("study.md"), *out.glob("study*.svg")]
     if existing and not ours and not overwrite:
-        raise InputError(
-            f"{existing[0]} was not written by potstill study; move it away, or give another folder with --out"
-        )
+        raise InputError(f"{existing[0]} was not written by potstill study; give another folder with --out")
 
 
 def markdown(answer: Answer) -> str:
-    sentences = "\n".join(f"- {sentence}" for sentence in answer.sentences)
-    page = f"# {answer.title}\n\n{sentences}\n\n{table(answer)}\n\n![{answer.title}](study.svg)\n"
-    for number, section in enumerate(answer.sections, 2):
-        figure = f"\n![{section.title}](study-{number}.svg)\n" if section.figure else ""
-        page += f"\n## {section.title}\n\n{table(section)}\n{figure}"
-    return page
-
-
-def table(section: Answer | Section) -> str:
     def line(cells: list[str]) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
-    return "\n".join([line(section.header), "|" + "---|" * len(section.header), *map(line, section.rows)])
+    page = f"# {answer.title}\n\n" + "\n".join(f"- {sentence}" for sentence in answer.sentences) + "\n"
+    for number, (name, section) in enumerate(answer.parts().items()):
+        title = f"\n## {section.title}\n" if number else ""
+        table = "\n".join([line(section.header), "|" + "---|" * len(section.header), *map(line, section.rows)])
+        page += f"{title}\n{table}\n" + (f"\n![{section.title}]({name})\n" if section.figure else "")
+    return page
 
 
 def standalone(svg: str) -> str:

@@ -22,10 +22,11 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 
-from potstill.data.tokens import explain_panics
+from potstill.data.tokens import explain_panics, tokenizer_fingerprint
 from potstill.errors import InputError
 from potstill.models.anatomy import is_spread
 from potstill.models.builder import Student
+from potstill.models.fingerprints import fingerprint
 from potstill.models.generation.ctranslate2 import (
     ABOUT,
     TRANSLATORS,
@@ -108,6 +109,13 @@ def decoder_of(folder: str | Path, longest: int = 256, engine: Engine = "auto") 
             "write it again with potstill export"
         ) from None
     yield _decoder(search, tokenizer, special, longest)
+
+
+def search_identity(student: Student, beam: int, longest: int) -> list[object]:
+    """Return all that the hypotheses of a source depend on. The engine is not part of it: both write the same."""
+    model, tokenizer = student.model, student.tokenizer
+    identity = fingerprint(model, tokenizer_fingerprint(tokenizer), longest)
+    return [identity, beam, special_tokens(model, tokenizer)._asdict()]
 
 
 def _length_limit(positions: int, special: SpecialTokens, longest: int) -> int:

@@ -7,7 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from potstill.models.onnx.writing import without_warnings
+from potstill.models.onnx.writing import without_warnings, write_config_and_tokenizer, write_onnx
+from potstill.models.student import Student
+from potstill.system.scratch import scratch_folder
+
+
+def write_int8(student: Student, out: Path, embeddings: bool = True) -> Path:
+    """Write out/model.onnx with weights of eight bits, config and tokenizer beside it; return the file."""
+    out.mkdir(parents=True, exist_ok=True)
+    with scratch_folder() as folder:
+        quantize(write_onnx(student, folder), out / "model.onnx", embeddings)
+    write_config_and_tokenizer(student, out)
+    return out / "model.onnx"
 
 
 def quantize(float_file: Path, int8_file: Path, embeddings: bool = True) -> None:

@@ -5,16 +5,37 @@ It is over bytes, so that every text can be encoded without an unknown token and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import copy
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+import xxhash
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
 from potstill.errors import InputError
+from potstill.models.generation.languages import languages
 from potstill.models.tokenizers.trimming import replace_surrogates
 
 PAD, END = "<pad>", "</s>"
 LONGEST = 512  # tokens of a text with its end
+_last: dict[tuple[str, int], PreTrainedTokenizerFast] = {}  # by a hash of the texts, and by size
+
+
+def joint_bpe_of(texts: Callable[[], Iterable[str]], size: int) -> PreTrainedTokenizerFast:
+    """Return the tokenizer of the texts and of the languages they name. A run asks for it again for every seed."""
+    digest = xxhash.xxh3_128()
+
+    def hashed() -> Iterator[str]:
+        for text in texts():
+            digest.update(replace_surrogates(text).encode() + b"\0")
+            yield text
+
+    targets = languages(hashed())
+    key = digest.hexdigest(), size
+    if key not in _last:
+        _last.clear()
+        _last[key] = joint_bpe(texts(), size, targets)
+    return copy.deepcopy(_last[key])
 
 
 def joint_bpe(texts: Iterable[str], size: int, languages: Sequence[str] = ()) -> PreTrainedTokenizerFast:

@@ -22,7 +22,7 @@ from potstill.api import (
 )
 
 FORMAT = 1  # of the draws: a new number discards the copies that are stored
-AT_ONCE = 2**17  # words of all copies that are made together
+AT_ONCE = 2**17  # about so many words are copied together, so that they fit the cache
 
 
 @dataclass(frozen=True)
@@ -52,33 +52,29 @@ class Augmented(DataMaker):
 
     def make(self, examples: Examples, context: MakeContext) -> Examples:
         if context.task is not None and context.task.form != "text":
-            raise InputError(
-                f"data maker 'augmented' is for one text or a pair of texts, not for task '{context.task.name}'; "
-                "omit it from the stage's data"
-            )
-        if self.p_mask + self.p_pos > 1:
-            raise InputError(
-                f"data.augmented: p_mask + p_pos is {self.p_mask + self.p_pos:g}, more than 1; write smaller numbers"
-            )
+            raise InputError(f"data.augmented is for a text or a pair, not for task '{context.task.name}'; omit it")
+        if (together := self.p_mask + self.p_pos) > 1:
+            raise InputError(f"data.augmented: p_mask + p_pos is {together:g}, more than 1; write smaller numbers")
         # a text that was cut and changed often has another label: gold labels on copies cost a BiLSTM four points
         kept = self.labels == "kept" if self.labels else context.teacher is None
         decides = [FORMAT, *asdict(self).items(), kept, tagging.tagger_fingerprint(self.tagger)]
         return derived.add_rows(examples, decides, lambda: self._copies(examples, context), kept, keep_repeats=False)
 
     def _copies(self, examples: Examples, context: MakeContext) -> Iterator[derived.AddedRows]:
-        pairs = examples.meta["pairs"]
-        copies = self.copies or (10 if pairs else 20)
+        copies = self.copies or (10 if examples.meta["pairs"] else 20)
         with context.bar(f"tagging {examples.source}", len(examples)) as advance:
             corpus = word_changes.Corpus(tagging.tag_examples(examples, self.tagger, advance))
         with context.bar(f"copying {examples.source}", len(examples)) as advance:
-            for rows in chunks(copies * (1 + np.diff(corpus.texts.offsets[::2]))):
-                yield self._chunk(examples, corpus, rows, copies, pairs)
+            words = np.cumsum(copies * (1 + np.diff(corpus.texts.offsets[::2])))
+            for rows in np.split(np.arange(len(words)), np.flatnonzero(np.diff(words // AT_ONCE)) + 1):
+                yield self._copies_of(rows, examples, corpus, copies)
                 advance(len(rows))
 
-    def _chunk(
-        self, examples: Examples, corpus: word_changes.Corpus, rows: np.ndarray, copies: int, pairs: bool
+    def _copies_of(
+        self, rows: np.ndarray, examples: Examples, corpus: word_changes.Corpus, copies: int
     ) -> derived.AddedRows:
-        """Return the copies of some examples that differ from them."""
+        """Return the copies of these examples that differ from them."""
+        pairs = examples.meta["pairs"]
         rules = word_changes.Rules(self.p_mask, self.p_pos, self.p_ng, self.longest, self.ngram)
         origins, numbers = np.repeat(rows, copies), np.tile(np.arange(copies), len(rows))
         keys = np.asarray(examples.keys[examples.index[origins]])
@@ -96,15 +92,3 @@ class Augmented(DataMaker):
             new[turn[altered]] = True
         kept = np.flatnonzero(new)
         return derived.AddedRows([(str(texts[0][place]), texts[1][place]) for place in kept.tolist()], origins[kept])
-
-
-def chunks(sizes: np.ndarray) -> Iterator[np.ndarray]:
-    """Cut rows into consecutive chunks of at most AT_ONCE words, at least one row each, so that a chunk fits the cache."""
-    begin, total = 0, 0
-    for row, size in enumerate(sizes.tolist()):
-        if total and total + size > AT_ONCE:
-            yield np.arange(begin, row)
-            begin, total = row, 0
-        total += size
-    if begin < len(sizes):
-        yield np.arange(begin, len(sizes))

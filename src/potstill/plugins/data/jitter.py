@@ -23,13 +23,13 @@ class Jitter(EpochDataMaker):
     def change(self, batch: Batch, draw: Draw) -> Batch:
         """Move each image; student and teacher see the same one."""
         moves = torch.from_numpy(np.floor(draw(2) * (2 * self.pixels + 1)).astype(np.int64)) - self.pixels
-        student = _moved_view(batch.student, moves)
+
+        def moved_view(view: View) -> View:
+            return replace(view, inputs={**view.inputs, "pixel_values": moved(view.inputs["pixel_values"], moves)})
+
+        student = moved_view(batch.student)
         shared = batch.teacher is batch.student
-        return replace(batch, student=student, teacher=student if shared else _moved_view(batch.teacher, moves))
-
-
-def _moved_view(view: View, moves: torch.Tensor) -> View:
-    return replace(view, inputs={**view.inputs, "pixel_values": moved(view.inputs["pixel_values"], moves)})
+        return replace(batch, student=student, teacher=student if shared else moved_view(batch.teacher))
 
 
 def moved(images: torch.Tensor, moves: torch.Tensor) -> torch.Tensor:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
-import xxhash
 
 from potstill.api import (
     Count,
@@ -21,21 +18,12 @@ from potstill.api import (
     Student,
     TeacherDataMaker,
     black_boxes,
-    ctranslate2,
     decoding,
     derived,
-    files,
-    fingerprints,
-    interrupts,
     key_of,
-    paths,
-    ranks,
     teacher_texts,
     text_metrics,
-    tokens,
 )
-
-FORMAT = 2  # of the stored texts
 
 
 @dataclass(frozen=True)
@@ -63,15 +51,32 @@ class TeacherOutputs(TeacherDataMaker):
 
     def make(self, examples: Examples, context: MakeContext) -> Examples:
         outputs, keys = self._outputs(examples, context)
-        self._decode_missing(outputs, examples, keys, context)
-        decides = [outputs.folder.name, self._kept, self.closest]
-        rows = partial(self._rows, examples, keys, outputs)
-        work = partial(derived.replace_targets, examples, decides, rows, context.task)
-        written = ranks.first_before_others(work)()
+        # all hypotheses of the beam are stored, so that Seq-Inter needs no decoding of its own
+        with outputs.missing_blocks(keys, self.block) as blocks:
+            if blocks:
+                total = sum(len(rows) for _, rows in blocks)
+                with self.decoder(context) as decode, context.bar("the teacher writes", total) as advance:
+                    for number, rows in blocks:
+                        texts = [examples.text(row)[0] for row in examples.index[rows]]
+                        outputs.write(number, keys[rows], decode(texts, self.beam, self.beam))
+                        advance(len(rows))
+
+        def rows_of_teacher() -> Iterator[tuple[str, str, int]]:
+            for origin, (text, reference) in enumerate(examples.texts()):
+                # a text that was cut off would teach the student to end in the middle of a sentence
+                hypotheses = [each for each in outputs.read(int(keys[origin])) if each.finished][: self._kept]
+                if self.closest and hypotheses:
+                    best = text_metrics.closest(reference, [each[:2] for each in hypotheses]) if reference else 0
+                    hypotheses = [hypotheses[best]]
+                for target in [each.text for each in hypotheses] or [""]:  # "": a row without a target
+                    yield text, target, origin
+
+        identity = [outputs.folder.name, self._kept, self.closest]
+        written = derived.replace_targets(examples, identity, rows_of_teacher, context.task)
         if len(written) and not len(written.labelled_only):
             raise InputError(
-                f"data.teacher_outputs: no text of the teacher ends within {context.longest} tokens; write a larger `length`, "
-                "or give a teacher that was trained to end its texts"
+                f"data.teacher_outputs: no text of the teacher ends within {context.longest} tokens; write a larger "
+                "`length`, or give a teacher that was trained to end its texts"
             )
         return written
 
@@ -114,78 +119,25 @@ class TeacherOutputs(TeacherDataMaker):
         keys = np.fromiter((key_of(text, None) for text, _ in examples.texts()), np.int64, len(examples))
         if context.task is not None and context.task.form == "writing" and key_of("", None) in keys:
             raise InputError(
-                "data.teacher_outputs: some rows have no prompt, such as running text, and all of them would get the same "
+                "data.teacher_outputs: some rows have no prompt, such as running text, and would all get the same "
                 "continuation; omit it, and use method 'soft_targets'"
             )
-        return teacher_texts.TeacherTexts(paths.outputs() / self._fingerprint(context)), keys
+        if self.black_box:
+            return teacher_texts.stored_texts([black_boxes.black_box_identity(self.command, self.function)]), keys
+        identity = decoding.search_identity(_teacher(context), self.beam, context.longest)
+        return teacher_texts.stored_texts(identity), keys
 
     def _check(self, context: MakeContext) -> None:
         if context.task is not None and context.task.form not in ("translation", "writing"):
             raise InputError(
-                f"data maker 'teacher_outputs' is for tasks that generate texts, not for task '{context.task.name}'; "
-                "omit it from the stage's data"
+                f"data.teacher_outputs is for tasks that generate texts, not for task '{context.task.name}'; omit it"
             )
         if self.command is not None and self.function is not None:
             raise InputError("data.teacher_outputs: it has a command and a function; write only one of them")
         if self._kept > self.beam:
             raise InputError(f"data.teacher_outputs: best = {self._kept} of a beam of {self.beam}; write a wider beam")
         if context.teacher is None and not self.black_box:
-            raise InputError(
-                "data.teacher_outputs: there is no teacher that could write; name one, or a command or a function"
-            )
-
-    def _fingerprint(self, context: MakeContext) -> str:
-        """Return a hash of all that the texts depend on. The engine is not part of it: both write the same."""
-        if self.black_box:
-            parts: list[object] = [black_boxes.black_box_identity(self.command, self.function)]
-        else:
-            model, tokenizer = _teacher(context).model, _teacher(context).tokenizer
-            parts = [
-                fingerprints.fingerprint(model, tokens.tokenizer_fingerprint(tokenizer), context.longest),
-                self.beam,
-            ]
-            parts += [ctranslate2.special_tokens(model, tokenizer)._asdict()]
-        return xxhash.xxh3_128_hexdigest(json.dumps([FORMAT, *parts]).encode())
-
-    def _decode_missing(
-        self, outputs: teacher_texts.TeacherTexts, examples: Examples, keys: np.ndarray, context: MakeContext
-    ) -> None:
-        """Decode missing sources block by block. All hypotheses of the beam are stored, so that Seq-Inter needs no decoding."""
-        share, rank = ranks.count(), ranks.number()
-
-        @ranks.on_first
-        def missing() -> tuple[np.ndarray, list[int]]:
-            outputs.refresh()
-            outputs.clean()
-            positions = outputs.missing(keys)
-            return positions, outputs.free_numbers(-(-len(positions) // self.block))
-
-        # the first rank holds the lock until all have written: another run that wants the same texts waits for them
-        with files.folder_lock(outputs.folder) if rank == 0 else nullcontext():
-            positions, numbers = missing()
-            if len(positions):
-                with self.decoder(context) as decode, context.bar("the teacher writes", len(positions)) as advance:
-                    for place in range(rank, len(numbers), share):
-                        rows = positions[place * self.block : (place + 1) * self.block]
-                        texts = [examples.text(row)[0] for row in examples.index[rows]]
-                        outputs.write(numbers[place], keys[rows], decode(texts, self.beam, self.beam))
-                        advance(len(rows))
-                        interrupts.stop_if_asked()  # the blocks so far are stored
-            ranks.wait()
-        outputs.refresh()
-
-    def _rows(
-        self, examples: Examples, keys: np.ndarray, outputs: teacher_texts.TeacherTexts
-    ) -> Iterator[tuple[str, str, int]]:
-        for origin, (text, reference) in enumerate(examples.texts()):
-            # a text that was cut off would teach the student to end in the middle of a sentence
-            hypotheses = [each for each in outputs.read(int(keys[origin])) if each.finished][: self._kept]
-            if self.closest and reference and hypotheses:
-                hypotheses = [hypotheses[text_metrics.closest(reference, [each[:2] for each in hypotheses])]]
-            elif self.closest:
-                hypotheses = hypotheses[:1]
-            for target in [hypothesis.text for hypothesis in hypotheses] or [""]:  # "": a row without a target
-                yield text, target, origin
+            raise InputError("data.teacher_outputs: no teacher can write; name one, or a command or a function")
 
 
 def _teacher(context: MakeContext) -> Student:

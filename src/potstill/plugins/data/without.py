@@ -18,9 +18,7 @@ class Without(DataMaker):
     def make(self, examples: Examples, context: MakeContext) -> Examples:
         task = context.task
         if task is None or task.outcome != "class" or task.target_width != 1 or not task.names_outputs:
-            raise InputError(
-                "data.without leaves out rows by their class, but these rows have no single class; omit it"
-            )
+            raise InputError("data.without leaves out classes, but these rows do not have one class each; omit it")
         task = task.with_spellings_of(self.labels)
         classes = [task.number(label, "data.without") for label in self.labels]
         dropped = np.isin(examples.targets[examples.index], classes) & examples.labelled[examples.index]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from potstill.api import Checked, Export, Rows, Student, onnx_check, onnx_quantizing, onnx_writing, scratch
+from potstill.api import Checked, Export, Rows, Student, onnx_check, onnx_quantizing
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,4 @@ class Int8(Export):
     embeddings: bool = True
 
     def export(self, student: Student, out: Path, rows: Rows) -> Checked:
-        out.mkdir(parents=True, exist_ok=True)
-        with scratch.scratch_folder() as folder:
-            onnx_quantizing.quantize(onnx_writing.write_onnx(student, folder), out / "model.onnx", self.embeddings)
-        onnx_writing.write_config_and_tokenizer(student, out)
-        return onnx_check.compare(student, out / "model.onnx", rows)
+        return onnx_check.compare(student, onnx_quantizing.write_int8(student, out, self.embeddings), rows)

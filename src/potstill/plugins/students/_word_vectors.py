@@ -16,7 +16,6 @@ from potstill.api import (
     Width,
     anatomy,
     networks,
-    registration,
     torch,
     transformers,
     vectors,
@@ -36,7 +35,7 @@ class WordVectorBuilder(Builder):
     """
 
     random_weights: ClassVar[bool] = True
-    network: ClassVar[str]  # its model_type without the prefix
+    network: ClassVar[str]  # its model_type without "potstill-"
 
     features: Width = 200
     width: Width = 300
@@ -55,17 +54,16 @@ class WordVectorBuilder(Builder):
                 f"{self.network}: classifies whole texts, and this task needs other predictions; "
                 "write student = 'keep_layers:3'"
             )
-        tokenizer = (
-            words.subword_tokenizer(current.tokenizer)
-            if self.words == "pieces"
-            else words.word_tokenizer(current.tokenizer, context.texts(), self.most)
-        )
+        if self.words == "pieces":
+            tokenizer = words.subword_tokenizer(current.tokenizer)
+        else:
+            tokenizer = words.word_tokenizer(current.tokenizer, context.texts(), self.most)
         table = None
         if self.vectors != "fresh":
             table = vectors.word_vectors(self.network, self.vectors, tokenizer, self.words, current, context.seed)
         before, width = current.model.config, self.width if table is None else table.shape[1]
         config = transformers.AutoConfig.for_model(
-            f"{registration.PREFIX}{self.network}",
+            f"potstill-{self.network}",
             vocab_size=words.table_rows(tokenizer),
             embedding_size=width,
             max_position_embeddings=anatomy.longest_input(current.model, current.tokenizer),

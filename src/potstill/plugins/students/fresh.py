@@ -20,7 +20,6 @@ from potstill.api import (
     networks,
     transformers,
 )
-from potstill.plugins.students._heads import fitting_heads
 
 FEED_FORWARD = {"distilbert": "hidden_dim", "gpt2": "n_inner"}
 COUNTS_FROM_PADDING = ("roberta", "mpnet")  # their first position is the padding's id + 1
@@ -47,22 +46,16 @@ class Fresh(Builder):
     def build(self, current: Student, context: BuildContext) -> Student:
         architecture = self.architecture or context.start.model.config.model_type
         if self.architecture is not None and architecture not in anatomy.TESTED:
-            raise InputError(
-                f"fresh: there is no architecture {architecture!r}; write one of {', '.join(anatomy.TESTED)}"
-            )
-        if any(size is not None and size < 1 for size in (self.layers, self.width, self.feed_forward, self.heads)):
-            raise InputError("fresh: every size is at least 1; write e.g. layers = 4, width = 312")
+            raise InputError(f"fresh: no architecture {architecture!r}; write one of {', '.join(anatomy.TESTED)}")
         even = architecture in ("modernbert", "llama")  # their rotary positions turn pairs
-        heads = self.heads or fitting_heads(self.width, even)
+        fitting = anatomy.fitting_heads(self.width, even)
+        heads = self.heads or fitting
         if self.width % heads or (even and self.width // heads % 2):
             raise InputError(
-                f"fresh: {heads} heads do not fit a width of {self.width}; "
-                f"write heads = {fitting_heads(self.width, even)}, or omit heads"
+                f"fresh: width {self.width} does not fit {heads} heads; write heads = {fitting}, or omit heads"
             )
         if context.start.model.config.is_encoder_decoder:
-            raise InputError(
-                "fresh: makes networks of one stack; write student = 'marian:4+4x256' for one that translates"
-            )
+            raise InputError("fresh: makes no encoder with decoder; write student = 'marian:4+4x256'")
         config = self._config(architecture, heads, current)
         model = networks.stock_model(current.model, config, weights=None, seed=context.seed)
         padding, expected = current.tokenizer.pad_token_id, anatomy.word_embeddings(model).padding_idx
@@ -77,8 +70,8 @@ class Fresh(Builder):
         before, tokenizer = current.model.config, current.tokenizer
         kind: Any = transformers.CONFIG_MAPPING[architecture]
         fields: dict[str, Any] = before.to_dict() if before.model_type == architecture else {}
-        for follows_from_the_shape in ("layer_types", "architectures", "dtype", "head_dim"):
-            fields.pop(follows_from_the_shape, None)
+        for name in ("layer_types", "architectures", "dtype", "head_dim"):  # they follow from the shape
+            fields.pop(name, None)
         shape = {
             "num_hidden_layers": self.layers,
             "hidden_size": self.width,
@@ -113,6 +106,5 @@ def _readable_by(
     parameters = inspect.signature(model.forward).parameters
     names = [name for name in tokenizer.model_input_names if name in parameters]
     if names != tokenizer.model_input_names:
-        tokenizer.model_input_names = names
-        tokenizer.init_kwargs["model_input_names"] = names  # save_pretrained reads them here
+        tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = names  # the latter is saved
     return tokenizer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from potstill.api import (
@@ -36,17 +37,13 @@ class KeepLayers(Builder):
     @property
     def pace(self) -> Pace:
         """The rate of fine-tuning suits twelve layers, and fewer need more: 2e-4 for three, 6e-4 for one."""
-        return Pace(12 * FINE_TUNING.rate / min(12, self._count()), FINE_TUNING.epochs)
-
-    def _count(self) -> int:
-        """Return how many layers are kept, of twelve if that depends on their number."""
-        if isinstance(self.layers, int):
-            return max(1, self.layers)
         if isinstance(self.layers, str):
             way, _, number = self.layers.partition(":")
-            count = int(number) if number.isascii() and number.isdigit() and int(number) else 12
-            return max(1, 12 // count) if way == "every" else count
-        return max(1, len(self.layers))
+            named = int(number) if number.isascii() and number.isdigit() and int(number) else 12
+            count = 12 // named if way == "every" else named
+        else:
+            count = self.layers if isinstance(self.layers, int) else len(self.layers)
+        return Pace(12 * FINE_TUNING.rate / min(12, max(1, count)), FINE_TUNING.epochs)
 
     def build(self, current: Student, context: BuildContext) -> Student:
         model, old = current.model, current.model.state_dict()
@@ -60,22 +57,21 @@ class KeepLayers(Builder):
             setattr(config, counted, len(chosen))
             weights = {name: weight for name, weight in weights.items() if not name.startswith(f"{path}.")}
             for place, layer in enumerate(chosen):
-                ours = _below(old, f"{path}.{layer - 1}.")
-                there = _below(old, f"{path}.{place}.")
+                ours, there = (_below(old, f"{path}.{number}.") for number in (layer - 1, place))
                 both = {kinds[layer - 1], kinds[place]} if kinds else set()
                 listed = len(both) > 1 and not both <= SAME_PARTS  # then the new layer_types says what the layer is
+                # ModernBERT's first layer lacks the norm of its attention, only T5's first has relative positions
                 if ours.keys() != there.keys() and not listed:
                     raise InputError(
-                        f"keep_layers: layer {layer} of this {config.model_type} cannot become layer {place + 1}: one has "
-                        "a part that the other lacks (ModernBERT's first layer lacks the norm of its attention, only T5's "
-                        f"first has relative positions); keep layer 1, e.g. layers = {[1, *chosen[1:]]}"
+                        f"keep_layers: layer {layer} of this {config.model_type} has other parts than layer {place + 1}, "
+                        f"whose place it would take; keep layer 1, e.g. layers = {[1, *chosen[1:]]}"
                     )
                 weights |= {f"{path}.{place}.{name}": weight for name, weight in ours.items()}
         try:
             built = networks.stock_model(current.model, config, weights)
         except (RuntimeError, ValueError) as error:
             raise InputError(
-                f"keep_layers: a {config.model_type} of {len(chosen)} layers cannot be made of these weights "
+                f"keep_layers: a {config.model_type} of {len(chosen)} layers does not take these weights "
                 f"({str(error).strip().splitlines()[-1].strip()}); keep all of its layers, or write student = 'fresh'"
             ) from error
         return Student(built, copy.deepcopy(current.tokenizer))
@@ -88,11 +84,8 @@ def _choose_in_lists(config: transformers.PreTrainedConfig, total: int, chosen: 
             setattr(config, name, type(value)(value[layer - 1] for layer in chosen))
     if hasattr(config, "attention_types"):  # GPT-Neo writes its list of layers also as [[kinds, times], …]
         config.attention_types = [[[kind], 1] for kind in config.attention_layers]
-    kinds = getattr(config, "layer_types", None) or []
-    if kinds and set(kinds) == {"linear_attention"}:
-        raise InputError(
-            f"keep_layers: this {config.model_type} needs a layer of full attention; name one in a list of layers"
-        )
+    if set(getattr(config, "layer_types", None) or ()) == {"linear_attention"}:
+        raise InputError(f"keep_layers: this {config.model_type} needs full attention; name such a layer in a list")
 
 
 def chosen_layers(layers: int | str | list[int] | tuple[int, ...], total: int) -> list[int]:
@@ -102,22 +95,21 @@ def chosen_layers(layers: int | str | list[int] | tuple[int, ...], total: int) -
     if isinstance(layers, str):
         way, _, number = layers.partition(":")
         count = int(number) if number.isascii() and number.isdigit() else 0
-        if way not in ("first", "last", "every", "skip") or not 1 <= count <= total:
+        ways: dict[str, Iterable[int]] = {
+            "first": range(1, count + 1),
+            "last": range(total - count + 1, total + 1),
+            "every": range(count, total + 1, max(1, count)),
+            "skip": (place * total // count for place in range(1, count + 1)),
+        }
+        if way not in ways or not 1 <= count <= total:
             raise InputError(
                 f"keep_layers: {layers!r} cannot be taken from {total} layers; "
                 f'write a number from 1 to {total}, "first:3", "last:3", "every:2", "skip:3" or a list such as [1, 3]'
             )
-        if way == "every":
-            return list(range(count, total + 1, count))
-        if way == "skip":
-            return [place * total // count for place in range(1, count + 1)]
-        return list(range(1, count + 1)) if way == "first" else list(range(total - count + 1, total + 1))
+        return list(ways[way])
     chosen = list(layers)
     if not chosen or chosen != sorted(set(chosen)) or chosen[0] < 1 or chosen[-1] > total:
-        raise InputError(
-            f"keep_layers: {chosen} is not a list of layers; write increasing numbers from 1 to {total}, such as "
-            f"{list(range(2, total + 1, 2)) or [1]}"
-        )
+        raise InputError(f"keep_layers: {chosen} is not a list of layers; write increasing numbers from 1 to {total}")
     return chosen
 
 

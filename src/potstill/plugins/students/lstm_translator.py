@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from potstill.api import Layers, Share, Width, lstm_translator, networks, transformers
-from potstill.plugins.students._translation import TranslationBuilder, Vocabulary, sizes
+from potstill.api import Layers, Share, Width, transformers
+from potstill.plugins.students._translation import TranslationBuilder, sizes
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,13 @@ class LstmTranslator(TranslationBuilder):
         layers, width = sizes(cls.name, text, r"(\d+)x(\d+)", "2x500")
         return {"layers": layers, "width": width}
 
-    def network(self, vocabulary: Vocabulary, seed: int) -> transformers.PreTrainedModel:
-        config = lstm_translator.LstmTranslatorConfig(
-            vocab_size=vocabulary.size,
+    def config(self, rows: int, special: dict[str, Any]) -> transformers.PreTrainedConfig:
+        return transformers.AutoConfig.for_model(
+            "potstill-lstm-translator",
+            vocab_size=rows,
             hidden_size=self.width,
             lstm_layers=self.layers,
             input_feeding=self.input_feeding,
             dropout=self.dropout,
-            **vocabulary.special,
+            **special,
         )
-        return networks.new_network(lambda: lstm_translator.LstmTranslatorForSeq2SeqLM(config), seed)

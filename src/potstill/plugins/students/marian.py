@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from potstill.api import NEVER, InputError, Layers, Width, joint_bpe, networks, torch, transformers
-from potstill.plugins.students._heads import fitting_heads
-from potstill.plugins.students._translation import TranslationBuilder, Vocabulary, sizes
+from potstill.api import NEVER, InputError, Layers, Student, Width, anatomy, joint_bpe, torch, transformers
+from potstill.plugins.students._translation import TranslationBuilder, sizes
 
 
 @dataclass(frozen=True)
@@ -32,8 +31,16 @@ class Marian(TranslationBuilder):
         encoder, decoder, width = sizes(cls.name, text, r"(\d+)\+(\d+)x(\d+)", "4+4x256")
         return {"encoder_layers": encoder, "decoder_layers": decoder, "width": width}
 
-    def network(self, vocabulary: Vocabulary, seed: int) -> transformers.PreTrainedModel:
-        heads = self.heads or fitting_heads(self.width, even=False)
+    def student(self, tokenizer: transformers.PreTrainedTokenizerBase, rows: int, seed: int) -> Student:
+        student = super().student(tokenizer, rows, seed)
+        model: Any = student.model
+        with torch.no_grad():
+            # never written, so that its row of the shared table stays zero: the decoder starts from it
+            model.final_logits_bias[0, tokenizer.pad_token_id] = NEVER
+        return student
+
+    def config(self, rows: int, special: dict[str, Any]) -> transformers.PreTrainedConfig:
+        heads = self.heads or anatomy.fitting_heads(self.width)
         if self.width % heads or self.width % 2:
             step = math.lcm(2, self.heads or 1)
             below = self.width // step * step
@@ -42,8 +49,8 @@ class Marian(TranslationBuilder):
                 f"marian: {heads} heads and pairs of sines do not fit a width of {self.width}; write a width of {fitting}"
             )
         feed_forward = self.feed_forward or 4 * self.width
-        config = transformers.MarianConfig(
-            vocab_size=vocabulary.size,
+        return transformers.MarianConfig(
+            vocab_size=rows,
             encoder_layers=self.encoder_layers,
             decoder_layers=self.decoder_layers,
             d_model=self.width,
@@ -57,10 +64,5 @@ class Marian(TranslationBuilder):
             scale_embedding=True,
             init_std=0.02,  # for a post-norm network; with width**-0.5 (embeddings of size 1) it learned far more slowly
             forced_eos_token_id=None,
-            **vocabulary.special,
+            **special,
         )
-        model = networks.new_network(lambda: transformers.MarianMTModel(config), seed)
-        with torch.no_grad():
-            # never written, so that its row of the shared table stays zero: the decoder starts from it
-            model.final_logits_bias[0, vocabulary.pad] = NEVER
-        return model

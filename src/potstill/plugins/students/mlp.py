@@ -15,9 +15,9 @@ from potstill.api import (
     Texts,
     Width,
     classify_images,
-    mlp,
     networks,
     pixel_reader,
+    transformers,
 )
 
 Dropout = Annotated[float, Field(ge=0, lt=1)]
@@ -44,8 +44,7 @@ class Mlp(Builder):
             raise InputError(
                 "mlp: reads images, but the rows are texts; write another student, such as 'keep_layers:3'"
             )
-        labels = dict(enumerate(task.labels))
-        return self._student(pixel_reader.PixelReader(task.shape), labels, task.problem, seed)
+        return self._student(task.shape, dict(enumerate(task.labels)), task.problem, seed)
 
     def build(self, current: Student, context: BuildContext) -> Student:
         if not isinstance(current.tokenizer, pixel_reader.PixelReader):
@@ -53,12 +52,12 @@ class Mlp(Builder):
                 "mlp: reads images, but the model before it reads texts; write another student, such as 'fresh:4'"
             )
         before: Any = current.model.config
-        reader = pixel_reader.PixelReader(current.tokenizer.shape)
-        return self._student(reader, dict(before.id2label), before.problem_type, context.seed)
+        return self._student(current.tokenizer.shape, dict(before.id2label), before.problem_type, context.seed)
 
-    def _student(self, reader: pixel_reader.PixelReader, labels: dict[int, str], problem: Any, seed: int) -> Student:
-        channels, *size = reader.shape
-        config = mlp.MlpConfig(
+    def _student(self, shape: tuple[int, int, int], labels: dict[int, str], problem: str | None, seed: int) -> Student:
+        channels, *size = shape
+        config = transformers.AutoConfig.for_model(
+            "potstill-mlp",
             hidden_sizes=list(self.hidden),
             image_size=size,
             num_channels=channels,
@@ -68,6 +67,4 @@ class Mlp(Builder):
             label2id={label: number for number, label in labels.items()},
             problem_type=problem,
         )
-        model = networks.new_network(lambda: mlp.MlpForImageClassification(config), seed)
-        model.config.architectures = [type(model).__name__]
-        return Student(model.eval(), reader)
+        return Student(networks.new_model(config, "ImageClassification", seed), pixel_reader.PixelReader(shape))

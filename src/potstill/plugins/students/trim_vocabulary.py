@@ -16,7 +16,6 @@ from potstill.api import (
     heads,
     loading,
     networks,
-    transformers,
     trimming,
 )
 
@@ -33,7 +32,7 @@ class TrimVocabulary(Builder):
         model, tokenizer = current.model, current.tokenizer
         if (head := heads.head_of(model.config)) in ("Seq2SeqLM", "CausalLM"):
             raise InputError(
-                f"trim_vocabulary: {heads.DESCRIPTIONS[head]} generates tokens of its vocabulary, and would lose some of its outputs; "
+                f"trim_vocabulary: {heads.DESCRIPTIONS[head]} would lose tokens that it generates; "
                 "omit trim_vocabulary and keep fewer layers instead, as in student = 'keep_layers:3'"
             )
         settings = trimming.read_settings(tokenizer)
@@ -41,7 +40,8 @@ class TrimVocabulary(Builder):
         if not counts:
             raise InputError("trim_vocabulary: there is no text to count tokens in; give rows with text")
         kept = trimming.tokens_to_keep(settings, counts, self.minimum)
-        named = _token_ids(model.config)
+        fields = model.config.to_dict().items()
+        named = {name: id for name, id in fields if name.endswith("_token_id") and isinstance(id, int)}
         # RoBERTa and MPNet count positions from the padding's id, so that no token before it may be removed
         first = anatomy.position_offset(model)
         ids = trimming.vocabulary_ids(settings)
@@ -50,7 +50,16 @@ class TrimVocabulary(Builder):
         settings, new_ids = trimming.renumber(settings, kept)
         with loading.quiet_transformers():
             trimmed = trimming.rebuild(tokenizer, settings)
-        _check(tokenizer, trimmed, new_ids, list(islice(context.texts(), CHECKED)))
+        texts = list(islice(context.texts(), CHECKED))
+        before, after = trimming.token_ids(tokenizer, texts), trimming.token_ids(trimmed, texts)
+        for text, numbers, trimmed_numbers in zip(texts, before, after, strict=True):
+            expected = [new_ids.get(number) for number in numbers]
+            # a rare token that was removed (minimum > 1) is meant to be spelled in another way
+            if None not in expected and expected != trimmed_numbers:
+                raise InputError(
+                    f"trim_vocabulary: the trimmed tokenizer would split {text[:80]!r} differently from before; "
+                    "this kind of tokenizer cannot be trimmed: omit trim_vocabulary"
+                )
 
         config = copy.deepcopy(model.config)
         config.vocab_size = len(new_ids)
@@ -61,27 +70,3 @@ class TrimVocabulary(Builder):
         rows = sorted(new_ids, key=new_ids.__getitem__)
         weights = model.state_dict() | {table_name: table.detach()[rows]}
         return Student(networks.stock_model(current.model, config, weights), trimmed)
-
-
-def _token_ids(config: transformers.PreTrainedConfig) -> dict[str, int]:
-    """Return the fields of a config that name a token, such as pad_token_id."""
-    return {
-        name: value for name, value in config.to_dict().items() if name.endswith("_token_id") and isinstance(value, int)
-    }
-
-
-def _check(
-    tokenizer: transformers.PreTrainedTokenizerBase,
-    trimmed: transformers.PreTrainedTokenizerBase,
-    new_ids: dict[int, int],
-    texts: list[str],
-) -> None:
-    before, after = trimming.token_ids(tokenizer, texts), trimming.token_ids(trimmed, texts)
-    for text, ids, trimmed_ids in zip(texts, before, after, strict=True):
-        expected = [new_ids.get(number) for number in ids]
-        # a rare token that was removed (minimum > 1) is meant to be spelled in another way
-        if None not in expected and expected != trimmed_ids:
-            raise InputError(
-                f"trim_vocabulary: the trimmed tokenizer would split {text[:80]!r} differently from before; "
-                "this kind of tokenizer cannot be trimmed: omit trim_vocabulary"
-            )

@@ -22,11 +22,15 @@ def mean_difference(ours: Sequence[Predictions | None], theirs: Sequence[Predict
     return weighted_difference([*((1 / len(left), run) for run in left), *((-1 / len(right), run) for run in right)])
 
 
-def weighted_difference(sides: Sequence[tuple[float, Predictions]]) -> Difference | None:
-    """Return the sum of weight × a run's mean over seeds, on the same rows; None on dev, which was used for selection."""
-    if any(run.split == DEV for _, run in sides):
+def weighted_difference(sides: Sequence[tuple[float, Predictions | None]]) -> Difference | None:
+    """Return the sum of weight × a run's mean over seeds, on the same rows.
+
+    None if a run has no predictions, and on dev, which was used for selection.
+    """
+    runs = [(weight, run) for weight, run in sides if run is not None and run.split != DEV]
+    if len(runs) < len(sides):
         return None
-    return contrast([(weight, run.scores()) for weight, run in sides], len(sides[0][1].targets))
+    return contrast([(weight, run.scores()) for weight, run in runs], len(runs[0][1].targets))
 
 
 def corrected(differences: Mapping[str, Difference | None]) -> dict[str, Difference]:
@@ -38,22 +42,19 @@ def corrected(differences: Mapping[str, Difference | None]) -> dict[str, Differe
 def correction_notes(differences: Mapping[str, Difference]) -> list[str]:
     """Return the sentences below the differences of an answer."""
     if not differences:
-        return [
-            "Nothing was tested: dev was used for selection, and there is no test set on which two runs answered the same rows."
-        ]
+        return ["Nothing was tested: dev was used for selection, and no two runs answered the same rows of a test set."]
     if len(differences) == 1:
         return []
     return [f"Each p is corrected for {len(differences)} comparisons (Holm); intervals are not corrected."]
 
 
-def points_text(difference: Difference, unit: str = "points") -> str:
-    """+1.0 points, −0.1 to +2.0"""
-    return f"{points(difference.mean)} {unit}, {points(difference.low)} to {points(difference.high)}"
-
-
-def score_text(score: tuple[float, float] | None) -> str:
-    """86.2 ± 0.8"""
-    return "–" if score is None else f"{score[0]:.1f}" + (f" ± {score[1]:.1f}" if score[1] else "")
+def differences_text(differences: Mapping[str, Difference], unit: str = "points") -> list[str]:
+    """Return a sentence for each difference, such as "A: +1.0 points, −0.1 to +2.0; no difference shown", and notes."""
+    sentences = [
+        f"{question}: {points(each.mean)} {unit}, {points(each.low)} to {points(each.high)}; {each.words}."
+        for question, each in differences.items()
+    ]
+    return [*sentences, *correction_notes(differences)]
 
 
 def forest_figure(key: str, title: str, differences: Mapping[str, Difference]) -> str:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+from safetensors.numpy import load
 
 from potstill.api import Above, Answer, Field, InputError, Recipe, Section, Study, StudyRun
 from potstill.measuring.comparisons import Predictions
-from potstill.measuring.measurements import BASELINE, STUDENT, TEACHER
-from potstill.plugins.studies import _soft_answers as soft_answers
+from potstill.measuring.measurements import BASELINE, DEV, GOLD, STUDENT, TEACHER
+from potstill.measuring.run_folder import seed_folders
+from potstill.measuring.significance import contrast
 from potstill.reporting.figures import Curve, heat_map, lines
 from potstill.reporting.scatter import Point, scatter
 from potstill.reporting.svg import BASELINE as BASELINE_COLOUR
 from potstill.reporting.svg import COLOURS
+from potstill.system.paths import RunFolder
+from potstill.tasks.metrics.labels import softmax
 
 Several = Annotated[list[Above], Field(min_length=2)]
 SHOWN_AT = 5.0  # temperature of the mean answers
@@ -37,9 +43,7 @@ class HintonMnist(Study):
     def runs(self, recipe: Recipe) -> dict[str, Recipe]:
         stage = recipe.stage[-1]
         if len(recipe.stage) > 1 or "temperature" not in stage.method:
-            raise InputError(
-                "study hinton_mnist needs a recipe of one stage with soft targets; write --method soft_targets"
-            )
+            raise InputError("study hinton_mnist needs one stage with soft targets; write --set method=soft_targets")
         without = [*stage.data, {"make": "without", "labels": [self.omitted]}]
         recipes = {
             "whole": _changed(recipe, "whole"),
@@ -66,35 +70,38 @@ class HintonMnist(Study):
         }
         rows, points = [], []
         for name, (model, colour) in networks.items():
-            wrong = soft_answers.error_counts(_predictions(whole, model))
+            wrong = error_counts(_predictions(whole, model))
             size = whole.parameters(model) / 1e6
             rows.append([name, f"{size:.2f} M", _mean_and_deviation(wrong), ", ".join(map(str, wrong))])
             points.append(Point(name, size, float(np.mean(wrong)), float(min(wrong)), float(max(wrong)), colour))
         teacher, alone, taught = (_predictions(whole, model) for model in (TEACHER, BASELINE, STUDENT))
-        share, low, high = soft_answers.gap_closed(alone, taught, teacher)
-        first = (
-            f"Soft targets remove {100 * share:.0f} % of the errors between student alone and teacher "
-            f"(95 % interval {100 * low:.0f} to {100 * high:.0f})."
-        )
-        omitted, omitted_section = self._omitted(runs["omitted"])
-        rates, rates_section = self._rates(runs)
-        similar, similar_sections = self._similar(teacher)
+        share, low, high = (f"{100 * each:.0f}" for each in gap_closed(alone, taught, teacher))
+        sentences = [
+            f"Soft targets remove {share} % of the errors between student alone and teacher (95 % interval {low} to {high})."
+        ]
         title = f"errors of {len(teacher.targets):,}"
         figure = scatter("hinton-mnist", "Errors", "parameters (millions)", title, points)
+        sections = []
+        parts = (self._omitted(runs["omitted"]), self._rates(runs), self._entropy(teacher), self._similar(teacher))
+        for sentence, section in parts:
+            sentences.append(sentence)
+            sections.append(section)
         header = ["network", "parameters", title, "by seed"]
-        sections = [omitted_section, rates_section, *similar_sections]
-        return Answer("Soft targets on digits", [first, omitted, rates, *similar], header, rows, figure, sections)
+        return Answer("Soft targets on digits", sentences, header, rows, figure, sections)
 
     def _omitted(self, run: StudyRun) -> tuple[str, Section]:
         """Count errors before and after the class's bias is raised until its share of the predictions on dev is right."""
         number = next(iter(run.measurements.labels.values())).index(self.omitted)
-        dev, classes = soft_answers.stored_logits(run.folder, STUDENT, "dev")
-        test = _predictions(run, STUDENT)
+        dev, classes = _dev_logits(run.folder)
         share = float((classes == number).mean())
-        biases = [soft_answers.bias_for(logits, number, share) for logits in dev]
-        raised = [soft_answers.with_bias(logits, number, b) for logits, b in zip(test.logits, biases, strict=True)]
-        rows, recognised = [], []
+        # labels are not used: the bias is what makes so many of all predictions this class
+        gaps = [np.delete(logits, number, axis=1).max(1) - logits[:, number] for logits in dev]
+        biases = [float(np.quantile(gap, share)) for gap in gaps]
+        test = _predictions(run, STUDENT)
         is_omitted = test.targets.astype(int) == number
+        its_logit = np.arange(len(test.task.labels)) == number
+        raised = [logits + bias * its_logit for logits, bias in zip(test.logits, biases, strict=True)]
+        rows, recognised = [], []
         for kind, seeds in {"as taught": test.logits, "with its bias raised": raised}.items():
             wrong = [logits.argmax(1) != test.targets for logits in seeds]
             among = [int(each[is_omitted].sum()) for each in wrong]
@@ -113,8 +120,13 @@ class HintonMnist(Study):
         for kind, model in (("soft", STUDENT), ("hard", BASELINE)):
             finished = {rate: runs[f"{kind}-{rate:g}"] for rate in self.rates if f"{kind}-{rate:g}" in runs}
             predictions = {rate: _predictions(run, model) for rate, run in finished.items()}
-            errors = {rate: float(np.mean(soft_answers.error_counts(each))) for rate, each in predictions.items()}
-            curves[kind] = {rate: errors[rate] for rate, each in predictions.items() if errors[rate] < _constant(each)}
+            errors = {rate: float(np.mean(error_counts(each))) for rate, each in predictions.items()}
+            # a run with a far too high rate is no better than the best constant prediction
+            wrong = {
+                rate: len(each.targets) - np.bincount(each.targets.astype(int)).max()
+                for rate, each in predictions.items()
+            }
+            curves[kind] = {rate: count for rate, count in errors.items() if count < wrong[rate]}
         both = [rate for rate in self.rates if all(rate in curve for curve in curves.values())]
         if not both:
             raise InputError(f"study hinton_mnist: every rate of {self.rates} is too high; write lower ones")
@@ -145,39 +157,67 @@ class HintonMnist(Study):
         header = ["", "soft targets", "labels"]
         return sentence, Section("Noise of the gradient, and the rate it allows", header, rows, figure)
 
-    def _similar(self, teacher: Predictions) -> tuple[list[str], list[Section]]:
-        """Show the entropy of the teacher's answers, and which classes it finds similar."""
-        logits, classes, labels = teacher.logits[0], teacher.targets.astype(int), list(teacher.task.labels)
-        bits = soft_answers.entropies(logits, self.temperatures)
-        cells = [[f"{temperature:g}", f"{each:.2f}"] for temperature, each in zip(self.temperatures, bits, strict=True)]
+    def _entropy(self, teacher: Predictions) -> tuple[str, Section]:
+        bits = []
+        for temperature in self.temperatures:
+            p = softmax(teacher.logits[0] / temperature)
+            bits.append(float(-(p * np.log2(np.maximum(p, 1e-30))).sum(-1).mean()))
+        sentence = (
+            f"The teacher's answers contain {bits[0]:.2f} bits at T = {self.temperatures[0]:g} "
+            f"and {bits[-1]:.2f} at T = {self.temperatures[-1]:g}; a label contains none."
+        )
+        rows = [[f"{temperature:g}", f"{each:.2f}"] for temperature, each in zip(self.temperatures, bits, strict=True)]
         curve = Curve(self.temperatures, bits, COLOURS[0])
         figure = lines("entropy", "Entropy of the answers", "temperature", "bits", [curve])
-        entropy = Section("Entropy of the teacher's answers", ["temperature", "bits"], cells, figure)
-        means = soft_answers.mean_answers(logits, classes, SHOWN_AT)
+        return sentence, Section("Entropy of the teacher's answers", ["temperature", "bits"], rows, figure)
+
+    def _similar(self, teacher: Predictions) -> tuple[str, Section]:
+        """Show which classes the teacher finds similar: its mean answer to the rows of each class."""
+        labels, p = list(teacher.task.labels), softmax(teacher.logits[0] / SHOWN_AT)
+        means = np.stack([p[teacher.targets.astype(int) == number].mean(0) for number in range(len(labels))])
         rows = [[label, *(f"{100 * value:.1f}" for value in means[n])] for n, label in enumerate(labels)]
         heat = heat_map("near", f"Mean answer at T = {SHOWN_AT:g}, percent", labels, means.tolist(), "class")
         others = means - np.diag(np.diag(means))
         nearest = ", ".join(f"{label} → {labels[int(others[n].argmax())]}" for n, label in enumerate(labels))
-        sentences = [
-            f"The teacher's answers contain {bits[0]:.2f} bits at T = {self.temperatures[0]:g} "
-            f"and {bits[-1]:.2f} at T = {self.temperatures[-1]:g}; a label contains none.",
-            f"Most similar to each class, according to the teacher: {nearest}.",
-        ]
-        return sentences, [entropy, Section("Which classes are similar", ["", *labels], rows, heat)]
+        sentence = f"Most similar to each class, according to the teacher: {nearest}."
+        return sentence, Section("Which classes are similar", ["", *labels], rows, heat)
+
+
+def error_counts(predictions: Predictions) -> list[int]:
+    """Return the number of wrong predictions of each seed."""
+    task, targets = predictions.task, predictions.targets
+    return [int((~task.is_correct(targets, logits)).sum()) for logits in predictions.logits]
+
+
+def gap_closed(alone: Predictions, taught: Predictions, teacher: Predictions) -> tuple[float, float, float]:
+    """Return which share of the errors between student alone and teacher distillation removed, with its 95 % interval.
+
+    The interval covers other rows and other seeds, by the first derivatives of the share with respect to the three scores
+    (delta method).
+    """
+    alone, taught, teacher = (replace(predictions, metric="accuracy") for predictions in (alone, taught, teacher))
+    gap = teacher.mean() - alone.mean()
+    if gap == 0:
+        return math.nan, math.nan, math.nan
+    share = (taught.mean() - alone.mean()) / gap
+    sides = ((1 / gap, taught), ((share - 1) / gap, alone), (-share / gap, teacher))
+    change = contrast([(weight, predictions.scores()) for weight, predictions in sides], len(alone.targets))
+    return share, share + change.low - change.mean, share + change.high - change.mean
 
 
 def _predictions(run: StudyRun, model: str) -> Predictions:
-    predictions = run.predictions(model)
-    if predictions is None:
-        raise InputError(
-            f"{run.folder} has no predictions of the {model} model; give a recipe with a teacher and a test set"
-        )
+    if (predictions := run.predictions(model)) is None:
+        raise InputError(f"{run.folder} has no predictions of the {model} model; give a teacher and a test set")
     return predictions
 
 
-def _constant(predictions: Predictions) -> int:
-    """Return the errors of the best constant prediction: a run with a far too high rate is no better."""
-    return len(predictions.targets) - int(np.bincount(predictions.targets.astype(int)).max())
+def _dev_logits(run: Path) -> tuple[list[np.ndarray], np.ndarray]:
+    """Return the student's logits of each seed on the labelled rows of dev, and the classes of these rows."""
+    files = [load(RunFolder(folder).answers.read_bytes()) for _, folder in seed_folders(run)]
+    data = next(iter(files[0])).split("/")[1]
+    gold = files[0][f"{GOLD}/{data}/{DEV}"]
+    labelled = ~np.isnan(gold)
+    return [file[f"{STUDENT}/{data}/{DEV}"][labelled] for file in files], gold[labelled].astype(int)
 
 
 def _mean_and_deviation(counts: list[int]) -> str:

@@ -8,15 +8,7 @@ from typing import Any
 
 from potstill.api import Answer, InputError, Recipe, Study, StudyRun
 from potstill.measuring.measurements import TEACHER
-from potstill.measuring.significance import ONE_SEED, Difference
-from potstill.plugins.studies._differences import (
-    corrected,
-    correction_notes,
-    forest_figure,
-    points_text,
-    score_text,
-    weighted_difference,
-)
+from potstill.plugins.studies._differences import corrected, differences_text, forest_figure, weighted_difference
 from potstill.recipe import short_forms
 from potstill.recipe.schema import Stage
 
@@ -24,6 +16,7 @@ TARGETS = {"gold": "gold labels", "choice": "the teacher's choice", "logits": "t
 DATA = {"rows": "rows alone", "copies": "rows and copies"}
 RULES = {"p_mask": "masking", "p_pos": "replacing", "p_ng": "n-grams"}  # probabilities of `augmented`
 COPIES = 20  # of a text, if the recipe does not say
+KEPT = {"labels": "kept"}  # of copies, where gold labels are learned; otherwise the recipe decides
 
 
 @dataclass(frozen=True)
@@ -40,7 +33,7 @@ class KdOrAugmentation(Study):
         stage = recipe.stage[-1]
         if len(recipe.stage) > 1 or stage.method["name"] in ("hard_labels", "teacher_labels"):
             raise InputError(
-                "study kd_or_augmentation needs a recipe of one stage with a method of logits; write --set method=logit_regression"
+                "study kd_or_augmentation needs one stage that learns logits; write --set method=logit_regression"
             )
         methods = {"gold": {"name": "hard_labels"}, "choice": {"name": "teacher_labels"}, "logits": stage.method}
         recipes: dict[str, Recipe] = {}
@@ -52,10 +45,10 @@ class KdOrAugmentation(Study):
 
         for target, method in methods.items():
             for data in DATA:
-                add(f"{target}-{data}", method, data == "copies", **_keep_labels(target == "gold"))
+                add(f"{target}-{data}", method, data == "copies", **(KEPT if target == "gold" else {}))
         if self.further:
             for name, method in _other_methods(stage.method).items():
-                add(name, method, True, **_keep_labels(name == "half-gold"))
+                add(name, method, True, **(KEPT if name == "half-gold" else {}))
             for rule in RULES:
                 add(f"without-{rule}", stage.method, True, **{rule: 0.0})
         return recipes
@@ -63,25 +56,20 @@ class KdOrAugmentation(Study):
     def answer(self, runs: Mapping[str, StudyRun]) -> Answer:
         rows = []
         for target, title in TARGETS.items():
-            alone, copied = (runs[f"{target}-{data}"].score() for data in DATA)
+            both = [runs[f"{target}-{data}"] for data in DATA]
+            alone, copied = (run.score() for run in both)
             gain = "–" if alone is None or copied is None else f"{copied[0] - alone[0]:+.1f}"
-            rows.append([title, score_text(alone), score_text(copied), gain])
+            rows.append([title, *(run.score_text() for run in both), gain])
         for name in list(runs)[6:]:
-            rows.append([_title(name), "–", score_text(runs[name].score()), "–"])
-        teacher = score_text(runs["logits-copies"].score(TEACHER))
-        differences = corrected(
-            {question: _contrast(runs, weights) for question, weights in _questions(list(runs)).items()}
-        )
-        sentences = [f"{question}: {points_text(each)}; {_verdict(each)}." for question, each in differences.items()]
-        figure = forest_figure("kd-or-augmentation", "Difference in points", differences)
-        header = ["targets", DATA["rows"], DATA["copies"], f"gain (teacher: {teacher})"]
-        sentences += correction_notes(differences)
-        return Answer("Distillation or augmentation", sentences, header, rows, figure)
-
-
-def _keep_labels(keep: bool) -> dict[str, str]:
-    """Copies keep gold labels if these are learned; otherwise the recipe decides."""
-    return {"labels": "kept"} if keep else {}
+            rows.append([_title(name), "–", runs[name].score_text(), "–"])
+        differences = {
+            question: weighted_difference([(weight, runs[name].predictions()) for name, weight in weights.items()])
+            for question, weights in _questions(list(runs)).items()
+        }
+        tested = corrected(differences)
+        figure = forest_figure("kd-or-augmentation", "Difference in points", tested)
+        header = ["targets", *DATA.values(), f"gain (teacher: {runs['logits-copies'].score_text(TEACHER)})"]
+        return Answer("Distillation or augmentation", differences_text(tested), header, rows, figure)
 
 
 def _with_copies(stage: Stage, copies: bool, **fields: Any) -> Stage:
@@ -105,12 +93,6 @@ def _title(name: str) -> str:
     return f"without {RULES[left_out]}" if left_out in RULES else name.replace("-", " ")
 
 
-def _verdict(difference: Difference) -> str:
-    if difference.is_shown:
-        return difference.words
-    return "not shown to differ from zero" + (f"; {ONE_SEED}" if difference.seeds < 2 else "")
-
-
 def _questions(names: list[str]) -> dict[str, dict[str, float]]:
     """Return the questions, each with the weight of every run in its answer."""
 
@@ -130,9 +112,3 @@ def _questions(names: list[str]) -> dict[str, dict[str, float]]:
     for name in names[6:]:
         questions[f"{_title(name).capitalize()} instead of logits and copies"] = {name: 1.0, "logits-copies": -1.0}
     return questions
-
-
-def _contrast(runs: Mapping[str, StudyRun], weights: Mapping[str, float]) -> Difference | None:
-    sides = [(weight, runs[name].predictions()) for name, weight in weights.items()]
-    present = [(weight, predictions) for weight, predictions in sides if predictions is not None]
-    return weighted_difference(present) if len(present) == len(sides) else None

@@ -6,30 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from potstill.api import Above, Answer, Count, InputError, Recipe, Share, Study, StudyRun
-from potstill.measuring.measurements import BASELINE, TEACHER, MeasuredModel, Place
-from potstill.plugins.studies._differences import (
-    corrected,
-    correction_notes,
-    forest_figure,
-    mean_difference,
-    points_text,
-)
+from potstill.measuring.measurements import TEACHER, MeasuredModel, Place
+from potstill.plugins.studies._differences import corrected, differences_text, forest_figure, mean_difference
 from potstill.recipe import short_forms
 from potstill.recipe.schema import Stage
 from potstill.reporting.numbers import metric_title, score_text
 
-TITLES = {
-    "no-kd": "no KD",
-    "word-kd": "Word-KD",
-    "seq-kd": "Seq-KD",
-    "seq-inter": "Seq-KD, then Seq-Inter",
-}
-COLUMNS = {
-    "bleu": metric_title("bleu"),
-    "bleu_beam": metric_title("bleu_beam"),
-    "perplexity": "PPL",
-    "mode": f"{metric_title('mode')}, %",
-}
+TITLES = {"no-kd": "no KD", "word-kd": "Word-KD", "seq-kd": "Seq-KD", "seq-inter": "Seq-KD, then Seq-Inter"}
+COLUMNS = {name: metric_title(name) for name in ("bleu", "bleu_beam")}
+COLUMNS |= {"perplexity": "PPL", "mode": f"{metric_title('mode')}, %"}
 
 
 @dataclass(frozen=True)
@@ -55,8 +40,8 @@ class SequenceKd(Study):
             raise InputError("study sequence_kd needs a teacher that translates; give its folder with --teacher")
         if self.epochs_after >= recipe.stage[-1].passes:
             raise InputError(
-                f"study sequence_kd gives Seq-Inter {self.epochs_after:g} of the recipe's {recipe.stage[-1].passes:g} epochs, "
-                "so that all runs have as many; write fewer with --with epochs_after=N, or more --epochs"
+                f"study sequence_kd gives {self.epochs_after:g} of {recipe.stage[-1].passes:g} epochs to Seq-Inter; "
+                "write fewer with --with epochs_after=N, or more with --set epochs=N"
             )
         smoothing = recipe.stage[-1].method.get("smoothing", 0.0)
         plain = short_forms.complete_method({"name": "hard_labels", "smoothing": smoothing})
@@ -90,15 +75,11 @@ class SequenceKd(Study):
         rows += [
             row(TITLES[name], run.measurements.models[run.measurements.student_name]) for name, run in runs.items()
         ]
-        plain = runs["no-kd"].predictions(BASELINE)
-        gains = corrected(
-            {
-                TITLES[name]: mean_difference([runs[name].predictions()], [plain])
-                for name in ("word-kd", "seq-kd", "seq-inter")
-            }
-        )
-        title = metric_title(metric)
-        sentences = [f"{name} against no KD: {points_text(gain, title)}; {gain.words}." for name, gain in gains.items()]
-        figure = forest_figure("sequence-kd", f"{title} above no KD", gains)
-        sentences += correction_notes(gains)
+        plain, *others = runs
+        gains = {
+            TITLES[name]: mean_difference([runs[name].predictions()], [runs[plain].predictions()]) for name in others
+        }
+        title, tested = metric_title(metric), corrected(gains)
+        figure = forest_figure("sequence-kd", f"{title} above no KD", tested)
+        sentences = differences_text({f"{name} against no KD": gain for name, gain in tested.items()}, title)
         return Answer("Sequence-level distillation", sentences, ["", *COLUMNS.values()], rows, figure)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from potstill.api import Above, Answer, Count, Field, Recipe, Study, StudyRun
 from potstill.measuring.measurements import BASELINE, STUDENT, TEACHER
 from potstill.measuring.significance import ONE_SEED, Difference
-from potstill.plugins.studies._differences import corrected, correction_notes, mean_difference, score_text
+from potstill.plugins.studies._differences import corrected, correction_notes, mean_difference
 from potstill.reporting.numbers import metric_title, ratio
 from potstill.reporting.scatter import Point, scatter
 from potstill.reporting.svg import BASELINE as BASELINE_COLOUR
@@ -36,9 +36,15 @@ class SizeCurve(Study):
             layers, width = self.tiny
             students[f"fresh-{layers}x{width}"] = {"build": "fresh", "layers": layers, "width": width}
         students |= {f"layers-{count}": {"build": "keep_layers", "layers": count} for count in sorted(self.layers)}
-        return {
-            name: _changed(recipe, name, student, self.rate / student["layers"]) for name, student in students.items()
-        }
+        recipes = {}
+        for name, student in students.items():
+            rate = {"rate": self.rate / student["layers"]}
+            stages = [
+                stage.model_copy(update={"optimizer": stage.optimizer.model_copy(update=rate)})
+                for stage in recipe.stage
+            ]
+            recipes[name] = recipe.model_copy(update={"name": name, "student": [student], "stage": stages})
+        return recipes
 
     def answer(self, runs: Mapping[str, StudyRun]) -> Answer:
         last = list(runs.values())[-1]
@@ -48,14 +54,12 @@ class SizeCurve(Study):
             size = run.parameters() / 1e6
             verdicts = [tested.get(f"{name} against {other}") for other in (BASELINE, TEACHER)]
             speed = ratio(run.measurements.models[STUDENT].times_faster)
-            scores = [score_text(run.score(model)) for model in (BASELINE, STUDENT)]
+            scores = [run.score_text(model) for model in (BASELINE, STUDENT)]
             rows.append([name, f"{size:.1f} M", speed, *scores, *(v.words if v else "–" for v in verdicts)])
-            for model, colour in ((BASELINE, BASELINE_COLOUR), (STUDENT, COLOURS[0])):
+            for model, label, colour in ((BASELINE, "", BASELINE_COLOUR), (STUDENT, name, COLOURS[0])):
                 if (score := run.score(model)) is not None:
-                    mean, deviation = score
-                    label = name if model == STUDENT else ""
-                    hollow = model == BASELINE
-                    points.append(Point(label, size, mean, mean - deviation, mean + deviation, colour, hollow))
+                    mean, low, high = score[0], score[0] - score[1], score[0] + score[1]
+                    points.append(Point(label, size, mean, low, high, colour, hollow=model == BASELINE))
         teacher, predictions = last.score(TEACHER), last.predictions(TEACHER)
         assert teacher is not None and predictions is not None
         points.append(Point("teacher", last.parameters(TEACHER) / 1e6, teacher[0], None, None, COLOURS[1]))
@@ -63,16 +67,8 @@ class SizeCurve(Study):
         header = ["student", "parameters", "faster", "fine-tuned", "distilled", *against]
         title = f"{metric_title(predictions.metric)} in percent; filled: distilled, hollow: fine-tuned"
         figure = scatter("size-curve", "Quality against size", "parameters (millions)", title, points)
-        sentences = _sentences(runs, tested, teacher[0]) + correction_notes(tested)
+        sentences = _sentences(runs, tested) + correction_notes(tested)
         return Answer("Size curve", sentences, header, rows, figure)
-
-
-def _changed(recipe: Recipe, name: str, shape: dict[str, Any], rate: float) -> Recipe:
-    stages = [
-        stage.model_copy(update={"optimizer": stage.optimizer.model_copy(update={"rate": rate})})
-        for stage in recipe.stage
-    ]
-    return recipe.model_copy(update={"name": name, "student": [shape], "stage": stages})
 
 
 def _differences(runs: Mapping[str, StudyRun]) -> dict[str, Difference]:
@@ -83,12 +79,12 @@ def _differences(runs: Mapping[str, StudyRun]) -> dict[str, Difference]:
         for other in (BASELINE, TEACHER)
     }
     for small, large in itertools.pairwise(runs):
-        pair = [runs[large].predictions(STUDENT)], [runs[small].predictions(STUDENT)]
-        differences[f"{small} to {large}"] = mean_difference(*pair)
+        ours, theirs = (runs[name].predictions(STUDENT) for name in (large, small))
+        differences[f"{small} to {large}"] = mean_difference([ours], [theirs])
     return corrected(differences)
 
 
-def _sentences(runs: Mapping[str, StudyRun], tested: Mapping[str, Difference], teacher: float) -> list[str]:
+def _sentences(runs: Mapping[str, StudyRun], tested: Mapping[str, Difference]) -> list[str]:
     if not tested:
         return []
     if any(difference.seeds < 2 for difference in tested.values()):
@@ -106,11 +102,7 @@ def _sentences(runs: Mapping[str, StudyRun], tested: Mapping[str, Difference], t
     if not equal:
         return [*sentences, "No student of this curve equals its teacher."]
     smallest = runs[equal[0]]
-    score = smallest.score(STUDENT)
-    assert score is not None
+    scores = f"{smallest.score_text()} beside {smallest.score_text(TEACHER)}"
     share = 100 * smallest.parameters() / smallest.parameters(TEACHER)
-    return [
-        *sentences,
-        f"The smallest student without a shown loss against the teacher is {equal[0]}: "
-        f"{score[0]:.1f} beside {teacher:.1f}, with {share:.0f} % of the parameters.",
-    ]
+    sentence = f"The smallest student without a shown loss against the teacher is {equal[0]}: {scores}, "
+    return [*sentences, f"{sentence}with {share:.0f} % of the parameters."]
