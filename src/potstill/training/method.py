@@ -16,9 +16,9 @@ class Method(Plugin):
     outcomes: ClassVar[tuple[Outcome, ...]] = get_args(Outcome)
     """The outcomes of the tasks that the method can train."""
 
-    @abstractmethod
     def wants(self, student_layers: int, teacher_layers: int) -> tuple[Wants, Wants]:
-        """Return the signals that the method needs of the student and of the teacher."""
+        """Return the signals that the method needs of the student and of the teacher: by default their logits."""
+        return Wants(logits=True), Wants(logits=True)
 
     @abstractmethod
     def losses(self, student: Signals, teacher: Signals, batch: Batch) -> dict[str, Term]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -40,7 +40,7 @@ class TeacherOutputs(TeacherDataMaker):
     function: module:name of a function from a list of texts to as many, instead of the teacher.
     """
 
-    block: ClassVar[int] = 512  # a kill loses at most this many decoded texts
+    block = 512  # a kill loses at most this many decoded texts
 
     beam: Count = 5
     best: Count | None = None

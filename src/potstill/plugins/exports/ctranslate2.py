@@ -82,14 +82,16 @@ def _scores(
     folder: Path, names: list[str], sources: list[list[int]], targets: list[list[int]], translates: bool
 ) -> list[float]:
     """Return CTranslate2's log probabilities of the targets."""
-    threads = {"intra_threads": torch.get_num_threads()}
+
+    def words(rows: list[list[int]]) -> list[list[str]]:
+        return [[names[number] for number in ids] for ids in rows]
+
+    engine, threads = ctranslate2.import_ctranslate2(), torch.get_num_threads()
     limits = {"max_batch_size": 32, "max_input_length": 0}
     if translates:  # CTranslate2 adds the end itself
-        pairs = [
-            [[names[number] for number in ids] for ids in side] for side in (sources, [ids[:-1] for ids in targets])
-        ]
-        scored = ctranslate2.import_ctranslate2().Translator(str(folder), **threads).score_batch(*pairs, **limits)
+        pairs = words(sources), words([ids[:-1] for ids in targets])
+        scored = engine.Translator(str(folder), intra_threads=threads).score_batch(*pairs, **limits)
         return [sum(result.log_probs) for result in scored]
-    whole = [[names[number] for number in (*ids, *more)] for ids, more in zip(sources, targets, strict=True)]
-    scored = ctranslate2.import_ctranslate2().Generator(str(folder), **threads).score_batch(whole, **limits)
+    whole = words([[*ids, *more] for ids, more in zip(sources, targets, strict=True)])
+    scored = engine.Generator(str(folder), intra_threads=threads).score_batch(whole, **limits)
     return [sum(result.log_probs[-len(ids) :]) for result, ids in zip(scored, targets, strict=True)]

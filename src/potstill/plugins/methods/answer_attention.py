@@ -3,23 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-from potstill.api import (
-    Above,
-    Batch,
-    LayerMap,
-    Method,
-    NotBelow,
-    Outcome,
-    Share,
-    Signals,
-    Term,
-    Wants,
-    layer_maps,
-    losses,
-    torch,
-)
+from potstill.api import Above, Batch, LayerMap, Method, NotBelow, Share, Signals, Term, Wants, layer_maps, losses
 
 
 @dataclass(frozen=True)
@@ -40,7 +25,7 @@ class AnswerAttention(Method):
     map: which teacher layer teaches which student layer.
     """
 
-    outcomes: ClassVar[tuple[Outcome, ...]] = ("span",)
+    outcomes = ("span",)
 
     temperature: Above = 2.0
     alpha: Share = 0.5
@@ -58,7 +43,7 @@ class AnswerAttention(Method):
         confusing = losses.confusing_spans(teacher.logits, gold)
         wrong, right = (losses.span_log_probability(student.logits, span) for span in (confusing, gold))
         applies = batch.labelled.view(-1, 2)[:, 0] & batch.taught & (confusing >= 0).all(1)
-        penalty = torch.where(applies, torch.relu(self.margin + wrong - right), 0.0)
+        penalty = (self.margin + wrong - right).relu().where(applies, 0.0)
         ours, theirs = layer_maps.compared(self.map, student.attention, teacher.attention)
         return {
             "hard": 1.0 * losses.hard(student.logits, batch, beside_teacher=1 - self.alpha),

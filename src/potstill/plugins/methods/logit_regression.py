@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from potstill.api import Batch, Method, Share, Signals, Term, Wants, losses
+from potstill.api import Batch, Method, Share, Signals, Term, losses
 
 
 @dataclass(frozen=True)
@@ -17,9 +17,6 @@ class LogitRegression(Method):
     """
 
     alpha: Share = 0.0
-
-    def wants(self, student_layers: int, teacher_layers: int) -> tuple[Wants, Wants]:
-        return Wants(logits=True), Wants(logits=True)
 
     def losses(self, student: Signals, teacher: Signals, batch: Batch) -> dict[str, Term]:
         distance = losses.logit_distance(student.logits, teacher.logits, batch.never)

@@ -25,9 +25,8 @@ class SoftTargets(Method):
     def __post_init__(self) -> None:
         if self.top and self.temperature is not None and self.temperature > 1:
             raise InputError(
-                f"method.soft_targets: temperature = {self.temperature:g} with top = {self.top}: the classes beyond `top` share "
-                "their mass evenly, and a temperature above 1 would turn that into most of the mass; "
-                "write temperature = 1.0, or omit top"
+                f"method.soft_targets: temperature = {self.temperature:g} would give most of the mass to classes beyond "
+                f"top = {self.top}; write temperature = 1.0, or omit top"
             )
 
     def wants(self, student_layers: int, teacher_layers: int) -> tuple[Wants, Wants]:

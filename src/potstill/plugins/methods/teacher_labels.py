@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from potstill.api import Batch, Method, Signals, Term, Wants, losses
+from potstill.api import Batch, Method, Signals, Term, losses
 
 
 @dataclass(frozen=True)
 class TeacherLabels(Method):
     """L = CE(argmax z_teacher, z_student), and CE(y, z_student) where the teacher has no answer"""
-
-    def wants(self, student_layers: int, teacher_layers: int) -> tuple[Wants, Wants]:
-        return Wants(logits=True), Wants(logits=True)
 
     def losses(self, student: Signals, teacher: Signals, batch: Batch) -> dict[str, Term]:
         chosen = losses.teacher_label_loss(student.logits, teacher.logits, batch.outcome)

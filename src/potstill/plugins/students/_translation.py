@@ -36,8 +36,8 @@ class TranslationBuilder(Builder):
     tokenizer: a folder to take the tokenizer from.
     """
 
-    task_heads: ClassVar[tuple[str, ...]] = (HEAD,)
-    random_weights: ClassVar[bool] = True
+    task_heads = (HEAD,)
+    random_weights = True
     name: ClassVar[str]  # for messages
 
     vocabulary: TableRows = 8000

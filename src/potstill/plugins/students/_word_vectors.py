@@ -16,7 +16,6 @@ from potstill.api import (
     Width,
     anatomy,
     networks,
-    torch,
     transformers,
     vectors,
     words,
@@ -34,7 +33,7 @@ class WordVectorBuilder(Builder):
     vectors: "fresh", "teacher" (those of the student to begin from), "glove", or a text file.
     """
 
-    random_weights: ClassVar[bool] = True
+    random_weights = True
     network: ClassVar[str]  # its model_type without "potstill-"
 
     features: Width = 200
@@ -75,6 +74,5 @@ class WordVectorBuilder(Builder):
         config.problem_type = before.problem_type
         model = networks.stock_model(current.model, config, weights=None, seed=context.seed)
         if table is not None:
-            with torch.no_grad():
-                anatomy.word_embeddings(model).weight.copy_(table)
+            anatomy.word_embeddings(model).weight.data.copy_(table)
         return Student(model, tokenizer)

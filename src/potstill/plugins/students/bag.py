@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from potstill.plugins.students._word_vectors import WordVectorBuilder
 
@@ -12,4 +11,4 @@ from potstill.plugins.students._word_vectors import WordVectorBuilder
 class Bag(WordVectorBuilder):
     """A "deep averaging network": the order of the words does not matter."""
 
-    network: ClassVar[str] = "bag"
+    network = "bag"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from potstill.api import FROM_RANDOM_WEIGHTS, Pace, Width, parse_value
 from potstill.plugins.students._word_vectors import WordVectorBuilder
@@ -13,8 +13,8 @@ from potstill.plugins.students._word_vectors import WordVectorBuilder
 class Bilstm(WordVectorBuilder):
     """`hidden`: units of each direction. The other fields are those of every student over word vectors."""
 
-    network: ClassVar[str] = "bilstm"
-    pace: ClassVar[Pace] = Pace(2e-3, FROM_RANDOM_WEIGHTS.epochs)
+    network = "bilstm"
+    pace = Pace(2e-3, FROM_RANDOM_WEIGHTS.epochs)
 
     hidden: Width = 150
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from potstill.api import (
     FROM_RANDOM_WEIGHTS,
@@ -34,8 +34,8 @@ class Fresh(Builder):
     architecture: None: that of the student to begin from.
     """
 
-    random_weights: ClassVar[bool] = True
-    pace: ClassVar[Pace] = Pace(5e-4, FROM_RANDOM_WEIGHTS.epochs)  # at 1e-3 its attention was not stable
+    random_weights = True
+    pace = Pace(5e-4, FROM_RANDOM_WEIGHTS.epochs)  # at 1e-3 its attention was not stable
 
     layers: Layers = 4
     width: Width = 312

@@ -6,18 +6,7 @@ import copy
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from potstill.api import (
-    FINE_TUNING,
-    BuildContext,
-    Builder,
-    InputError,
-    Pace,
-    Student,
-    anatomy,
-    networks,
-    torch,
-    transformers,
-)
+from potstill.api import FINE_TUNING, BuildContext, Builder, InputError, Pace, Student, anatomy, networks, transformers
 
 SAME_PARTS = {"full_attention", "sliding_attention"}  # kinds of layers that have the same weights
 NOT_PER_LAYER = ("architectures", "token_id", "token_ids")  # ends of names of lists that may be as long by chance
@@ -57,7 +46,10 @@ class KeepLayers(Builder):
             setattr(config, counted, len(chosen))
             weights = {name: weight for name, weight in weights.items() if not name.startswith(f"{path}.")}
             for place, layer in enumerate(chosen):
-                ours, there = (_below(old, f"{path}.{number}.") for number in (layer - 1, place))
+                ours, there = (
+                    {name.removeprefix(prefix): weight for name, weight in old.items() if name.startswith(prefix)}
+                    for prefix in (f"{path}.{layer - 1}.", f"{path}.{place}.")
+                )
                 both = {kinds[layer - 1], kinds[place]} if kinds else set()
                 listed = len(both) > 1 and not both <= SAME_PARTS  # then the new layer_types says what the layer is
                 # ModernBERT's first layer lacks the norm of its attention, only T5's first has relative positions
@@ -111,7 +103,3 @@ def chosen_layers(layers: int | str | list[int] | tuple[int, ...], total: int) -
     if not chosen or chosen != sorted(set(chosen)) or chosen[0] < 1 or chosen[-1] > total:
         raise InputError(f"keep_layers: {chosen} is not a list of layers; write increasing numbers from 1 to {total}")
     return chosen
-
-
-def _below(weights: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
-    return {name.removeprefix(prefix): weight for name, weight in weights.items() if name.startswith(prefix)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from potstill.api import Layers, Share, Width, transformers
 from potstill.plugins.students._translation import TranslationBuilder, sizes
@@ -18,7 +18,7 @@ class LstmTranslator(TranslationBuilder):
     input_feeding: the last attention output is read beside the next word, as in the paper; slower.
     """
 
-    name: ClassVar[str] = "lstm_translator"
+    name = "lstm_translator"
 
     layers: Layers = 2
     width: Width = 500

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from potstill.api import NEVER, InputError, Layers, Student, Width, anatomy, joint_bpe, torch, transformers
 from potstill.plugins.students._translation import TranslationBuilder, sizes
@@ -18,7 +18,7 @@ class Marian(TranslationBuilder):
     heads: None: of a size near 64.
     """
 
-    name: ClassVar[str] = "marian"
+    name = "marian"
 
     encoder_layers: Layers = 4
     decoder_layers: Layers = 4

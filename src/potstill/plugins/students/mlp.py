@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from potstill.api import (
     BuildContext,
@@ -32,8 +32,8 @@ class Mlp(Builder):
     input_dropout: of pixels.
     """
 
-    task_heads: ClassVar[tuple[str, ...]] = ("ImageClassification",)
-    random_weights: ClassVar[bool] = True
+    task_heads = ("ImageClassification",)
+    random_weights = True
 
     hidden: Annotated[list[Width], Field(min_length=1, max_length=64)] = field(default_factory=lambda: [800, 800])
     dropout: Dropout = 0.0

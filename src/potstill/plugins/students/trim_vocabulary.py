@@ -7,17 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import islice
 
-from potstill.api import (
-    BuildContext,
-    Builder,
-    InputError,
-    Student,
-    anatomy,
-    heads,
-    loading,
-    networks,
-    trimming,
-)
+from potstill.api import BuildContext, Builder, InputError, Student, anatomy, heads, loading, networks, trimming
 
 CHECKED = 1000  # texts that are tokenised again with the new tokenizer
 

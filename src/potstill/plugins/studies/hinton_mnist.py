@@ -63,30 +63,24 @@ class HintonMnist(Study):
 
     def answer(self, runs: Mapping[str, StudyRun]) -> Answer:
         whole = runs["whole"]
-        networks = {
-            "teacher": (TEACHER, COLOURS[1]),
-            "student alone": (BASELINE, BASELINE_COLOUR),
-            "student taught": (STUDENT, COLOURS[0]),
-        }
+        models = {"teacher": TEACHER, "student alone": BASELINE, "student taught": STUDENT}
+        colours = (COLOURS[1], BASELINE_COLOUR, COLOURS[0])
+        teacher, alone, taught = (_predictions(whole, model) for model in models.values())
         rows, points = [], []
-        for name, (model, colour) in networks.items():
-            wrong = error_counts(_predictions(whole, model))
-            size = whole.parameters(model) / 1e6
+        for name, predictions, colour in zip(models, (teacher, alone, taught), colours, strict=True):
+            wrong, size = error_counts(predictions), whole.parameters(models[name]) / 1e6
             rows.append([name, f"{size:.2f} M", _mean_and_deviation(wrong), ", ".join(map(str, wrong))])
             points.append(Point(name, size, float(np.mean(wrong)), float(min(wrong)), float(max(wrong)), colour))
-        teacher, alone, taught = (_predictions(whole, model) for model in (TEACHER, BASELINE, STUDENT))
         share, low, high = (f"{100 * each:.0f}" for each in gap_closed(alone, taught, teacher))
         sentences = [
             f"Soft targets remove {share} % of the errors between student alone and teacher (95 % interval {low} to {high})."
         ]
         title = f"errors of {len(teacher.targets):,}"
         figure = scatter("hinton-mnist", "Errors", "parameters (millions)", title, points)
-        sections = []
-        parts = (self._omitted(runs["omitted"]), self._rates(runs), self._entropy(teacher), self._similar(teacher))
-        for sentence, section in parts:
-            sentences.append(sentence)
-            sections.append(section)
         header = ["network", "parameters", title, "by seed"]
+        parts = (self._omitted(runs["omitted"]), self._rates(runs), self._entropy(teacher), self._similar(teacher))
+        sentences += [sentence for sentence, _ in parts]
+        sections = [section for _, section in parts]
         return Answer("Soft targets on digits", sentences, header, rows, figure, sections)
 
     def _omitted(self, run: StudyRun) -> tuple[str, Section]:
@@ -118,31 +112,26 @@ class HintonMnist(Study):
     def _rates(self, runs: Mapping[str, StudyRun]) -> tuple[str, Section]:
         curves: dict[str, dict[float, float]] = {}  # errors by rate, without runs that diverged
         for kind, model in (("soft", STUDENT), ("hard", BASELINE)):
-            finished = {rate: runs[f"{kind}-{rate:g}"] for rate in self.rates if f"{kind}-{rate:g}" in runs}
-            predictions = {rate: _predictions(run, model) for rate, run in finished.items()}
-            errors = {rate: float(np.mean(error_counts(each))) for rate, each in predictions.items()}
-            # a run with a far too high rate is no better than the best constant prediction
-            wrong = {
-                rate: len(each.targets) - np.bincount(each.targets.astype(int)).max()
-                for rate, each in predictions.items()
-            }
-            curves[kind] = {rate: count for rate, count in errors.items() if count < wrong[rate]}
+            curves[kind] = {}
+            for rate in self.rates:
+                if (run := runs.get(f"{kind}-{rate:g}")) is not None:
+                    predictions = _predictions(run, model)
+                    errors, targets = float(np.mean(error_counts(predictions))), predictions.targets.astype(int)
+                    if errors < len(targets) - np.bincount(targets).max():  # better than the best constant prediction
+                        curves[kind][rate] = errors
         both = [rate for rate in self.rates if all(rate in curve for curve in curves.values())]
         if not both:
             raise InputError(f"study hinton_mnist: every rate of {self.rates} is too high; write lower ones")
         from potstill.plugins.studies._gradient_noise import gradient_noise  # loads torch
 
-        folders = {kind: runs[f"{kind}-{both[-1]:g}"].folder for kind in curves}
-        noise = {
-            kind: [gradient_noise(folder, trained) for trained in (False, True)] for kind, folder in folders.items()
-        }
-        rows = [
-            [
-                f"errors at rate {rate:g}",
-                *(f"{curve[rate]:.0f}" if rate in curve else "diverged" for curve in curves.values()),
-            ]
-            for rate in self.rates
-        ]
+        noise = {}
+        for kind in curves:
+            folder = runs[f"{kind}-{both[-1]:g}"].folder
+            noise[kind] = [gradient_noise(folder, trained) for trained in (False, True)]
+        rows = []
+        for rate in self.rates:
+            cells = [f"{curve[rate]:.0f}" if rate in curve else "diverged" for curve in curves.values()]
+            rows.append([f"errors at rate {rate:g}", *cells])
         for place, when in enumerate(("at the first step", f"after {self.epochs:g} epochs")):
             rows.append([f"noise of the gradient {when}", *(f"{noise[kind][place]:.3g}" for kind in curves)])
         best = {kind: min(curve, key=curve.__getitem__) for kind, curve in curves.items()}
