@@ -13,12 +13,10 @@ import typer
 
 from potstill.data.rows import Columns
 from potstill.data.sources import locate
-from potstill.errors import InputError
 from potstill.models.folders import model_folder, onnx_file
 from potstill.recipe.flags import DATA, FLAGS, MODELS, RUN, TRAINING, Flag, parse_names
 from potstill.recipe.schema import Recipe
-from potstill.recipe.short_forms import parse_value
-from potstill.recipe.user_functions import trust_command_line
+from potstill.recipe.short_forms import parse_assignment
 
 MACHINE = "Machine"  # the group of options that only `plan` has
 GROUPS = (MODELS, DATA, TRAINING, RUN, MACHINE)
@@ -31,7 +29,7 @@ def plugin_option(kind: str, example: str) -> Any:
 
 
 def recipe_option(name: str, group: str | None = None) -> Any:
-    """The option of a recipe's flag, for a command that takes no recipe unless it has a group."""
+    """The option of a recipe's flag; `group` is its panel in --help."""
     flag = FLAGS[name]
     return typer.Option(name, help=flag.help, metavar=flag.metavar, min=flag.least, rich_help_panel=group)
 
@@ -132,14 +130,7 @@ def columns(text: str | None, pair: str | None, label: str | None = None, choice
 
 def plugin_fields(texts: list[str] | None) -> dict[str, Any]:
     """The fields of a plug-in from `--with layers=[1,2] --with rate=0.001`."""
-    values = {}
-    for text in texts or ():
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise InputError(f"--with {text}: has no value; write --with {text}=VALUE")
-        values[name.strip()] = parse_value(value.strip())
-    trust_command_line(values)
-    return values
+    return dict(parse_assignment("--with", text) for text in texts or ())
 
 
 def check_rows(source: str | None) -> None:

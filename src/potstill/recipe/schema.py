@@ -33,7 +33,8 @@ Makers = Annotated[list[dict[str, Any]], BeforeValidator(partial(short_forms.com
 Builders = Annotated[list[dict[str, Any]], BeforeValidator(partial(short_forms.complete, "students"))]
 Method = Annotated[dict[str, Any], BeforeValidator(short_forms.complete_method)]
 Tests = Annotated[dict[FileName, str], BeforeValidator(short_forms.test_table)]
-ClassName = Annotated[str, BeforeValidator(short_forms.class_name)]
+# classes may be written as numbers: { positive = 1 }
+ClassName = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
 TaskName = Literal["classify", "multilabel", "regress", "tag", "answer", "choose", "translate", "write"]
 
 
