@@ -125,7 +125,9 @@ def entities(tags: Sequence[str]) -> list[Entity]:
 
 def _prefix_and_type(tag: str) -> tuple[str, str]:
     if (match := TAG.fullmatch(tag)) is None:
-        raise InputError(f"'{tag}' is not a tag; write O, or one of B, E, I, S before a dash and the type, such as B-PER")
+        raise InputError(
+            f"'{tag}' is not a tag; write O, or one of B, E, I, S before a dash and the type, such as B-PER"
+        )
     return match[1] or "O", match[2] or "_"
 
 
