@@ -35,7 +35,7 @@ def prepared(folder: Path, share: float, *sets: str) -> DataSet:
 )
 def test_the_rarer_class_or_the_named_one(tmp_path: Path, share: float, sets: tuple[str, ...], meant: str) -> None:
     data = prepared(tmp_path, share, *sets)
-    assert data.task.metrics == ["accuracy", f"f1 of {meant}", "matthews"]
+    assert data.task.metrics == ("accuracy", f"f1 of {meant}", "matthews")
     with pytest.raises(InputError, match="positive = 'bad' is not a class of this task; write one of defect, ok"):
         prepared(tmp_path, share, "data.positive=bad")
 

@@ -44,6 +44,8 @@ class QuestionAnswering(Task):
     names_outputs = False
     how_to_ask = f"a question as JSON, such as {EXAMPLE}"
     row_metrics = ("exact",)
+    metrics = ("f1", "exact", f"f1_best_of_{NBEST}")
+    target_width = 0  # differs from row to row
 
     @classmethod
     def row(cls, asked: Asked) -> tuple[str, str | None]:
@@ -53,10 +55,6 @@ class QuestionAnswering(Task):
         question, context = (asked["question"], asked["context"]) if isinstance(asked, Mapping) else asked
         return clean(question), clean(context)
 
-    @property
-    def target_width(self) -> int:
-        return 0
-
     def encode(self, label: Label, where: str) -> list[float]:
         spans = [span for span in label if isinstance(span, Span)]
         return [float(place) for span in spans for place in (span.start, span.start + len(span.text))]
@@ -64,9 +62,7 @@ class QuestionAnswering(Task):
     def tokenize(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
         """Windows of `length` tokens with the question in each; a question keeps a quarter of the length at most."""
         if length < SHORTEST:
-            raise InputError(
-                f"length = {length} leaves no room for a question and its context; write at least {SHORTEST}"
-            )
+            raise InputError(f"length = {length} has no room for question and context; write at least {SHORTEST}")
         questions = _first_tokens(tokenizer, [question for question, _ in texts], length // 4 - 3)
         contexts = [str(context) for _, context in texts]
         windows = {"truncation": "only_second", "stride": length // 3, "return_overflowing_tokens": True}
@@ -173,10 +169,6 @@ class QuestionAnswering(Task):
     def describe_gold(self, gold: np.ndarray, text: str, pair: str | None) -> str:
         golds = [str(pair)[int(begin) : int(end)] for begin, end in gold.reshape(-1, 2)]
         return " / ".join(dict.fromkeys(golds))
-
-    @property
-    def metrics(self) -> list[str]:
-        return ["f1", "exact", f"f1_best_of_{NBEST}"]
 
     def scorer(self, metric: str, targets: np.ndarray, outputs: np.ndarray) -> Score:
         scores = {"f1": outputs[:, 0, F1], "exact": outputs[:, 0, EXACT]}

@@ -33,6 +33,7 @@ class TokenClassification(Task):
 
     name = "tag"
     form = "words"
+    target_width = 0  # differs from row to row
 
     @classmethod
     def row(cls, asked: Asked) -> tuple[str, str | None]:
@@ -48,10 +49,6 @@ class TokenClassification(Task):
     @property
     def outside(self) -> int:
         return self.labels.index("O") if "O" in self.labels else 0
-
-    @property
-    def target_width(self) -> int:
-        return 0
 
     def encode(self, label: Label, where: str) -> list[float]:
         return [float(self.number(tag, where)) for tag in label]
@@ -143,8 +140,8 @@ class TokenClassification(Task):
         return "; ".join(f"{kind}: {' '.join(words[first : last + 1])}" for kind, first, last in entities) or "none"
 
     @property
-    def metrics(self) -> list[str]:
-        return ["f1", "precision", "recall", "accuracy"] if self.finds_entities else ["accuracy", "f1_macro"]
+    def metrics(self) -> tuple[str, ...]:
+        return ("f1", "precision", "recall", "accuracy") if self.finds_entities else ("accuracy", "f1_macro")
 
     def scorer(self, metric: str, targets: np.ndarray, outputs: np.ndarray) -> Score:
         """Entities and words are counted once per sentence; a sample of sentences adds the counts up."""

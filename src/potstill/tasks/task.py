@@ -89,13 +89,10 @@ class Task(ABC):
         """Return the target of a row. `where` is file:line for the error message."""
 
     def number(self, label: Any, where: str) -> int:
-        try:
-            return self.numbers[str(label)]
-        except KeyError:
+        if str(label) not in self.numbers:
             names = ", ".join(self.labels[:20])
-            raise InputError(
-                f"{where}: unknown label '{label}'; write one of {names}, or give all names with --labels"
-            ) from None
+            raise InputError(f"{where}: unknown label '{label}'; write one of {names}, or give all names with --labels")
+        return self.numbers[str(label)]
 
     def with_spellings_of(self, labels: Iterable[Label]) -> Self:
         """Return the same task for a file with these labels, which may be spelled differently from those in train."""
@@ -182,7 +179,7 @@ class Task(ABC):
 
     @property
     @abstractmethod
-    def metrics(self) -> list[str]:
+    def metrics(self) -> tuple[str, ...]:
         """The metrics that `score` returns, in its order; by the first one the best epoch on dev is chosen."""
 
     def score(self, targets: np.ndarray, outputs: np.ndarray) -> dict[str, float]:

@@ -21,10 +21,7 @@ class Translation(Generation):
     name = "translate"
     form = "translation"
     decodes = True
-
-    @property
-    def metrics(self) -> list[str]:
-        return ["bleu", "bleu_beam", "chrf", "mode", "likelihood", "token_accuracy", "perplexity"]
+    metrics = ("bleu", "bleu_beam", "chrf", "mode", "likelihood", "token_accuracy", "perplexity")
 
     def tokenize(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
         """At most `length` tokens of the source, and as many of the target."""
