@@ -16,7 +16,6 @@ from potstill.data.tokens import Encoded, Tokens
 from potstill.errors import InputError
 from potstill.tasks.metrics import labels as metrics
 from potstill.tasks.metrics.labels import Score, softmax
-from potstill.tasks.tag import padded_golds
 from potstill.tasks.task import Asked, Rows, Task, clean
 from potstill.tasks.truncation import encode_texts, truncated_on_the_right
 
@@ -69,9 +68,8 @@ class QuestionAnswering(Task):
         with truncated_on_the_right(tokenizer):
             encoded = encode_texts(tokenizer, questions, contexts, length, return_offsets_mapping=True, **windows)
         rows = encoded["overflow_to_sample_mapping"]
-        characters = [
-            _context_characters(encoding, contexts[row]) for encoding, row in zip(encoded.encodings, rows, strict=True)
-        ]
+        sequences = zip(encoded.encodings, rows, strict=True)
+        characters = [_context_characters(encoding, contexts[row]) for encoding, row in sequences]
         counts = np.bincount(rows, minlength=len(texts)).tolist()
         truncated = sum(ours != theirs for ours, (theirs, _) in zip(questions, texts, strict=True))
         return Encoded(encoded["input_ids"], encoded["token_type_ids"], truncated, counts, characters=characters)
@@ -124,8 +122,7 @@ class QuestionAnswering(Task):
         output[: len(best), :EXACT], output[:, EXACT:] = best, np.nan
         if (gold := source.gold(row)) is not None:
             context = str(source.text(row)[1])
-            golds = [context[int(begin) : int(end)] for begin, end in gold.reshape(-1, 2)]
-            answers = [context[int(begin) : int(end)] for begin, end in best[:, :LOGIT]] or [""]
+            golds, answers = _texts(gold, context), _texts(best[:, :LOGIT], context) or [""]
             items = [{"prediction": answer, "answers": golds} for answer in answers]
             scores = metrics.answer_scores(items)["per_question"]
             output[:, EXACT:] = 0.0
@@ -133,7 +130,7 @@ class QuestionAnswering(Task):
         return output
 
     def golds(self, examples: Examples) -> np.ndarray:
-        golds = padded_golds(examples, -1, shortest=2)
+        golds = super().golds(examples)
         return golds.reshape(len(golds), -1, 2)
 
     def decode(self, outputs: np.ndarray) -> np.ndarray:
@@ -149,15 +146,11 @@ class QuestionAnswering(Task):
 
     def describe(self, output: np.ndarray, text: str, pair: str | None) -> dict[str, Any]:
         """{"answer", "start", "end", "probability", "nbest": [the same of all candidates]}, in characters of the context."""
+        spans = output[:, :LOGIT].astype(int).tolist()
         candidates = [
-            {
-                "answer": str(pair)[int(candidate[START]) : int(candidate[END])],
-                "start": int(candidate[START]),
-                "end": int(candidate[END]),
-                "probability": round(float(probability), 6),
-            }
-            for candidate, probability in zip(output, self.probabilities(output[None])[0], strict=True)
-            if candidate[START] >= 0
+            {"answer": str(pair)[start:end], "start": start, "end": end, "probability": round(float(probability), 6)}
+            for (start, end), probability in zip(spans, self.probabilities(output[None])[0], strict=True)
+            if start >= 0
         ]
         nothing = {"answer": "", "start": 0, "end": 0, "probability": 0.0}
         return {**(candidates[0] if candidates else nothing), "nbest": candidates}
@@ -167,8 +160,7 @@ class QuestionAnswering(Task):
         return prediction["answer"], prediction["probability"]
 
     def describe_gold(self, gold: np.ndarray, text: str, pair: str | None) -> str:
-        golds = [str(pair)[int(begin) : int(end)] for begin, end in gold.reshape(-1, 2)]
-        return " / ".join(dict.fromkeys(golds))
+        return " / ".join(dict.fromkeys(_texts(gold, str(pair))))
 
     def scorer(self, metric: str, targets: np.ndarray, outputs: np.ndarray) -> Score:
         scores = {"f1": outputs[:, 0, F1], "exact": outputs[:, 0, EXACT]}
@@ -180,15 +172,17 @@ class QuestionAnswering(Task):
         return np.asarray(outputs[:, 0, EXACT] == 1)
 
 
+def _texts(spans: np.ndarray, context: str) -> list[str]:
+    return [context[begin:end] for begin, end in spans.reshape(-1, 2).astype(int)]
+
+
 def _first_tokens(tokenizer: Tokenizer, texts: list[str], tokens: int) -> list[str]:
     """Each text up to the end of the character that its last token belongs to."""
     with truncated_on_the_right(tokenizer):
         options = {"return_offsets_mapping": True, "add_special_tokens": False}
         encodings = encode_texts(tokenizer, texts, None, tokens, **options).encodings
-    return [
-        text[: encoding.offsets[-1][1]] if encoding.overflowing else text
-        for text, encoding in zip(texts, encodings, strict=True)
-    ]
+    pairs = zip(texts, encodings, strict=True)
+    return [text[: encoding.offsets[-1][1]] if encoding.overflowing else text for text, encoding in pairs]
 
 
 def _context_characters(encoding: Any, context: str) -> np.ndarray:

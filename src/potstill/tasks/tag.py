@@ -102,14 +102,9 @@ class TokenClassification(Task):
         best = np.stack([logits.argmax(-1), softmax(logits).max(-1)], 1).astype(np.float32)
         outputs = np.split(best, np.cumsum(self.predictions(tokens, rows))[:-1])
         words = [len(split_parts(source.text(row)[0])) for row in rows]
-        truncated = np.array([[self.outside, 0.0]], np.float32)
-        return [
-            np.concatenate([output, truncated.repeat(count - len(output), 0)])
-            for output, count in zip(outputs, words, strict=True)
-        ]
-
-    def golds(self, examples: Examples) -> np.ndarray:
-        return padded_golds(examples, ABSENT, shortest=1)
+        truncated = np.tile(np.array([[self.outside, 0.0]], np.float32), (max(words, default=0), 1))
+        pairs = zip(outputs, words, strict=True)
+        return [np.concatenate([output, truncated[: count - len(output)]]) for output, count in pairs]
 
     def decode(self, outputs: np.ndarray) -> np.ndarray:
         """(n, words) classes."""
@@ -153,11 +148,8 @@ class TokenClassification(Task):
             right, words = ((gold == predicted) & there).sum(1), there.sum(1)
             return lambda rows: float(right[rows].sum() / max(words[rows].sum(), 1))
         correct, claimed, true = self._entity_counts(gold, predicted).T
-        above, below = {
-            "f1": (2 * correct, claimed + true),
-            "precision": (correct, claimed),
-            "recall": (correct, true),
-        }[metric]
+        above = 2 * correct if metric == "f1" else correct
+        below = {"f1": claimed + true, "precision": claimed, "recall": true}[metric]
         return lambda rows: float(above[rows].sum() / max(below[rows].sum(), 1))
 
     def is_correct(self, targets: np.ndarray, outputs: np.ndarray) -> np.ndarray:
@@ -189,9 +181,8 @@ class TokenClassification(Task):
         if self.finds_entities:
             kinds = sorted({kind for tag in self._iobes for kind, *_ in metrics.entities([tag])})
             counts = {kind: self._entity_counts(gold, predicted, kind).sum(0) for kind in kinds}
-            details["per_class"] = {
-                kind: of_class(right, true, claimed) for kind, (right, claimed, true) in counts.items()
-            }
+            qualities = {kind: of_class(right, true, claimed) for kind, (right, claimed, true) in counts.items()}
+            details["per_class"] = qualities
         return details
 
     def fitted(self, targets: np.ndarray, outputs: np.ndarray) -> np.ndarray:
@@ -222,15 +213,6 @@ class TokenClassification(Task):
             )
             counts[place] = len(true & claimed), len(claimed), len(true)
         return counts
-
-
-def padded_golds(examples: Examples, fill: int, shortest: int) -> np.ndarray:
-    """(n, longest) targets that differ in length, filled up; NaN for rows without a label."""
-    rows = [examples.gold(row) for row in examples.index]
-    golds = np.full((len(rows), max((len(row) for row in rows if row is not None), default=shortest)), fill, np.float32)
-    for place, row in enumerate(rows):
-        golds[place, : len(row) if row is not None else None] = np.nan if row is None else row
-    return golds
 
 
 def _offsets(tokens: Tokens) -> np.ndarray:

@@ -140,9 +140,15 @@ class Task(ABC):
         return list(logits)
 
     def golds(self, examples: Examples) -> np.ndarray:
-        """Return the targets of all examples as `score` takes them; NaN for rows without a label."""
-        targets = np.array(examples.targets[examples.index], np.float32)
-        targets[~np.asarray(examples.labelled[examples.index])] = np.nan
+        """Return the targets of all examples as `score` takes them; NaN for rows without a label, -1 behind shorter ones."""
+        if self.target_width:
+            targets = np.array(examples.targets[examples.index], np.float32)
+            targets[~np.asarray(examples.labelled[examples.index])] = np.nan
+            return targets
+        rows = [examples.gold(row) for row in examples.index]
+        targets = np.full((len(rows), max((len(row) for row in rows if row is not None), default=2)), -1, np.float32)
+        for place, row in enumerate(rows):
+            targets[place, : None if row is None else len(row)] = np.nan if row is None else row
         return targets
 
     @abstractmethod
