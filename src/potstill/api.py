@@ -51,7 +51,9 @@ if TYPE_CHECKING:
     from potstill.models.generation import ctranslate2, decoding, languages
     from potstill.models.onnx import quantizing as onnx_quantizing
     from potstill.models.onnx import writing as onnx_writing
-    from potstill.models.tokenizers import joint_bpe, trimming, vectors, words
+    from potstill.models.tokenizers import joint_bpe, trimming
+    from potstill.models.tokenizers import word_vectors as vectors
+    from potstill.models.tokenizers import word_vectors as words
     from potstill.system import files, interrupts, paths, ranks, scratch
     from potstill.tasks import classify_images
     from potstill.tasks.metrics import texts as text_metrics
@@ -83,8 +85,8 @@ else:
         "onnx_writing": "potstill.models.onnx.writing",
         "joint_bpe": "potstill.models.tokenizers.joint_bpe",
         "trimming": "potstill.models.tokenizers.trimming",
-        "vectors": "potstill.models.tokenizers.vectors",
-        "words": "potstill.models.tokenizers.words",
+        "vectors": "potstill.models.tokenizers.word_vectors",
+        "words": "potstill.models.tokenizers.word_vectors",
         "files": "potstill.system.files",
         "interrupts": "potstill.system.interrupts",
         "paths": "potstill.system.paths",
