@@ -146,7 +146,7 @@ def tokenise(
 def tokenise_texts(task: DataTask, texts: Texts, tokenizer: Tokenizer, length: int) -> Tokens:
     """Tokenise a few rows in memory."""
     with explain_panics(tokenizer):
-        encoded = task.split(texts, tokenizer, length)
+        encoded = task.tokenize(texts, tokenizer, length)
     arrays = _arrays(encoded)
     for name in arrays.keys() & set(CUMULATIVE):
         arrays[name] = np.concatenate([[0], arrays[name]])
@@ -172,7 +172,7 @@ def _write(
     ends: dict[str, int] = {}
     for rows in examples.chunks():
         with explain_panics(tokenizer):
-            encoded = task.split([examples.text(row) for row in rows], tokenizer, length)
+            encoded = task.tokenize([examples.text(row) for row in rows], tokenizer, length)
         for name, values in _arrays(encoded).items():
             if name in CUMULATIVE:
                 if name not in ends:

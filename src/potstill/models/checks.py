@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from potstill.errors import InputError
-from potstill.models.anatomy import TESTED, has_layers, in_head, is_spread, kind, layers_path
+from potstill.models.anatomy import TESTED, architecture_name, has_layers, in_head, is_spread, layers_path
 from potstill.models.folders import model_folder
 
 PADDED_TEXTS = (  # of many lengths
@@ -26,7 +26,7 @@ PADDING_EFFECT = 0.1  # tolerated, relative to how far the logits of these texts
 
 
 def missing_weights(info: dict[str, Any]) -> set[str]:
-    """Return the weights that the model needs and the file lacks or has in another shape; `info` is transformers' report."""
+    """Return the weights that the file lacks or has in another shape; `info` is transformers' load report."""
     return set(info["missing_keys"]) | {name for name, *_ in info["mismatched_keys"]}
 
 
@@ -91,8 +91,8 @@ def refuse_padding_effect(folder: str | Path, model: PreTrainedModel, tokenizer:
     spread = (alone - alone.mean(0)).norm()
     if bool((together - alone).norm() > PADDING_EFFECT * spread + 1e-3):
         raise InputError(
-            f"{folder}: the predictions of a {kind(model)} change when texts are padded on the right, as in batches; "
-            f"use an encoder such as {', '.join(TESTED)}"
+            f"{folder}: the predictions of a {architecture_name(model)} change when texts are padded on the right, "
+            f"as in batches; use an encoder such as {', '.join(TESTED)}"
         )
 
 

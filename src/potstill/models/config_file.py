@@ -35,10 +35,11 @@ class ConfigFile:
     def id2label(self) -> dict[int, str]:
         labels = self.fields.get("id2label")
         try:
-            return {int(number): name for number, name in labels.items()} if labels else dict(UNNAMED)
+            return {int(number): str(name) for number, name in labels.items()} if labels else dict(UNNAMED)
         except (AttributeError, ValueError):
             raise InputError(
-                f"{self.folder}: id2label in config.json is not a table from numbers to names; number its classes 0, 1, …"
+                f"{self.folder}: id2label in config.json is not a table from numbers to names; "
+                "number its classes 0, 1, …"
             ) from None
 
     @property
@@ -47,7 +48,8 @@ class ConfigFile:
 
     @property
     def problem_type(self) -> str | None:
-        return self.fields.get("problem_type")
+        value = self.fields.get("problem_type")
+        return None if value is None else str(value)
 
     @property
     def vocab_size(self) -> int | None:
@@ -99,9 +101,9 @@ def refuse_odd_labels(id2label: Mapping[Any, Any] | None, folder: str | Path) ->
 
 
 def trained_length(stated: object, longest: int, folder: str | Path) -> int:
-    """Return how many tokens a model was trained to read; `stated` is potstill_length of its config, `longest` its limit.
+    """Return how many tokens a model was trained to read: longer texts would use positions that were never trained.
 
-    Longer texts would use positions that were never trained.
+    `stated` is potstill_length of its config, `longest` the most that it can read.
     """
     if stated is None:
         return longest

@@ -15,7 +15,7 @@ from potstill.system.paths import expand_user
 
 
 def model_folder(model: str | Path) -> Path:
-    """The local folder of a model. A name on the hub is downloaded first, unless it is cached or HF_HUB_OFFLINE forbids it."""
+    """Return the local folder of a model. A name on the hub is downloaded first, if it is not cached."""
     path = expand_user(model)
     if is_there(path, "dir") and str(model):
         return path
@@ -27,7 +27,7 @@ def model_folder(model: str | Path) -> Path:
 
 
 def safe_folder(model: str | Path) -> Path:
-    """The local folder of a model, after checking that loading it opens only plain weights and runs only stock code."""
+    """Return the local folder of a model, after checking that loading it runs no code of its own."""
     folder = model_folder(model)
     refuse_unsafe_files(folder)
     if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.onnx")):
@@ -41,7 +41,7 @@ def safe_folder(model: str | Path) -> Path:
 
 
 def onnx_file(model: str | Path) -> Path | None:
-    """The ONNX file that `model` names, or that its folder holds; None if there is none."""
+    """Return the ONNX file that `model` names, or that its folder holds; None if there is none."""
     path = expand_user(model)
     file = path / "model.onnx" if is_there(path, "dir") else path
     return file if file.suffix == ".onnx" and is_there(file, "file") else None
@@ -55,7 +55,7 @@ def is_there(path: Path, what: Literal["dir", "file"]) -> bool:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, without its full stop."""
+    """Return the first line of an error's message, without its full stop."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
 
 

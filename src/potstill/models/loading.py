@@ -50,8 +50,8 @@ def load_tokenizer(model: str | Path) -> PreTrainedTokenizerBase:
     return _tokenizer(folder, model)
 
 
-def reader_of(config: PreTrainedConfig, folder: Path) -> PreTrainedTokenizerBase:
-    """Load a model's tokenizer; for a network that reads pixels, return what stands in for one."""
+def load_reader(config: PreTrainedConfig, folder: Path) -> PreTrainedTokenizerBase:
+    """Load a model's tokenizer; for a network that reads pixels, return its stand-in."""
     if head_of(config) != "ImageClassification":
         return _tokenizer(folder, folder)
     if not isinstance(config, PixelConfig):  # other image models need scaling and normalisation of their own
@@ -86,8 +86,8 @@ def _refuse_unusable(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
     limit = tokenizer.model_max_length
     if isinstance(limit, bool) or not isinstance(limit, int | float) or not SHORTEST <= limit < sys.float_info.max:
         raise InputError(
-            f"{folder / 'tokenizer_config.json'} says model_max_length = {limit!r:.80}; write how many tokens the model "
-            f"reads, at least {SHORTEST}, or remove it"
+            f"{folder / 'tokenizer_config.json'} says model_max_length = {limit!r:.80}; write how many tokens the "
+            f"model reads, at least {SHORTEST}, or remove it"
         )
 
 

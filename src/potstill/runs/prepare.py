@@ -1,4 +1,4 @@
-"""Load what a recipe names: read the rows, match their labels to classes, load the teacher and check that it knows the task."""
+"""Load what a recipe names: read the rows, match labels to classes, load the teacher and check that it knows the task."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def choose_task(data: Data, tables: Tables, teacher: Student | None, say: Say) -
 @ranks.first_before_others
 def store_tables(tables: Tables, task: Task) -> Splits:
     return {
-        name: store(table, task if name == "train" else task.knowing(labels_of(table)))
+        name: store(table, task if name == "train" else task.with_spellings_of(labels_of(table)))
         for name, table in tables.items()
     }
 

@@ -1,7 +1,7 @@
 """Generative models as folders of CTranslate2: `model.bin`, its own `config.json`, the vocabulary, and the tokenizer.
 
-The stock converter assumes that Marian's last token is padding and that its embedding is zero, which need not hold if the
-output layer shares that embedding. Here every row is kept, and the decoder starts with the token that transformers
+The stock converter assumes that Marian's last token is padding and that its embedding is zero, which need not hold if
+the output layer shares that embedding. Here every row is kept, and the decoder starts with the token that transformers
 starts with. A conversion does not change the model.
 """
 

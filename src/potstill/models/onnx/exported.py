@@ -1,24 +1,21 @@
-"""Load what `potstill export --to onnx` or `--to int8` wrote, without torch and transformers, which take seconds to import."""
+"""Load an export to onnx or int8 without torch and transformers, which take seconds to import."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from potstill.data.pixel_reader import PixelReader
 from potstill.errors import InputError
+from potstill.models.architectures.registration import PREFIX
 from potstill.models.config_file import ConfigFile, read_config, refuse_odd_labels, trained_length
-from potstill.models.heads import NAMED, head_of
-from potstill.models.onnx.session import ArrayForward, bytes_on_disk, open_onnx
+from potstill.models.folders import first_line
+from potstill.models.heads import WITH_LABELS, head_of
+from potstill.models.onnx.session import ArrayForward, OnnxModel, bytes_on_disk, open_onnx, refuse_infinite
 from potstill.models.tokenizers.json_tokenizer import JsonTokenizer
 from potstill.models.tokenizers.safety import refuse_other_vocabulary
-
-IMAGE_MODEL = "potstill-mlp"  # the type of the only image model whose input is plain pixels
 
 
 @dataclass(frozen=True)
@@ -38,29 +35,35 @@ def can_load_light(file: Path) -> bool:
     """Whether an export can be loaded here: its tokenizer is a tokenizer.json, or it reads images as they are."""
     config = read_config(file)
     if head_of(config) == "ImageClassification":
-        return config.model_type == IMAGE_MODEL
+        return config.model_type.startswith(PREFIX)  # others scale and normalise images
     return (file.parent / "tokenizer.json").is_file()
 
 
 def load_exported(file: Path, threads: int | None = None) -> ExportedModel:
     """Load an .onnx file with config.json and tokenizer.json beside it; `threads` defaults to `default_threads`."""
-    folder, config = file.parent, read_config(file)
-    longest, parameters = (config.exported_number(f"potstill_{name}") for name in ("longest", "parameters"))
+    config = read_config(file)
     model = open_onnx(file, threads or default_threads())
+    try:
+        return _checked(file, config, model)
+    except InputError:
+        raise
+    except Exception as error:  # values of a wrong type, in files that anybody may have written
+        raise InputError(
+            f"{file}: its config.json and tokenizer.json cannot be used ({first_line(error)}); "
+            "write it again with potstill export"
+        ) from None
+
+
+def _checked(file: Path, config: ConfigFile, model: OnnxModel) -> ExportedModel:
+    longest, parameters = (config.exported_number(f"potstill_{name}") for name in ("longest", "parameters"))
     reads_images = head_of(config) == "ImageClassification"
-    tokenizer = PixelReader(config.shape) if reads_images else JsonTokenizer(folder, model.input_names, longest)
-    if head_of(config) in NAMED:
-        refuse_odd_labels(config.id2label, folder)
+    tokenizer = PixelReader(config.shape) if reads_images else JsonTokenizer(file.parent, model.input_names, longest)
+    if head_of(config) in WITH_LABELS:
+        refuse_odd_labels(config.id2label, file.parent)
     if config.vocab_size and not reads_images:
-        refuse_other_vocabulary(tokenizer.get_vocab(), config.vocab_size, folder)
-    length = trained_length(config.fields.get("potstill_length"), longest, folder)
-
-    def forward(inputs: Mapping[str, np.ndarray]) -> np.ndarray:
-        logits = model.forward(inputs)
-        if not np.isfinite(logits).all():
-            raise InputError(f"{file} gives logits that are not finite; use a model whose training did not diverge")
-        return logits
-
+        refuse_other_vocabulary(tokenizer.get_vocab(), config.vocab_size, file.parent)
+    length = trained_length(config.fields.get("potstill_length"), longest, file.parent)
+    forward = refuse_infinite(model.forward, file)
     return ExportedModel(forward, config, tokenizer, longest, length, parameters, bytes_on_disk(file))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from potstill.errors import InputError
 ArrayForward = Callable[[Mapping[str, np.ndarray]], np.ndarray]
 """(batch, tokens) inputs by name -> float32 (batch, outputs), or (batch, tokens, outputs) for heads over tokens."""
 
+Inputs = TypeVar("Inputs")
 SEQUENTIAL = "potstill.sequential"  # metadata of graphs whose steps wait for each other, such as LSTMs
 ROWS_PER_THREAD = 4  # with fewer rows for each thread, one thread takes all
 
@@ -74,6 +75,18 @@ def _session(file: Path, threads: int) -> Any:
         raise InputError(
             f"{file} cannot be run ({str(error).splitlines()[0]}); write it again with potstill export"
         ) from None
+
+
+def refuse_infinite(forward: Callable[[Inputs], np.ndarray], model: str | Path) -> Callable[[Inputs], np.ndarray]:
+    """Return the same function, with an error if a logit is not finite."""
+
+    def checked(inputs: Inputs) -> np.ndarray:
+        logits = forward(inputs)
+        if not np.isfinite(logits).all():
+            raise InputError(f"{model} gives logits that are not finite; use a model whose training did not diverge")
+        return logits
+
+    return checked
 
 
 def bytes_on_disk(file: Path) -> int:

@@ -82,7 +82,8 @@ def _from_file(builder: str, file: Path, words: Collection[str]) -> Iterator[tup
     """Yield (word, vector) from lines of a word and its numbers; a header line as word2vec writes it is skipped."""
     if not file.is_file():
         raise InputError(
-            f"{builder}: there is no file {file}; write vectors = 'fresh', 'teacher', 'glove' or a file of words and numbers"
+            f"{builder}: there is no file {file}; write vectors = 'fresh', 'teacher', 'glove' or a file of words and "
+            "numbers"
         )
     width = 0
     with file.open(encoding="utf-8", errors="replace") as lines:

@@ -1,4 +1,4 @@
-"""Tokenizers of students over word vectors: no special tokens around a text, the two texts of a pair told apart by type."""
+"""Tokenizers of students over word vectors: no special tokens; token types separate the texts of a pair."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def subword_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizer
 
 
 def word_tokenizer(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], most: int) -> PreTrainedTokenizerBase:
-    """Return a tokenizer of the `most` frequent words, split at spaces and punctuation; lower-case if `tokenizer` is."""
+    """Train a tokenizer of the `most` frequent words, split at spaces and punctuation, lower-case if `tokenizer` is."""
     normalizer = tokenizer.backend_tokenizer.normalizer
     special = {name: getattr(tokenizer, name) or token for name, token in SPECIAL.items()}
     backend = Tokenizer(models.WordLevel(unk_token=special["unk_token"]))

@@ -57,7 +57,7 @@ class Work:
 
 @dataclass(frozen=True)
 class StageCost:
-    sources: list[TokenisedSet]
+    sources: list[TokenisedSet[Task]]
     asks: list[Wants]  # of the teacher of each data set, before training
     sizes: BatchSizes  # of the micro-batches of the first epoch; other epochs are similar
     seconds: np.ndarray  # (batches,)
@@ -178,20 +178,20 @@ def teacher_testing_work(data: DataSet) -> Work:
     return testing_work(teacher, scoring_law(teacher.model, data.for_scoring(data.dev, teacher.tokenizer)), data)
 
 
-def scoring_law(model: PreTrainedModel, source: TokenisedSet) -> CostLaw:
+def scoring_law(model: PreTrainedModel, source: TokenisedSet[Task]) -> CostLaw:
     batches = reading_batches([source], at_once(source.task))
     sizes = batch_sizes(batches, [source])
     which = batches_at(sizes, (0.0, 0.5, 1.0))
     return time_scoring(model, source, [batches[number] for number in which], sizes.take(which))
 
 
-def reading_work(model: PreTrainedModel, law: CostLaw, source: TokenisedSet) -> Work:
+def reading_work(model: PreTrainedModel, law: CostLaw, source: TokenisedSet[Task]) -> Work:
     sizes = batch_sizes(reading_batches([source], at_once(source.task)), [source])
     operations = float(forward(model, sizes).sum())
     return Work(len(source.examples), token_count(source), operations, float(law.of(sizes).sum()))
 
 
-def decoding_work(student: Student, source: TokenisedSet, beams: Sequence[int]) -> Work:
+def decoding_work(student: Student, source: TokenisedSet[Task], beams: Sequence[int]) -> Work:
     """The work of decoding with each of these beams, if the task decodes; texts are as long as the gold texts."""
     if not source.task.decodes or not len(source.examples):
         return Work()
