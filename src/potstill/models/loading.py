@@ -94,6 +94,12 @@ def _tokenizer(folder: Path, model: str | Path) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
+def reload_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: str | Path) -> PreTrainedTokenizerBase:
+    """Load a tokenizer of the same class from a folder that potstill has written."""
+    reloaded: PreTrainedTokenizerBase = type(tokenizer).from_pretrained(folder, **NO_CODE)
+    return reloaded
+
+
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
     """Silence load reports, warnings and progress bars: what they would say is checked here and raised as an error."""
