@@ -21,8 +21,7 @@ from potstill.data.tokens import tokenise_texts
 from potstill.data.views import array_view, split_by_tokens
 from potstill.errors import InputError
 from potstill.models.folders import onnx_file
-from potstill.models.onnx.exported import ExportedModel, can_load_light, load_exported
-from potstill.models.onnx.session import ArrayForward
+from potstill.models.onnx.exported import ArrayForward, ExportedModel, can_load_light, load_exported
 from potstill.tasks.label_matching import make_task
 from potstill.tasks.registry import form_of, task_class
 from potstill.tasks.task import Asked, Task
