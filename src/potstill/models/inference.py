@@ -17,12 +17,11 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from potstill.data.pixel_reader import PixelReader
 from potstill.errors import InputError
 from potstill.models.anatomy import all_parameters, is_spread, longest_input
-from potstill.models.config_file import refuse_odd_labels, trained_length
-from potstill.models.folders import onnx_file
+from potstill.models.folders import onnx_file, refuse_odd_labels, trained_length
 from potstill.models.heads import WITH_LABELS, head_of
 from potstill.models.hooks import head_outputs
 from potstill.models.loading import load_config, load_reader
-from potstill.models.onnx.session import bytes_on_disk, open_onnx, refuse_infinite
+from potstill.models.onnx.exported import bytes_on_disk, open_onnx, refuse_infinite
 from potstill.models.student import load_student
 from potstill.models.tokenizers.safety import refuse_other_vocabulary
 from potstill.system.paths import expand_user

@@ -18,11 +18,17 @@ from potstill.errors import InputError
 from potstill.models.anatomy import is_spread, positions
 from potstill.models.architectures.own_model import OwnModel
 from potstill.models.builder import Student
-from potstill.models.checks import missing_weights, refuse_bad_weights, refuse_padding_effect
-from potstill.models.config_file import SHORTEST, refuse_odd_labels
-from potstill.models.folders import first_line, safe_folder
+from potstill.models.folders import SHORTEST, first_line, refuse_odd_labels, safe_folder
 from potstill.models.heads import DESCRIPTIONS, WITH_LABELS, auto_class, head_of, head_of_class
-from potstill.models.loading import NO_CODE, load_config, load_reader, quiet_transformers
+from potstill.models.loading import (
+    NO_CODE,
+    load_config,
+    load_reader,
+    missing_weights,
+    quiet_transformers,
+    refuse_bad_weights,
+    refuse_padding_effect,
+)
 from potstill.models.safety import refuse_larger, stored_numbers
 from potstill.models.tokenizers.safety import refuse_other_vocabulary
 from potstill.system import paths

@@ -23,9 +23,7 @@ from tests.support.small_models import sentences, small_model
 LIGHT = (
     "safety",
     "folders",
-    "config_file",
     "heads",
-    "onnx.session",
     "onnx.exported",
     "tokenizers.json_tokenizer",
     "tokenizers.safety",
