@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from potstill.data.examples import Examples
-from potstill.data.formats.reading import short_repr
 from potstill.data.row import Label, Span
 from potstill.data.task import Texts, Tokenizer
 from potstill.data.tokens import Encoded, Tokens

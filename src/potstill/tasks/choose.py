@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from potstill.data.formats.reading import short_repr
 from potstill.data.records import fill_candidate
 from potstill.data.row import join_parts, split_parts
 from potstill.data.task import Texts, Tokenizer

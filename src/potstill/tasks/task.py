@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 import numpy as np
 
 from potstill.data.examples import Examples
-from potstill.data.formats.reading import clean_text, short_repr
+from potstill.data.formats.reading import clean_text
 from potstill.data.label_names import match_spellings
 from potstill.data.row import Form, Label
 from potstill.data.task import TASK_WORDS, Texts, Tokenizer
