@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from potstill.errors import InputError
+from potstill.models.heads import WITH_LABELS, head_of
 from potstill.models.safety import json_object, refuse_unsafe_files, refuse_unsafe_settings
 from potstill.system.paths import expand_user
 
@@ -126,9 +127,11 @@ def read_config(model: str | Path) -> ConfigFile:
     return ConfigFile(folder, fields)
 
 
-def refuse_odd_labels(id2label: Mapping[Any, Any] | None, folder: str | Path) -> None:
-    """Refuse classes of a trained head that are not numbered from 0, or do not have distinct, valid names."""
-    classes = id2label or {}
+def refuse_odd_labels(config: Any, folder: str | Path) -> None:
+    """Refuse classes that are not numbered from 0, or do not have distinct, valid names, if the head names them."""
+    if head_of(config) not in WITH_LABELS:
+        return
+    classes = config.id2label or {}
     if not classes or sorted(classes) != list(range(len(classes))):
         numbers = ", ".join(map(str, list(classes)[:5])) or "none"
         raise InputError(f"{folder}: the classes of id2label in config.json are {numbers}; number them 0, 1, …")

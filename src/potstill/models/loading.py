@@ -27,8 +27,7 @@ from potstill.models.anatomy import TESTED, architecture_name, has_layers, in_he
 from potstill.models.architectures.configs import PixelConfig
 from potstill.models.folders import SHORTEST, first_line, model_folder, read_config
 from potstill.models.heads import head_of
-from potstill.models.safety import refuse_unsafe_files, refuse_unsafe_settings
-from potstill.models.tokenizers.safety import refuse_growing
+from potstill.models.safety import refuse_growing, refuse_unsafe_files, refuse_unsafe_settings
 
 NO_CODE: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 PADDED_TEXTS = (  # of many lengths
@@ -92,6 +91,12 @@ def _tokenizer(folder: Path, model: str | Path) -> PreTrainedTokenizerBase:
             f"model reads, at least {SHORTEST}, or remove it"
         )
     return tokenizer
+
+
+def reload_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: str | Path) -> PreTrainedTokenizerBase:
+    """Load a tokenizer of the same class from a folder that potstill has written."""
+    reloaded: PreTrainedTokenizerBase = type(tokenizer).from_pretrained(folder, **NO_CODE)
+    return reloaded
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from potstill.models.anatomy import is_spread, positions
 from potstill.models.architectures.own_model import OwnModel
 from potstill.models.builder import Student
 from potstill.models.folders import SHORTEST, first_line, refuse_odd_labels, safe_folder
-from potstill.models.heads import DESCRIPTIONS, WITH_LABELS, auto_class, head_of, head_of_class
+from potstill.models.heads import DESCRIPTIONS, auto_class, head_of, head_of_class
 from potstill.models.loading import (
     NO_CODE,
     load_config,
@@ -29,8 +29,7 @@ from potstill.models.loading import (
     refuse_bad_weights,
     refuse_padding_effect,
 )
-from potstill.models.safety import refuse_larger, stored_numbers
-from potstill.models.tokenizers.safety import refuse_other_vocabulary
+from potstill.models.safety import refuse_larger, refuse_other_vocabulary, stored_numbers
 from potstill.system import paths
 from potstill.system.files import MODEL_FILE, TEMPORARY, disk_errors, fsync_path
 from potstill.system.paths import expand_user
@@ -86,11 +85,8 @@ def load_student(
             f"{folder} cannot be loaded as {DESCRIPTIONS.get(str(head), 'a model')} ({first_line(error)}); "
             "give a folder with config.json, model.safetensors and tokenizer.json"
         ) from error
-    reads_texts = not isinstance(tokenizer, PixelReader)
-    if room < SHORTEST and reads_texts:
-        raise InputError(
-            f"{folder}: config.json leaves room for {room} tokens; write the right max_position_embeddings"
-        )
+    if room < SHORTEST and not isinstance(tokenizer, PixelReader):
+        raise InputError(f"{folder}: config.json has room for {room} tokens; write the right max_position_embeddings")
     refuse_bad_weights(folder, model, info, may_make_head=labels is not None)
     if isinstance(model, OwnModel):
         # the last bit of an LSTM depends on the alignment of its weights, which a memory-mapped file does not keep
@@ -102,10 +98,9 @@ def load_student(
         model.config.id2label = dict(enumerate(labels))
         model.config.label2id = {label: index for index, label in enumerate(labels)}
         model.config.problem_type = problem
-    elif head in WITH_LABELS:
-        refuse_odd_labels(model.config.id2label, folder)
-    table = model.get_input_embeddings()
-    if isinstance(table, torch.nn.Embedding) and reads_texts:
+    else:
+        refuse_odd_labels(model.config, folder)
+    if isinstance(table := model.get_input_embeddings(), torch.nn.Embedding):
         refuse_other_vocabulary(tokenizer.get_vocab(), table.num_embeddings, folder)
     if head == "SequenceClassification" and not isinstance(model, OwnModel) and not is_spread(model):
         refuse_padding_effect(folder, model.eval(), tokenizer)
@@ -115,12 +110,9 @@ def load_student(
 def _device_map(devices: str | dict[str, str]) -> dict[str, Any]:
     if devices == "one":
         return {}
-    limits = (
-        {int(name) if name.isdigit() else name: size for name, size in devices.items()}
-        if isinstance(devices, dict)
-        else None
-    )
-    return {"device_map": "auto", "max_memory": limits, "offload_folder": str(paths.offloaded())}
+    limits = devices.items() if isinstance(devices, dict) else ()
+    memory = {int(name) if name.isdigit() else name: size for name, size in limits} or None
+    return {"device_map": "auto", "max_memory": memory, "offload_folder": str(paths.offloaded())}
 
 
 def save_student(student: Student, folder: Path) -> None:

@@ -16,9 +16,9 @@ from potstill.data.pixel_reader import PixelReader
 from potstill.errors import InputError
 from potstill.models.architectures.registration import PREFIX
 from potstill.models.folders import ConfigFile, first_line, read_config, refuse_odd_labels, trained_length
-from potstill.models.heads import WITH_LABELS, head_of
+from potstill.models.heads import head_of
+from potstill.models.safety import refuse_other_vocabulary
 from potstill.models.tokenizers.json_tokenizer import JsonTokenizer
-from potstill.models.tokenizers.safety import refuse_other_vocabulary
 
 ArrayForward = Callable[[Mapping[str, np.ndarray]], np.ndarray]
 """(batch, tokens) inputs by name -> float32 (batch, outputs), or (batch, tokens, outputs) for heads over tokens."""
@@ -129,17 +129,15 @@ def load_exported(file: Path, threads: int | None = None) -> ExportedModel:
     reads_images = head_of(config) == "ImageClassification"
     try:
         tokenizer = PixelReader(config.shape) if reads_images else JsonTokenizer(folder, model.input_names, longest)
-        if head_of(config) in WITH_LABELS:
-            refuse_odd_labels(config.id2label, folder)
-        if (rows := config.fields.get("vocab_size")) and not reads_images:
+        refuse_odd_labels(config, folder)
+        if rows := config.fields.get("vocab_size"):
             refuse_other_vocabulary(tokenizer.get_vocab(), rows, folder)
         length = trained_length(config.fields.get("potstill_length"), longest, folder)
     except InputError:
         raise
     except Exception as error:  # values of a wrong type, in files that anybody may have written
         raise InputError(
-            f"{file}: its config.json and tokenizer.json cannot be used ({first_line(error)}); "
-            "write it again with potstill export"
+            f"{folder} cannot be used ({first_line(error)}); write it again with potstill export"
         ) from None
     forward = refuse_infinite(model.forward, file)
     return ExportedModel(forward, config, tokenizer, longest, length, parameters, bytes_on_disk(file))

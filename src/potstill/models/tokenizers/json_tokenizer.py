@@ -13,10 +13,7 @@ from tokenizers import Encoding, Tokenizer
 
 from potstill.errors import InputError
 from potstill.models.folders import first_line
-from potstill.models.safety import json_object
-from potstill.models.tokenizers.safety import refuse_growing
-
-STRATEGIES: dict[bool | str, str] = {True: "longest_first", "only_second": "only_second", "only_first": "only_first"}
+from potstill.models.safety import json_object, refuse_growing
 
 
 class Encoded(dict[str, list[Any]]):
@@ -76,16 +73,13 @@ class JsonTokenizer:
     ) -> Encoded:
         """Encode texts or pairs; with `truncation`, to at most `max_length` tokens."""
         if truncation and max_length is not None:
-            self.backend.enable_truncation(
-                max_length, stride=stride, strategy=STRATEGIES[truncation], direction=self.truncation_side
-            )
+            strategy = "longest_first" if truncation is True else truncation
+            self.backend.enable_truncation(max_length, stride=stride, strategy=strategy, direction=self.truncation_side)
         else:
             self.backend.no_truncation()
-        if isinstance(texts, str):
-            encodings = self.backend.encode_batch([texts], add_special_tokens=add_special_tokens)
-        else:
-            rows = texts if pairs is None else list(zip(texts, pairs, strict=True))
-            encodings = self.backend.encode_batch(rows, add_special_tokens=add_special_tokens)
+        batch = [texts] if isinstance(texts, str) else texts
+        rows = batch if pairs is None else list(zip(batch, pairs, strict=True))
+        encodings = self.backend.encode_batch(rows, add_special_tokens=add_special_tokens)
         rows_of = [row for row, encoding in enumerate(encodings) for _ in range(1 + len(encoding.overflowing))]
         if return_overflowing_tokens:
             encodings = [part for encoding in encodings for part in (encoding, *encoding.overflowing)]

@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerBase
 
 from potstill.data.tokens import explain_panics
 from potstill.errors import InputError
-from potstill.models.loading import NO_CODE
+from potstill.models.loading import reload_tokenizer
 
 CHUNK = 1000  # texts that are tokenized at once, to bound the memory
 SUPPORTED = ("WordPiece", "BPE", "Unigram")
@@ -107,7 +107,7 @@ def rebuild(tokenizer: PreTrainedTokenizerBase, settings: Settings) -> PreTraine
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.save_pretrained(folder)
         (Path(folder) / "tokenizer.json").write_text(json.dumps(settings, ensure_ascii=False), encoding="utf-8")
-        rebuilt: PreTrainedTokenizerBase = type(tokenizer).from_pretrained(folder, **NO_CODE)
+        rebuilt = reload_tokenizer(tokenizer, folder)
     # the folder is gone: its name must not be saved with a student
     rebuilt.init_kwargs.pop("name_or_path", None)
     rebuilt.name_or_path = tokenizer.name_or_path
