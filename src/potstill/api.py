@@ -8,6 +8,7 @@ instead of `import torch`, and `losses.soft(…)` instead of importing the funct
 from __future__ import annotations
 
 import importlib
+import sys
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,8 @@ class _LazyModule(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # asked by inspection, not by a plug-in
             raise AttributeError(f"module '{self.__name__}' has no attribute '{name}'")
-        return getattr(importlib.import_module(self.__name__), name)
+        module = sys.modules.get(self.__name__) or importlib.import_module(self.__name__)  # methods ask in every step
+        return getattr(module, name)
 
 
 if TYPE_CHECKING:

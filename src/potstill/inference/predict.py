@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from potstill.data.formats.text import short_repr
 from potstill.data.row import Row, split_parts
 from potstill.data.rows import Columns, open_table
 from potstill.data.task_words import TASK_WORDS
@@ -74,7 +75,7 @@ class Predictor:
         try:
             return task.row(example)
         except (KeyError, TypeError, ValueError):
-            raise task.refuse(example) from None
+            raise InputError(f"the model cannot read {short_repr(example)}; write {task.how_to_ask}") from None
 
     def _outputs(self, task: Task, rows: list[tuple[str, str | None]]) -> list[np.ndarray]:
         tokens = tokenise_texts(task, rows, self.network.tokenizer, self.length)

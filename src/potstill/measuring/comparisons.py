@@ -62,7 +62,7 @@ class Predictions:
     def interval(self) -> tuple[float, float]:
         """Return the 95 % interval of the mean score, over other rows and other seeds."""
         low, high = mean_interval(self.scores(), len(self.targets))
-        return (max(0.0, low), min(1.0, high)) if self.task.is_share(self.metric) else (low, high)
+        return (max(0.0, low), min(1.0, high)) if self.metric in self.task.row_metrics else (low, high)
 
 
 RunPredictions = dict[tuple[str, str, str], Predictions]

@@ -1,4 +1,4 @@
-"""Load what a recipe names: read the rows, match their labels to classes, load the teacher and check that it knows the task."""
+"""Load what a recipe names: read the rows, match labels to classes, load the teacher and check that it knows the task."""
 
 from __future__ import annotations
 

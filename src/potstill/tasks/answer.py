@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from potstill.data.examples import Examples
-from potstill.data.formats.text import short_repr
 from potstill.data.row import Label, Span
 from potstill.data.task import Texts, Tokenizer
 from potstill.data.tokens import Encoded, Tokens
@@ -43,6 +42,7 @@ class QuestionAnswering(Task):
     outcome = "span"
     form = "answers"
     names_outputs = False
+    how_to_ask = f"a question as JSON, such as {EXAMPLE}"
     row_metrics = ("exact",)
 
     @classmethod
@@ -52,10 +52,6 @@ class QuestionAnswering(Task):
             asked = json.loads(asked)
         question, context = (asked["question"], asked["context"]) if isinstance(asked, Mapping) else asked
         return clean(question), clean(context)
-
-    @classmethod
-    def refuse(cls, asked: Any) -> InputError:
-        return InputError(f"the model cannot read {short_repr(asked)}; write a question as JSON, such as {EXAMPLE}")
 
     @property
     def target_width(self) -> int:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 import numpy as np
 
 from potstill.data.examples import Examples
-from potstill.data.formats.text import clean_text, short_repr
+from potstill.data.formats.text import clean_text
 from potstill.data.label_names import match_spellings
 from potstill.data.row import Form, Label
 from potstill.data.task import Texts, Tokenizer
@@ -61,6 +61,7 @@ class Task(ABC):
     names_outputs: ClassVar[bool] = True  # the labels are the names of the head's outputs
     generates: ClassVar[bool] = False  # the targets are texts: the classes are the vocabulary, too many to remember
     decodes: ClassVar[bool] = False  # texts that the model generates by itself are scored too
+    how_to_ask: ClassVar[str] = "a text, or a pair of texts"  # what `row` reads
     row_metrics: ClassVar[tuple[str, ...]] = ()  # metrics that are the share of rows predicted correctly
 
     def __init_subclass__(cls) -> None:
@@ -77,10 +78,6 @@ class Task(ABC):
         """Text and pair of an example that the user gives to `predict`."""
         text, pair = (asked, None) if isinstance(asked, str) else asked
         return clean(text), None if pair is None else clean(pair)
-
-    @classmethod
-    def refuse(cls, asked: Any) -> InputError:
-        return InputError(f"the model cannot read {short_repr(asked)}; write a text, or a pair of texts")
 
     @property
     def target_width(self) -> int:
@@ -196,10 +193,6 @@ class Task(ABC):
     @abstractmethod
     def scorer(self, metric: str, targets: np.ndarray, outputs: np.ndarray) -> Score:
         """Return one metric as a function of the rows that it is computed over, for intervals and paired tests."""
-
-    def is_share(self, metric: str) -> bool:
-        """Whether the metric is the share of rows that are predicted correctly."""
-        return metric in self.row_metrics
 
     def is_correct(self, targets: np.ndarray, outputs: np.ndarray) -> np.ndarray:
         """Return (n,) bool: the whole row is predicted correctly."""
