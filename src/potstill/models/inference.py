@@ -19,7 +19,7 @@ from potstill.models.anatomy import all_parameters, is_spread, longest_input
 from potstill.models.folders import onnx_file, refuse_odd_labels, trained_length
 from potstill.models.hooks import head_outputs
 from potstill.models.loading import load_config, load_reader
-from potstill.models.onnx.exported import bytes_on_disk, open_onnx, refuse_infinite
+from potstill.models.onnx.exported import EXPORT_AGAIN, bytes_on_disk, open_onnx, refuse_infinite
 from potstill.models.safety import refuse_other_vocabulary
 from potstill.models.student import load_student
 from potstill.system.paths import expand_user
@@ -108,6 +108,6 @@ def _load_onnx(file: Path) -> Network:
         if rows := getattr(config, "vocab_size", None):
             refuse_other_vocabulary(tokenizer.get_vocab(), int(rows), folder)
     except Exception as error:
-        raise InputError(f"{folder} cannot be used ({error}); write it again with potstill export") from None
+        raise InputError(f"{folder} cannot be used ({error}); {EXPORT_AGAIN}") from None
     forward = refuse_infinite(onnx_forward(file), file)
     return Network(forward, "onnx", config, tokenizer, longest, length, parameters, bytes_on_disk(file))

@@ -105,7 +105,9 @@ def refuse_unsafe_settings(folder: Path, needed: str = "config.json") -> None:
                 raise InputError(f"{folder / name} names other files ({key}), which are not read; remove {key}")
         for key, value in _nested_items(settings):
             if key == "auto_map":
-                raise InputError(f"{folder} brings its own code (auto_map), which is never run; use one such as bert")
+                raise InputError(
+                    f"{folder} brings its own code (auto_map), which is never run; use a stock architecture"
+                )
             if "implementation" in key and (code := _code_name(value)):
                 raise InputError(f"{folder} asks for code of {code!r}, which is never run; remove {key} from {name}")
             if COUNTS.search(key) and isinstance(value, int | float) and value > LARGEST_COUNT:

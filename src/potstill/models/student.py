@@ -18,7 +18,7 @@ from potstill.errors import InputError
 from potstill.models.anatomy import is_spread, positions
 from potstill.models.architectures.own_model import OwnModel
 from potstill.models.builder import Student
-from potstill.models.folders import SHORTEST, first_line, refuse_odd_labels, safe_folder
+from potstill.models.folders import SHORTEST, explain_errors, refuse_odd_labels, safe_folder
 from potstill.models.heads import DESCRIPTIONS, auto_class, head_of, head_of_class
 from potstill.models.loading import (
     NO_CODE,
@@ -56,35 +56,29 @@ def load_student(
     place = safe_folder(folder)
     stored = stored_numbers(place)
     config = load_config(place)
-    try:
-        with quiet_transformers(), seeded(seed):
-            head = head or head_of(config)
-            if head == "QuestionAnswering":  # start and end
-                config.num_labels = 2
-            elif labels and config.num_labels != len(labels):
-                config.num_labels = len(labels)
-            network = auto_class(head)
-            needed = _count_numbers(lambda: network.from_config(config, trust_remote_code=False))
-            refuse_larger(place, needed, stored)
-            model, info = network.from_pretrained(
-                str(place),
-                **NO_CODE,
-                **_device_map(devices),
-                config=config,
-                dtype=torch.float32,
-                use_safetensors=True,
-                output_loading_info=True,
-                ignore_mismatched_sizes=True,  # refused below, with their names
-            )
-            tokenizer = load_reader(config, place)
-            room = positions(model)
-    except InputError:
-        raise
-    except Exception as error:  # a broken folder fails in many ways inside transformers
-        raise InputError(
-            f"{folder} cannot be loaded as {DESCRIPTIONS.get(str(head), 'a model')} ({first_line(error)}); "
-            "give a folder with config.json, model.safetensors and tokenizer.json"
-        ) from error
+    head = head or head_of(config)
+    failure = f"{folder} cannot be loaded as {DESCRIPTIONS.get(head, 'a model')}"
+    todo = "give a folder with config.json, model.safetensors and tokenizer.json"
+    with explain_errors(failure, todo), quiet_transformers(), seeded(seed):
+        if head == "QuestionAnswering":  # start and end
+            config.num_labels = 2
+        elif labels and config.num_labels != len(labels):
+            config.num_labels = len(labels)
+        network = auto_class(head)
+        needed = _count_numbers(lambda: network.from_config(config, trust_remote_code=False))
+        refuse_larger(place, needed, stored)
+        model, info = network.from_pretrained(
+            str(place),
+            **NO_CODE,
+            **_device_map(devices),
+            config=config,
+            dtype=torch.float32,
+            use_safetensors=True,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # refused below, with their names
+        )
+        tokenizer = load_reader(config, place)
+        room = positions(model)
     if room < SHORTEST and not isinstance(tokenizer, PixelReader):
         raise InputError(f"{folder}: config.json has room for {room} tokens; write the right max_position_embeddings")
     refuse_bad_weights(folder, model, info, may_make_head=labels is not None)

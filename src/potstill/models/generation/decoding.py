@@ -26,6 +26,7 @@ from potstill.data.tokens import explain_panics
 from potstill.errors import InputError
 from potstill.models.anatomy import is_spread
 from potstill.models.builder import Student
+from potstill.models.folders import explain_errors
 from potstill.models.generation.ctranslate2 import (
     ABOUT,
     TRANSLATORS,
@@ -95,16 +96,11 @@ def decoder_of(folder: str | Path, longest: int = 256, engine: Engine = "auto") 
         return
     import_ctranslate2()
     tokenizer = load_tokenizer(place)
-    try:
+    with explain_errors(f"{folder} cannot be read as an exported model", "write it again with potstill export"):
         about = json.loads((place / ABOUT).read_text(encoding="utf-8"))
         special = SpecialTokens(**about["pieces"])
         longest = _length_limit(int(about["longest"]), special, longest)
         search = ctranslate2_search(place, longest, "cpu", special.forced)
-    except Exception as error:  # files of many kinds, read by three libraries
-        raise InputError(
-            f"{folder} cannot be read as an exported model ({str(error).splitlines()[0]}); "
-            "write it again with potstill export"
-        ) from None
     yield _decoder(search, tokenizer, special, longest)
 
 

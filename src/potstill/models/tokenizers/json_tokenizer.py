@@ -11,8 +11,9 @@ from typing import Any
 
 from tokenizers import Encoding, Tokenizer
 
+from potstill.data.tokens import explain_panics
 from potstill.errors import InputError
-from potstill.models.folders import first_line
+from potstill.models.folders import explain_errors
 from potstill.models.safety import json_object, refuse_growing
 
 
@@ -28,15 +29,9 @@ class JsonTokenizer:
     def __init__(self, folder: Path, input_names: Sequence[str], longest: int) -> None:
         """`input_names` are those of the model, `longest` the tokens that it reads."""
         refuse_growing(folder)
-        try:
+        problem = f"{folder} holds no tokenizer.json that can be read"
+        with explain_errors(problem, "write it again with potstill export"), explain_panics(folder=folder):
             self.backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        except BaseException as error:  # the library panics on some files, which is not an Exception
-            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-                raise
-            raise InputError(
-                f"{folder} holds no tokenizer.json that can be read ({first_line(error)}); "
-                "write it again with potstill export"
-            ) from None
         self.backend.no_padding()
         settings_file = folder / "tokenizer_config.json"
         settings = json_object(settings_file, "use the original file") if settings_file.exists() else {}
@@ -44,9 +39,8 @@ class JsonTokenizer:
         self.model_input_names, self.model_max_length = list(input_names), longest
         self.truncation_side: str = settings.get("truncation_side") or "right"
         if self.truncation_side not in ("left", "right"):
-            raise InputError(
-                f"{settings_file} says truncation_side = {self.truncation_side!r:.80}; write 'left' or 'right'"
-            )
+            side = f"{self.truncation_side!r:.80}"
+            raise InputError(f"{settings_file} says truncation_side = {side}; write 'left' or 'right'")
         self.mask_token = _token(settings.get("mask_token"))
         self.pad_token_id, self.bos_token_id, self.eos_token_id = (
             None if (token := _token(settings.get(f"{kind}_token"))) is None else self.backend.token_to_id(token)
