@@ -118,12 +118,11 @@ def _match(
         numbers |= {str(number): number for number in range(len(names))} | indices
         pairs = ", ".join(f"{number} = {label}" for number, label in enumerate(names[:100]))
         return names, numbers | same, f"labels matched by number: {pairs}{mapping}"
-    # Hugging Face names classes so that have no names
+    # LABEL_0, LABEL_1 … are what Hugging Face writes if the classes have no names
     if unmatched and all(name == f"LABEL_{number}" for number, name in enumerate(names)):
-        raise InputError(
-            f"{source}: the labels {unmatched[:5]} are names, but the teacher's classes have none; write them in the order "
-            f"of its outputs, as in --labels {','.join(seen[: len(names)])}"
-        )
+        reason = f"the labels {unmatched[:5]} are names, but the teacher's classes have none"
+        todo = f"write them in the order of its outputs, as in --labels {','.join(seen[: len(names)])}"
+        raise InputError(f"{source}: {reason}; {todo}")
     return names, numbers | same, f"labels matched by name: {', '.join(names[:12])}{mapping}"
 
 

@@ -21,10 +21,7 @@ class LanguageModelling(Generation):
 
     name = "write"
     form = "writing"
-
-    @property
-    def metrics(self) -> list[str]:
-        return ["likelihood", "token_accuracy", "perplexity"]
+    metrics = ("likelihood", "token_accuracy", "perplexity")
 
     def tokenize(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
         """An answer follows its prompt; if both are too long together, the prompt loses its beginning."""
