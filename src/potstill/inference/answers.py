@@ -72,7 +72,7 @@ def network(run: Forward) -> Ask:
 def with_texts(predictions: np.ndarray, model: Generator, source: TokenisedSet[Task], beam: bool) -> list[np.ndarray]:
     """Add the texts that a model generates to predictions, which hold the probabilities of the gold texts.
 
-    With `beam` the text of beam search is added too; its log probability stands for that of the mode.
+    With `beam` the text of beam search is added too; its log probability approximates that of the mode.
     """
     texts = [text for text, _ in source.examples.texts()]
     with open_decoder(model, source) as decode:

@@ -30,7 +30,7 @@ EXAMPLE = '{"question": "when did it begin ?", "context": "It began in May ."}'
 class QuestionAnswering(Task):
     """A long context is read in windows that overlap by a third; each gives two predictions over its tokens.
 
-    `targets` are (n, golds, 2) characters at which gold answers begin and end, of which the first is learned; `outputs` are
+    `targets` are (n, golds, 2) characters at which gold answers begin and end; the first one is learned. `outputs` are
     (n, NBEST, 5), best first: begin, end, logit, and exact match and F1 against the golds (NaN without them). -1 fills.
     The question's tokens are impossible classes; the first token means that the answer is not in this window.
     """

@@ -143,10 +143,7 @@ def labels_of(table: Table) -> list[Label]:
 
 
 def with_positive(task: Task, name: str | None, labelled: Examples) -> Task:
-    """Return the task with the class whose F1 is reported: the one the user names by label or number, else the rarer one.
-
-    The F1 of "normal" says little if "hate" is what one looks for.
-    """
+    """Return the task with the class whose F1 is reported: the one the user names by label or number, else the rarer one."""
     two = isinstance(task, TextClassification) and task.form != "choices" and task.classes == 2
     if name is not None:
         classes = {**match_spellings([name], task.numbers), **task.numbers}

@@ -46,7 +46,7 @@ class LanguageModelling(Generation):
                 windows = [([], target[at : at + room]) for at in range(0, max(len(target), 1), room)]
             for before, kept in windows:
                 window = [*bos, *before, *kept]
-                unpredicted = max(len(window) - len(kept), 1)  # nothing stands before the first token
+                unpredicted = max(len(window) - len(kept), 1)  # no token precedes the first one
                 ids.append(window or [tokenizer.eos_token_id or 0])
                 types.append(([0] * unpredicted + [TARGET] * len(window))[: len(ids[-1])])
             counts.append(len(windows))
