@@ -8,6 +8,7 @@ instead of `import torch`, and `losses.soft(…)` instead of importing the funct
 from __future__ import annotations
 
 import importlib
+import sys
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +16,13 @@ from pydantic import Field
 
 from potstill.data.examples import Examples, key_of
 from potstill.data.making import DataMaker, Draw, EpochDataMaker, MakeContext, Missing, TeacherDataMaker
+from potstill.data.task import DataTask
 from potstill.errors import InputError, TrainingError
 from potstill.inference.export_types import Checked, Export, Rows
-from potstill.models.builder import BuildContext, Builder, BuilderTask, Student, Texts
-from potstill.recipe.bounds import Above, Count, Drawn, Layers, NotBelow, Share, Width
-from potstill.recipe.bounds import Rows as TableRows
+from potstill.models.builder import BuildContext, Builder, Student, Texts
 from potstill.recipe.pace import FINE_TUNING, FROM_RANDOM_WEIGHTS, Pace
-from potstill.recipe.schema import Recipe
+from potstill.recipe.schema import Above, Count, Drawn, Layers, NotBelow, Recipe, Share, Width
+from potstill.recipe.schema import Rows as TableRows
 from potstill.recipe.short_forms import parse_value
 from potstill.runs.study import Answer, Section, Study, StudyRun
 from potstill.signals import NEVER, Batch, Outcome, Signals, Term, View, Wants
@@ -35,7 +36,8 @@ class _LazyModule(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # asked by inspection, not by a plug-in
             raise AttributeError(f"module '{self.__name__}' has no attribute '{name}'")
-        return getattr(importlib.import_module(self.__name__), name)
+        module = sys.modules.get(self.__name__) or importlib.import_module(self.__name__)  # methods ask in every step
+        return getattr(module, name)
 
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
     from potstill.models.generation import ctranslate2, decoding
     from potstill.models.onnx import quantizing as onnx_quantizing
     from potstill.models.onnx import writing as onnx_writing
-    from potstill.models.tokenizers import joint_bpe, trimming, vectors, words
+    from potstill.models.tokenizers import joint_bpe, trimming, word_vectors
     from potstill.system import scratch
     from potstill.tasks import classify_images
     from potstill.tasks.metrics import texts as text_metrics
@@ -76,8 +78,7 @@ else:
         "onnx_writing": "potstill.models.onnx.writing",
         "joint_bpe": "potstill.models.tokenizers.joint_bpe",
         "trimming": "potstill.models.tokenizers.trimming",
-        "vectors": "potstill.models.tokenizers.vectors",
-        "words": "potstill.models.tokenizers.words",
+        "word_vectors": "potstill.models.tokenizers.word_vectors",
         "scratch": "potstill.system.scratch",
         "classify_images": "potstill.tasks.classify_images",
         "text_metrics": "potstill.tasks.metrics.texts",

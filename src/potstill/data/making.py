@@ -6,11 +6,11 @@ A stage lists the makers it wants as `data = [{ make = "sample", rows = 640 }]`;
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -28,23 +28,6 @@ Decode = Callable[[list[str], int, int], Any]
 """Texts, the width of the beam and the number of hypotheses to return -> hypotheses of each text."""
 
 
-class MakerTask(DataTask, Protocol):
-    """A task as data makers see it."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def names_outputs(self) -> bool:
-        """True if the labels are the names of the head's outputs."""
-
-    def with_spellings_of(self, labels: Iterable[str]) -> Self:
-        """Return the task with the class of each of these labels, in the spelling of the rows."""
-
-    def number(self, label: str, where: str) -> int:
-        """Return the class of a label. `where` is file:line for the error message."""
-
-
 class Teacher(Protocol):
     """A model with its tokenizer; makers get a `potstill.models.student.Student`."""
 
@@ -57,7 +40,7 @@ class MakeContext:
     """What a data maker may use beside the examples."""
 
     seed: int
-    task: MakerTask | None = None
+    task: DataTask | None = None
     show: Display | None = None  # None: no progress is shown
     teacher: Teacher | None = None  # None: there is none, or its answers are in a file
     longest: int = 256  # tokens of a text

@@ -1,12 +1,12 @@
-"""What the data room needs of a task: how labels become targets, texts become tokens and rows become predictions.
+"""What the data room needs of a task: its names, and how labels become targets, texts tokens and rows predictions.
 
-`potstill.tasks` has the tasks themselves. They depend on this room, never the other way round.
+`potstill.tasks` has the tasks themselves. They depend on this room, never the other way round. It needs no torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -50,7 +50,19 @@ class Tokenizer(Protocol):
 
 
 class DataTask(Protocol):
-    """A task as rows, tokens and batches see it."""
+    """A task as data, data makers and student builders see it."""
+
+    @property
+    def name(self) -> str:
+        """The word that the user types."""
+
+    @property
+    def head(self) -> str:
+        """The head of the model that answers, as transformers calls it, such as "SequenceClassification"."""
+
+    @property
+    def names_outputs(self) -> bool:
+        """True if the labels are the names of the head's outputs."""
 
     @property
     def form(self) -> Form:
@@ -78,6 +90,12 @@ class DataTask(Protocol):
     def target_width(self) -> int:
         """How many numbers `encode` returns; 0 if that differs from row to row."""
 
+    def with_spellings_of(self, labels: Iterable[str]) -> Self:
+        """Return the task with the class of each of these labels, in the spelling of the rows."""
+
+    def number(self, label: str, where: str) -> int:
+        """Return the class of a label. `where` is file:line for the error message."""
+
     def encode(self, label: Label, where: str) -> list[float]:
         """Return the target of a row. `where` is file:line for the error message."""
 
@@ -101,3 +119,31 @@ class DataTask(Protocol):
 
     def impossible_classes(self, tokens: Tokens) -> tuple[int, ...]:
         """Return the classes that can never be chosen."""
+
+
+class TaskWords(NamedTuple):
+    """How a task is called outside of its own module."""
+
+    task: str  # the word that the user types; images have none of their own, and texts have three
+    rows: str  # in messages
+    model: str  # in messages
+    head: str  # the end of the model's class name in transformers, after "For"
+    hub: str  # the pipeline tag on the Hugging Face Hub
+
+
+# fmt: off
+TASK_WORDS: dict[Form, TaskWords] = {
+    "text": TaskWords("classify", "texts with a label", "a text classifier", "SequenceClassification",
+                      "text-classification"),
+    "words": TaskWords("tag", "words with tags", "a token classifier", "TokenClassification", "token-classification"),
+    "answers": TaskWords("answer", "questions with answers in a context", "a model for extractive question answering",
+                         "QuestionAnswering", "question-answering"),
+    "choices": TaskWords("choose", "questions with candidates", "a multiple-choice model", "MultipleChoice",
+                         "multiple-choice"),
+    "pixels": TaskWords("", "images with a label", "an image classifier", "ImageClassification",
+                        "image-classification"),
+    "translation": TaskWords("translate", "texts with their translation", "a translation model", "Seq2SeqLM",
+                             "translation"),
+    "writing": TaskWords("write", "texts to be generated", "a causal language model", "CausalLM", "text-generation"),
+}
+# fmt: on

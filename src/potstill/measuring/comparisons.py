@@ -62,7 +62,7 @@ class Predictions:
     def interval(self) -> tuple[float, float]:
         """Return the 95 % interval of the mean score, over other rows and other seeds."""
         low, high = mean_interval(self.scores(), len(self.targets))
-        return (max(0.0, low), min(1.0, high)) if self.task.is_share(self.metric) else (low, high)
+        return (max(0.0, low), min(1.0, high)) if self.metric in self.task.row_metrics else (low, high)
 
 
 RunPredictions = dict[tuple[str, str, str], Predictions]
@@ -88,14 +88,14 @@ def read_predictions(run: Path, measurements: Measurements) -> RunPredictions:
 
 
 def _predictions(files: Sequence[Mapping[str, np.ndarray]], measurements: Measurements) -> RunPredictions:
-    from potstill.tasks.registry import saved_task  # loads torch
+    from potstill.tasks.registry import TASKS  # loads torch
 
     found: RunPredictions = {}
     for key in files[0] if files else ():
         model, data, split = key.split("/")
         if model == GOLD or split not in measurements.quoted_splits(data):
             continue
-        task = saved_task(cast("TaskName", measurements.tasks[data]), measurements.labels[data])
+        task = TASKS[cast("TaskName", measurements.tasks[data])](tuple(measurements.labels[data]))
         gold = files[0][f"{GOLD}/{data}/{split}"]
         has_label = ~np.isnan(gold.reshape(len(gold), -1)).any(1)
         same = [file for file in files if key in file and np.array_equal(file[f"{GOLD}/{data}/{split}"], gold, True)]

@@ -8,8 +8,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
+from potstill.data.task import DataTask
 from potstill.recipe.pace import FROM_RANDOM_WEIGHTS, Pace
 from potstill.recipe.plugins import Plugin
 
@@ -18,14 +19,6 @@ if TYPE_CHECKING:
 
 Texts = Callable[[], Iterator[str]]
 """Returns every text (and pair) of the train rows, from the start at each call."""
-
-
-class BuilderTask(Protocol):
-    """A task as builders see it."""
-
-    @property
-    def head(self) -> str:
-        """The head of the model that answers, as transformers calls it, such as "SequenceClassification"."""
 
 
 @dataclass
@@ -60,7 +53,7 @@ class Builder(Plugin):
     def build(self, current: Student, context: BuildContext) -> Student:
         """Return a new student made of the current one, which stays as it is."""
 
-    def begin(self, task: BuilderTask, seed: int, texts: Texts) -> Student | None:
+    def begin(self, task: DataTask, seed: int, texts: Texts) -> Student | None:
         """Return a student that needs no weights to begin from. None: the builder can only reshape one."""
         return None
 

@@ -14,8 +14,8 @@ from typing import Literal
 
 import numpy as np
 
-from potstill.tasks.answer import F1, QuestionAnswering
-from potstill.tasks.generate import Generation
+from potstill.tasks.answer import F1
+from potstill.tasks.metrics.labels import ranks
 from potstill.tasks.tag import ABSENT, TokenClassification
 from potstill.tasks.task import Task
 
@@ -27,12 +27,13 @@ LEAST = 0.1  # of the possible improvement over chance: many rows show less than
 LEAST_RANKED = 0.3  # the same for ranks, where untrained weights reach 0.1 and 0.2
 DECENT = 0.5  # the share of rows that a decent teacher knows; it guesses the others
 
+Kind = Literal["knows", "chance", "unsure"]
 Predictions = Sequence[tuple[np.ndarray, np.ndarray]]  # targets and outputs of some rows, as `Task.score` takes them
 
 
 @dataclass(frozen=True)
 class Judgement:
-    kind: Literal["knows", "chance", "unsure"]
+    kind: Kind
     correlation: float  # 0 at chance, 1 at best
     rows: int
     against: bool = False  # the predictions contradict the labels
@@ -43,7 +44,7 @@ class Judgement:
 
 
 def judge(task: Task, predictions: Predictions) -> Judgement:
-    if isinstance(task, QuestionAnswering | Generation):
+    if task.generates or task.outcome == "span":
         return _by_share(task, predictions)
     random = np.random.default_rng(0)
     rows = sum(len(targets) for targets, _ in predictions)
@@ -62,11 +63,8 @@ def near_chance(judgement: Judgement) -> str | None:
     """Return why a teacher cannot teach; None if it can, or if the rows are too few to tell."""
     if judgement.kind != "chance":
         return None
-    turned = (
-        " Its predictions contradict the labels, which are probably in the wrong order; give the right one with --labels."
-        if judgement.against
-        else ""
-    )
+    turned = " Its predictions contradict the labels, which are probably in the wrong order; write --labels in the right one."
+    turned = turned if judgement.against else ""
     return (
         f"the teacher is near chance on this data ({judgement}).{turned} Fine-tune it first with `potstill finetune`, "
         "check the labels, or write --force to use it anyway"
@@ -85,17 +83,17 @@ def _verdict(
     observed: float,
     of_guesses: np.ndarray,
     of_decent: np.ndarray,
-    ranks: tuple[float, np.ndarray, float] | None,
+    ranking: tuple[float, np.ndarray, float] | None,
     rows: int,
-    metric: str,
+    metric: str = "Matthews correlation",
 ) -> Judgement:
-    """`ranks`: how well the rows are ranked, how well at random, and the best possible value."""
+    """`ranking`: how well the rows are ranked, how well at random, and the best possible value."""
     guess = float(of_guesses.mean())
     effect = (observed - guess) / (1 - guess) if guess < 1 else 0.0
     against = effect <= -LEAST and _share(of_guesses <= observed) <= UNLIKELY
     knows = effect >= LEAST and _share(of_guesses >= observed) <= UNLIKELY
-    if ranks is not None and not knows and not against:
-        ranked, by_chance, best = ranks
+    if ranking is not None and not knows and not against:
+        ranked, by_chance, best = ranking
         room = best - float(by_chance.mean())
         good = room > 0 and (ranked - float(by_chance.mean())) / room >= LEAST_RANKED
         knows = good and _share(by_chance >= ranked) <= UNLIKELY
@@ -122,26 +120,24 @@ def _of_classes(
     gold: np.ndarray, predicted: np.ndarray, ranked: np.ndarray | None, rows: int, random: np.random.Generator
 ) -> Judgement:
     count, classes = len(gold), int(max(gold.max(), predicted.max())) + 1
-    shuffles, by_decent = _shuffles(count, random), gold[_decent_rows(count, random)]
+    shuffles, decent = _shuffles(count, random), gold[_decent_rows(count, random)]
     true = np.bincount(gold, minlength=classes).astype(float)
 
-    def matthews(right: np.ndarray, claimed: np.ndarray) -> np.ndarray:
-        """(draws,), given (draws,) counts of right rows and (draws, classes) counts of predictions of each class."""
+    def matthews(predictions: np.ndarray) -> np.ndarray:
+        """(draws,) of (draws, rows) predictions."""
+        cells = np.arange(len(predictions))[:, None] * classes + predictions
+        claimed = np.bincount(cells.ravel(), minlength=len(predictions) * classes).reshape(-1, classes).astype(float)
         spread = (count**2 - true @ true) * (count**2 - (claimed * claimed).sum(1))
-        return (right * float(count) - claimed @ true) / np.sqrt(np.where(spread > 0, spread, np.inf))
+        right = (gold == predictions).sum(1) * float(count)
+        return np.asarray((right - claimed @ true) / np.sqrt(np.where(spread > 0, spread, np.inf)))
 
-    ours = np.bincount(predicted, minlength=classes)[None].astype(float)
-    guesses = matthews((gold == predicted[shuffles]).sum(1), ours)
-    cells = (np.arange(DRAWS)[:, None] * classes + by_decent).ravel()
-    theirs = np.bincount(cells, minlength=DRAWS * classes).reshape(DRAWS, classes).astype(float)
-    decent = matthews((gold == by_decent).sum(1), theirs)
-    ranks = None
+    ranking = None
     if ranked is not None:
         place, shares = np.arange(count), true / count
         by_chance = ranked[place, gold[shuffles]].mean(1)
-        ranks = float(ranked[place, gold].mean()), by_chance, 1 - float(shares @ shares) / 2
-    observed = float(matthews(np.array([(gold == predicted).sum()]), ours)[0])
-    return _verdict(observed, guesses, decent, ranks, rows, "Matthews correlation")
+        ranking = float(ranked[place, gold].mean()), by_chance, 1 - float(shares @ shares) / 2
+    observed = float(matthews(predicted[None])[0])
+    return _verdict(observed, matthews(predicted[shuffles]), matthews(decent), ranking, rows)
 
 
 def _of_sets(
@@ -160,13 +156,13 @@ def _of_sets(
     ours, theirs = predicted.astype(np.float32) @ held, gold.astype(np.float32) @ held  # (rows, rows) labels in common
     guesses = matthews(ours[place, shuffles].sum(1), float(predicted.sum()))
     decent = matthews(theirs[place, by_decent].sum(1), sizes[by_decent].sum(1))
-    ranks = None
+    ranking = None
     if true:
         weights, shares = ranked @ held / true, gold.mean(0)
         best = 1 - float(shares @ shares / shares.sum()) / 2
-        ranks = float(weights[place, place].sum()), weights[place, shuffles].sum(1), best
+        ranking = float(weights[place, place].sum()), weights[place, shuffles].sum(1), best
     observed = float(matthews(np.array(ours[place, place].sum()), float(predicted.sum())))
-    return _verdict(observed, guesses, decent, ranks, rows, "Matthews correlation")
+    return _verdict(observed, guesses, decent, ranking, rows)
 
 
 def _of_values(gold: np.ndarray, predicted: np.ndarray, rows: int, random: np.random.Generator) -> Judgement:
@@ -179,9 +175,8 @@ def _of_values(gold: np.ndarray, predicted: np.ndarray, rows: int, random: np.ra
 
     by_decent = _standard(DECENT * _standard(gold) + math.sqrt(1 - DECENT**2) * _standard(gold)[shuffles])
     observed, guesses = of_pairs(gold, predicted)
-    both = [_ranked(values[:, None])[:, 0] for values in (gold, predicted)]
-    ranks = (*of_pairs(*both), 1.0)
-    return _verdict(observed, guesses, by_decent @ _standard(gold), ranks, rows, "Pearson correlation")
+    ranking = (*of_pairs(ranks(gold), ranks(predicted)), 1.0)
+    return _verdict(observed, guesses, by_decent @ _standard(gold), ranking, rows, "Pearson correlation")
 
 
 def _standard(numbers: np.ndarray) -> np.ndarray:
@@ -193,25 +188,17 @@ def _standard(numbers: np.ndarray) -> np.ndarray:
 
 def _ranked(columns: np.ndarray) -> np.ndarray:
     """(n, classes): the rank of each number in its column, from 0 to 1; equal numbers share a rank."""
-    ranks = np.empty(columns.shape, np.float32)
-    for number, column in enumerate(columns.T):
-        _, place, counts = np.unique(column, return_inverse=True, return_counts=True)
-        ranks[:, number] = ((np.cumsum(counts) - counts / 2)[place.ravel()]) / len(column)
-    return ranks
+    return np.stack([(ranks(column) - 0.5) / len(column) for column in columns.T], 1).astype(np.float32)
 
 
 def _by_share(task: Task, predictions: Predictions) -> Judgement:
     """Spans and texts are never right by chance, so the share that is right decides."""
     rows = sum(len(targets) for targets, _ in predictions)
-    if isinstance(task, Generation):
-        right = sum(float(outputs[:, 1, 0].sum()) for _, outputs in predictions)
-        total = sum(float(outputs[:, 0, 1].sum()) for _, outputs in predictions)
-    else:
-        right, total = sum(float(outputs[:, 0, F1].sum()) for _, outputs in predictions), float(rows)
+    place = (1, 0) if task.generates else (0, F1)
+    right = sum(float(outputs[:, *place].sum()) for _, outputs in predictions)
+    total = sum(float(outputs[:, 0, 1].sum()) for _, outputs in predictions) if task.generates else float(rows)
     share = right / max(total, 1.0)
     trials = int(min(total, 1000))
     tail = sum(math.comb(trials, k) * DECENT**k * (1 - DECENT) ** (trials - k) for k in range(int(share * trials) + 1))
-    kind: Literal["knows", "chance", "unsure"] = (
-        "knows" if share >= LEAST else "chance" if tail <= FAR_WORSE else "unsure"
-    )
+    kind: Kind = "knows" if share >= LEAST else "chance" if tail <= FAR_WORSE else "unsure"
     return Judgement(kind, share, rows, metric="share of right tokens" if task.generates else "F1")

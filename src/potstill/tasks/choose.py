@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from potstill.data.formats.text import short_repr
 from potstill.data.records import fill_candidate
 from potstill.data.row import join_parts, split_parts
 from potstill.data.task import Texts, Tokenizer
 from potstill.data.tokens import Encoded, Tokens
-from potstill.errors import InputError
 from potstill.tasks.classify import TextClassification
 from potstill.tasks.task import Asked, clean
 from potstill.tasks.truncation import encode_texts, shorten_pairs
@@ -30,6 +28,8 @@ class MultipleChoice(TextClassification):
     form = "choices"
     problem = None
     names_outputs = False
+    how_to_ask = f"a question as JSON, such as {EXAMPLE}"
+    metrics = ("accuracy", "matthews")  # the F1 of a letter means nothing
 
     @classmethod
     def row(cls, asked: Asked) -> tuple[str, str | None]:
@@ -47,10 +47,6 @@ class MultipleChoice(TextClassification):
         seconds = [fill_candidate(question, clean(candidate)) for candidate in asked["choices"]]
         return clean(asked.get("text") or ""), join_parts(seconds)
 
-    @classmethod
-    def refuse(cls, asked: Any) -> InputError:
-        return InputError(f"the model cannot read {short_repr(asked)}; write a question as JSON, such as {EXAMPLE}")
-
     def tokenize(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
         """Where passage and candidate are too long together, the longer of the two is truncated."""
         pairs = [(text, candidate) for text, pair in texts for candidate in split_parts(str(pair))]
@@ -63,10 +59,6 @@ class MultipleChoice(TextClassification):
     def places(self, tokens: Tokens, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         at, _ = super().places(tokens, rows)
         return at, np.arange(len(rows) * self.classes).reshape(len(rows), self.classes)
-
-    @property
-    def metrics(self) -> list[str]:
-        return ["accuracy", "matthews"]  # the F1 of a letter means nothing
 
     def describe(self, output: np.ndarray, text: str, pair: str | None) -> dict[str, Any]:
         """{"label", "candidate", "probability", "probabilities"}"""

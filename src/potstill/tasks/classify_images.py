@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from potstill.data.formats.opened import ImageShape
-from potstill.data.formats.text import short_repr
+from potstill.data.formats.reading import ImageShape
 from potstill.data.pixel_reader import PixelReader, describe_size
 from potstill.data.row import pixels_to_text, text_to_pixels
 from potstill.data.task import Texts, Tokenizer
@@ -35,6 +34,7 @@ class ImageTask(Task):
     shape: ImageShape = (1, 1, 1)  # channels, height, width
 
     form = "pixels"
+    how_to_ask = "the pixels of an image as a list of whole numbers from 0 to 255, or name a file"
 
     @classmethod
     def row(cls, asked: Any) -> tuple[str, str | None]:
@@ -46,20 +46,13 @@ class ImageTask(Task):
             raise ValueError
         return pixels_to_text(values.astype(np.uint8).tobytes()), None
 
-    @classmethod
-    def refuse(cls, asked: Any) -> InputError:
-        return InputError(
-            f"{short_repr(asked)} is not an image; write its pixels as a list of whole numbers from 0 to 255, or name a file"
-        )
-
     def tokenize(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
         assert isinstance(tokenizer, PixelReader)
         size = math.prod(tokenizer.shape)
         other = next((len(text) for text, _ in texts if len(text) != size), None)
         if other is not None:
-            raise InputError(
-                f"an image has {other} pixels, the model reads {describe_size(tokenizer.shape)}; give images of that size"
-            )
+            size_read = describe_size(tokenizer.shape)
+            raise InputError(f"an image has {other} pixels, the model reads {size_read}; give images of that size")
         pixels = np.frombuffer(text_to_pixels("".join(text for text, _ in texts)), np.uint8)
         token = [[0]] * len(texts)
         return Encoded(token, token, 0, pixels=pixels.reshape(len(texts), *tokenizer.shape))

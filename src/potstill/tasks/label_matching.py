@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from potstill.data.columns import MOST_CHOICES
 from potstill.data.examples import Examples
-from potstill.data.formats.opened import ImageShape
+from potstill.data.formats.reading import ImageShape
 from potstill.data.label_names import class_index, column_order, loose_spelling, match_indices, match_spellings
 from potstill.data.pixel_reader import describe_size
 from potstill.data.row import Form, Label
 from potstill.data.rows import Table
-from potstill.data.task_words import TASK_WORDS
+from potstill.data.task import TASK_WORDS
 from potstill.errors import InputError
 from potstill.tasks.choose import MultipleChoice
 from potstill.tasks.classify import TextClassification
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from potstill.signals import Outcome
 
 MOST_LABELS = 10_000  # different ones, each a class
-MOST_SHOWN = 100
 UNLABELLED: tuple[Form, ...] = ("answers", "choices", "translation", "writing")  # forms whose targets are not classes
 
 
@@ -54,9 +53,7 @@ def make_task(
     row_labels = list(row_labels)
     if model_config is not None and (fits := form_of(model_config)) != form:
         rows, wanted = TASK_WORDS[form].rows, TASK_WORDS[fits].rows
-        raise InputError(
-            f"{source}: the rows are {rows}, but the model needs {wanted}; give a model for this task, or {wanted}"
-        )
+        raise InputError(f"{source}: the rows are {rows}, but the model needs {wanted}; give these, or another model")
     if label_map and form in UNLABELLED:
         raise InputError(f"label_map is for classes, but the rows are {TASK_WORDS[form].rows}; omit it")
     if form == "answers":
@@ -64,7 +61,11 @@ def make_task(
     if form in ("translation", "writing"):
         return task_class(form)(()), "texts are generated"
     if form == "choices":
-        return _multiple_choice(choices, source), f"one of {choices} candidates is chosen"
+        if not 2 <= choices <= MOST_CHOICES:
+            raise InputError(f"{source}: a question has {choices} candidates; give from 2 to {MOST_CHOICES}")
+        letters = tuple(string.ascii_uppercase[:choices])
+        numbers = {letter: number for number, letter in enumerate(letters)}
+        return MultipleChoice(letters, numbers), f"one of {choices} candidates is chosen"
     fields: dict[str, Any] = {"shape": _image_shape(shape, model_config, source)} if form == "pixels" else {}
     kind = task_class(form, _outcome(name, model_config, row_labels, form))
     if kind.outcome == "value":
@@ -78,21 +79,11 @@ def make_task(
     return kind(names, numbers, **fields), sentence
 
 
-def _multiple_choice(choices: int, source: str) -> Task:
-    if not 2 <= choices <= MOST_CHOICES:
-        raise InputError(f"{source}: a question has {choices} candidates; give from 2 to {MOST_CHOICES}")
-    letters = tuple(string.ascii_uppercase[:choices])
-    return MultipleChoice(letters, {letter: number for number, letter in enumerate(letters)})
-
-
 def _image_shape(shape: ImageShape | None, model_config: Any | None, source: str) -> ImageShape | None:
-    if model_config is None:
-        return shape
-    if shape not in (None, model_config.shape):
+    if model_config is not None and shape not in (None, model_config.shape):
         sizes = f"the images have {describe_size(shape)}, the model reads {describe_size(model_config.shape)}"
         raise InputError(f"{source}: {sizes}; give images of that size, or another model")
-    size: ImageShape = model_config.shape
-    return size
+    return shape if model_config is None else tuple(model_config.shape)
 
 
 def _match(
@@ -110,7 +101,9 @@ def _match(
         own = _model_labels(model_config, source)
         names = _checked(labels, own) if labels else own
     else:
-        mapped = {label: _class_name(name, seen) for label, name in mapped.items()}
+        # a class is one of the labels, or a new one
+        alike = {name: _spelled_like(name, seen) for name in mapped.values()}
+        mapped = {label: alike[name][0] if len(alike[name]) == 1 else name for label, name in mapped.items()}
         names = tuple(labels or sorted({*seen, *mapped.values()}, key=_numerically))
         if len(names) < 2:
             raise InputError(f"{source}: the labels are {list(names)}; training needs at least two different ones")
@@ -123,13 +116,13 @@ def _match(
     unmatched = [label for label in seen if label not in numbers]
     if unmatched and (indices := match_indices(seen, len(names), source)):
         numbers |= {str(number): number for number in range(len(names))} | indices
-        pairs = ", ".join(f"{number} = {label}" for number, label in enumerate(names[:MOST_SHOWN]))
+        pairs = ", ".join(f"{number} = {label}" for number, label in enumerate(names[:100]))
         return names, numbers | same, f"labels matched by number: {pairs}{mapping}"
-    if unmatched and is_placeholder(names):
-        raise InputError(
-            f"{source}: the labels {unmatched[:5]} are names, but the teacher's classes have none; write them in the order "
-            f"of its outputs, as in --labels {','.join(seen[: len(names)])}"
-        )
+    # LABEL_0, LABEL_1 … are what Hugging Face writes if the classes have no names
+    if unmatched and all(name == f"LABEL_{number}" for number, name in enumerate(names)):
+        reason = f"the labels {unmatched[:5]} are names, but the teacher's classes have none"
+        todo = f"write them in the order of its outputs, as in --labels {','.join(seen[: len(names)])}"
+        raise InputError(f"{source}: {reason}; {todo}")
     return names, numbers | same, f"labels matched by name: {', '.join(names[:12])}{mapping}"
 
 
@@ -150,10 +143,7 @@ def labels_of(table: Table) -> list[Label]:
 
 
 def with_positive(task: Task, name: str | None, labelled: Examples) -> Task:
-    """Return the task with the class whose F1 is reported: the one the user names by label or number, else the rarer one.
-
-    The F1 of "normal" says little if "hate" is what one looks for.
-    """
+    """Return the task with the class whose F1 is reported: the one the user names by label or number, else the rarer one."""
     two = isinstance(task, TextClassification) and task.form != "choices" and task.classes == 2
     if name is not None:
         classes = {**match_spellings([name], task.numbers), **task.numbers}
@@ -168,34 +158,28 @@ def with_positive(task: Task, name: str | None, labelled: Examples) -> Task:
     return replace(task, positive=0) if ones > 0.5 else task  # type: ignore[call-arg]
 
 
+def _spelled_like(name: str, names: Collection[str]) -> list[str]:
+    """Return the name itself if it is there, otherwise all other spellings of it."""
+    return [name] if name in names else [other for other in names if loose_spelling(other) == loose_spelling(name)]
+
+
 def _label_in_rows(label: str, labels: set[str], source: str) -> str:
     """Return the label of the rows that the user means."""
-    if label in labels or not labels:
-        return label
-    alike = [name for name in labels if loose_spelling(name) == loose_spelling(label)]
+    alike = _spelled_like(label, labels) if labels else [label]
     if len(alike) != 1:
         names = ", ".join(sorted(labels)[:20])
         raise InputError(f"label_map: '{label}' is not a label of {source}; write one of {names}")
     return alike[0]
 
 
-def _class_name(name: str, labels: Sequence[str]) -> str:
-    """Return the class that the user means where the labels are the classes: one of them, or a new one."""
-    alike = [label for label in labels if loose_spelling(label) == loose_spelling(name)]
-    return alike[0] if name not in labels and len(alike) == 1 else name
-
-
 def _class_number(name: str, names: tuple[str, ...]) -> int:
     """Return the number of a class by its name or, if no name is like it, by its number."""
-    if name in names:
-        return names.index(name)
-    alike = [number for number, label in enumerate(names) if loose_spelling(label) == loose_spelling(name)]
+    alike, number = _spelled_like(name, names), class_index(name)
     if len(alike) == 1:
-        return alike[0]
-    number = class_index(name)
-    if not alike and number is not None and number < len(names):
-        return number
-    raise InputError(f"label_map: there is no class '{name}'; write one of {', '.join(names[:20])}, or its number")
+        return names.index(alike[0])
+    if alike or number is None or number >= len(names):
+        raise InputError(f"label_map: there is no class '{name}'; write one of {', '.join(names[:20])}, or its number")
+    return number
 
 
 def _model_labels(model_config: Any, source: str) -> tuple[str, ...]:
@@ -207,17 +191,10 @@ def _model_labels(model_config: Any, source: str) -> tuple[str, ...]:
     return tuple(map(str, names))
 
 
-def is_placeholder(names: Sequence[str]) -> bool:
-    """Whether the names are LABEL_0, LABEL_1 …, which Hugging Face writes if there are none."""
-    return all(name == f"LABEL_{number}" for number, name in enumerate(names))
-
-
 def _checked(labels: Sequence[str], own: tuple[str, ...]) -> tuple[str, ...]:
     if len(labels) != len(own):
-        raise InputError(
-            f"--labels names {len(labels)} classes, but the teacher has {len(own)}: {', '.join(own)}; "
-            "write one name for each, in that order"
-        )
+        counts = f"--labels names {len(labels)} classes, but the teacher has {len(own)}"
+        raise InputError(f"{counts}: {', '.join(own)}; write one name for each, in that order")
     order = column_order(own, labels)
     if order is not None and order != list(range(len(own))):
         raise InputError(f"--labels has the teacher's names in another order; write {','.join(own)}, or omit --labels")
@@ -239,9 +216,8 @@ def _outcome(name: TaskName | None, model_config: Any | None, row_labels: Sequen
     numbers = [label for label in row_labels if isinstance(label, str) and _is_quantity(label)]
     whole = all(float(label).is_integer() for label in numbers)
     # 3.8 is a value and 3 is a class; but many different whole numbers are counts or ratings, which are values too
-    return (
-        "value" if len(numbers) == len(row_labels) and row_labels and (not whole or len(row_labels) > 30) else "class"
-    )
+    all_numbers = len(numbers) == len(row_labels) > 0
+    return "value" if all_numbers and (not whole or len(row_labels) > 30) else "class"
 
 
 def _is_quantity(label: str) -> bool:

@@ -23,12 +23,9 @@ from tests.support.small_models import sentences, small_model
 LIGHT = (
     "safety",
     "folders",
-    "config_file",
     "heads",
-    "onnx.session",
     "onnx.exported",
     "tokenizers.json_tokenizer",
-    "tokenizers.safety",
     "tokenizers.long_texts",
 )
 TEXTS = ["", *(text for text, _ in sentences(12, 0)), "Ünïcode , of a “film” 日本"]

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from potstill.api import (
     BuildContext,
     Builder,
-    BuilderTask,
+    DataTask,
     InputError,
     Share,
     Student,
@@ -48,7 +48,7 @@ class TranslationBuilder(Builder):
     def config(self, rows: int, special: dict[str, Any]) -> transformers.PreTrainedConfig:
         """Return the config of a network with so many rows in its embedding table; `special` are fields of it."""
 
-    def begin(self, task: BuilderTask, seed: int, texts: Texts) -> Student:
+    def begin(self, task: DataTask, seed: int, texts: Texts) -> Student:
         self._refuse_other(task.head, "the rows are for")
         if self.tokenizer:
             return self._with_tokenizer(self.tokenizer, seed)

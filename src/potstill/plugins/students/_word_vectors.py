@@ -17,8 +17,7 @@ from potstill.api import (
     anatomy,
     networks,
     transformers,
-    vectors,
-    words,
+    word_vectors,
 )
 
 
@@ -54,16 +53,16 @@ class WordVectorBuilder(Builder):
                 "write student = 'keep_layers:3'"
             )
         if self.words == "pieces":
-            tokenizer = words.subword_tokenizer(current.tokenizer)
+            tokenizer = word_vectors.subword_tokenizer(current.tokenizer)
         else:
-            tokenizer = words.word_tokenizer(current.tokenizer, context.texts(), self.most)
+            tokenizer = word_vectors.word_tokenizer(current.tokenizer, context.texts(), self.most)
         table = None
         if self.vectors != "fresh":
-            table = vectors.word_vectors(self.network, self.vectors, tokenizer, self.words, current, context.seed)
+            table = word_vectors.word_vectors(self.network, self.vectors, tokenizer, self.words, current, context.seed)
         before, width = current.model.config, self.width if table is None else table.shape[1]
         config = transformers.AutoConfig.for_model(
             f"potstill-{self.network}",
-            vocab_size=words.table_rows(tokenizer),
+            vocab_size=word_vectors.table_rows(tokenizer),
             embedding_size=width,
             max_position_embeddings=anatomy.longest_input(current.model, current.tokenizer),
             pad_token_id=tokenizer.pad_token_id,

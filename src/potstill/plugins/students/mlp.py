@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from potstill.api import (
     BuildContext,
     Builder,
-    BuilderTask,
+    DataTask,
     Field,
     InputError,
     Student,
@@ -39,7 +39,7 @@ class Mlp(Builder):
     dropout: Dropout = 0.0
     input_dropout: Dropout = 0.0
 
-    def begin(self, task: BuilderTask, seed: int, texts: Texts | None = None) -> Student:
+    def begin(self, task: DataTask, seed: int, texts: Texts | None = None) -> Student:
         if not isinstance(task, classify_images.ImageTask):
             raise InputError(
                 "mlp: reads images, but the rows are texts; write another student, such as 'keep_layers:3'"

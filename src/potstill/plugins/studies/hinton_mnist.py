@@ -147,10 +147,10 @@ class HintonMnist(Study):
         return sentence, Section("Noise of the gradient, and the rate it allows", header, rows, figure)
 
     def _entropy(self, teacher: Predictions) -> tuple[str, Section]:
-        bits = []
-        for temperature in self.temperatures:
-            p = softmax(teacher.logits[0] / temperature)
-            bits.append(float(-(p * np.log2(np.maximum(p, 1e-30))).sum(-1).mean()))
+        from scipy.stats import entropy  # here, so that `potstill list` shows studies without it
+
+        answers = [softmax(teacher.logits[0] / temperature) for temperature in self.temperatures]
+        bits = [float(entropy(each, base=2, axis=-1).mean()) for each in answers]
         sentence = (
             f"The teacher's answers contain {bits[0]:.2f} bits at T = {self.temperatures[0]:g} "
             f"and {bits[-1]:.2f} at T = {self.temperatures[-1]:g}; a label contains none."
