@@ -25,7 +25,7 @@ from potstill.recipe.schema import Above, Count, Drawn, Layers, NotBelow, Recipe
 from potstill.recipe.schema import Rows as TableRows
 from potstill.recipe.short_forms import parse_value
 from potstill.runs.study import Answer, Section, Study, StudyRun
-from potstill.signals import NEVER, Batch, Outcome, Signals, Term, View, Wants
+from potstill.signals import NEVER, Batch, Signals, Term, View, Wants
 from potstill.training.layer_maps import LayerMap
 from potstill.training.method import Method
 
