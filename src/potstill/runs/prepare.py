@@ -13,10 +13,9 @@ from torch import Tensor
 from potstill.data.batches import window_keys
 from potstill.data.examples import Examples, store
 from potstill.data.pixel_reader import describe_size
-from potstill.data.row import Form
+from potstill.data.row import TASK_WORDS, Form
 from potstill.data.rows import Columns, Table, open_table
 from potstill.data.splits import leaks, split_off_dev, with_unlabelled
-from potstill.data.task import TASK_WORDS
 from potstill.data.tokens import tokenise, tokenizer_fingerprint
 from potstill.errors import InputError
 from potstill.models.anatomy import longest_input
