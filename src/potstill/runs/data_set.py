@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,15 +75,13 @@ class DataSet:
         tokens = tokenise(self.task, examples, tokenizer, self.length)
         return TokenisedSet(self.task, examples, tokens, tokens)
 
-    def texts(self) -> Iterator[str]:
-        """Every text and pair of train. Counting words of dev as well would make dev easier than test."""
-        return texts_of(self.train)
 
-
-def texts_of(examples: Examples) -> Iterator[str]:
-    for text, pair in examples.texts():
-        for part in (text,) if pair is None else (text, *split_parts(pair)):
-            yield " ".join(split_parts(part))
+def texts_of(splits: Iterable[Examples]) -> Iterator[str]:
+    """Every text and pair of these splits."""
+    for examples in splits:
+        for text, pair in examples.texts():
+            for part in (text,) if pair is None else (text, *split_parts(pair)):
+                yield " ".join(split_parts(part))
 
 
 def teacher_predictions(data: DataSet, source: TokenisedSet) -> np.ndarray:

@@ -18,7 +18,6 @@ from potstill.recipe.schema import Recipe
 from potstill.reporting.card import model_card
 from potstill.reporting.page import write_report
 from potstill.runs.baseline import initial_weights, is_distillation, make_baseline
-from potstill.runs.devices import make_accelerator
 from potstill.runs.folder import (
     Opening,
     accepted_changes,
@@ -31,8 +30,9 @@ from potstill.runs.folder import (
 from potstill.runs.grid import BestCell, best_of_grid
 from potstill.runs.input_files import input_digests, input_paths, refuse_changed_while_read
 from potstill.runs.measure import measure_run
-from potstill.runs.prepare import prepare
-from potstill.runs.stages import Run, Trained, save_models
+from potstill.runs.prepare import make_accelerator, prepare
+from potstill.runs.stage_setup import Run
+from potstill.runs.stages import Trained, save_models
 from potstill.system import interrupts, ranks
 from potstill.system.display import Display
 from potstill.system.files import write_atomically

@@ -12,7 +12,8 @@ from typing import Any
 from potstill.errors import InputError
 from potstill.recipe.resolve import grid_recipes
 from potstill.recipe.schema import Recipe, fingerprint
-from potstill.runs.stages import Run, Trained, train_student
+from potstill.runs.stage_setup import Run
+from potstill.runs.stages import Trained, train_student
 from potstill.system import ranks
 from potstill.system.files import write_atomically
 from potstill.system.paths import RunFolder

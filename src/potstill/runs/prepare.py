@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 
 import numpy as np
 import torch
 import xxhash
+from accelerate import Accelerator
+from accelerate.utils import InitProcessGroupKwargs
 from torch import Tensor
 
 from potstill.data.batches import window_keys
@@ -27,7 +31,7 @@ from potstill.models.student import Student, load_student
 from potstill.recipe.schema import Data, Recipe
 from potstill.runs.build import begin_anew, begin_from
 from potstill.runs.data_set import DataSet, texts_of
-from potstill.runs.teacher_check import check_teacher
+from potstill.runs.learning_check import check_teacher
 from potstill.system import paths, ranks
 from potstill.system.display import Display
 from potstill.tasks.label_matching import labels_of, make_task, with_positive
@@ -43,6 +47,22 @@ Tables = dict[str, Table]
 """The opened files of a data set: "train", then "dev" if there is one, then the tests."""
 Splits = dict[str, Examples]
 """The rows of a data set: "train", "dev", then the tests."""
+
+
+def make_accelerator(recipe: Recipe) -> Accelerator:
+    precision = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}[recipe.precision]
+    kind = recipe.device.split(":")[0]
+    available = {"auto": True, "cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not available.get(kind, False):
+        instead = "write --device cpu, or --device auto to use what is there"
+        raise InputError(f"this machine has no device '{recipe.device}'; {instead}")
+    if recipe.precision == "float16" and not available["cuda"]:
+        raise InputError("float16 needs a CUDA device; write precision = 'bfloat16' or 'float32'")
+    if ":" in recipe.device:
+        os.environ["ACCELERATE_TORCH_DEVICE"] = recipe.device
+    # the other ranks wait while rank 0 measures; a rank that died is noticed at once, whatever the limit
+    waiting = InitProcessGroupKwargs(timeout=timedelta(hours=12))
+    return Accelerator(cpu=kind == "cpu", mixed_precision=precision, kwargs_handlers=[waiting])
 
 
 def prepare(recipe: Recipe, device: torch.device, display: Display) -> list[DataSet]:
@@ -225,8 +245,7 @@ def check_labels(examples: Examples, split: str, say: Say) -> None:
 
 def load_start(recipe: Recipe, task: Task, train: Examples) -> Student:
     """The model that the student starts from, to know its tokenizer and its longest input."""
-    texts: Callable[[], Iterator[str]] = partial(texts_of, train)
-    if recipe.start is None and (new := begin_anew(recipe.student, task, texts)) is not None:
+    if recipe.start is None and (new := begin_anew(recipe.student, task, partial(texts_of, [train]))) is not None:
         return new
     if recipe.start is None and recipe.teacher is None:
         own = {"ImageClassification": "mlp", "Seq2SeqLM": "marian:4+4x256"}.get(task.head)
