@@ -102,14 +102,10 @@ def selection_metric(recipe: Recipe, data: DataSet) -> str:
     if recipe.metric and recipe.metric not in metrics:
         raise InputError(f"metric '{recipe.metric}' does not exist for this task; write one of {', '.join(metrics)}")
     if recipe.metric in BY_BEAM:
-        raise InputError(
-            f"metric '{recipe.metric}' needs beam search, but dev is decoded without it after every epoch; "
-            "write metric = 'bleu'"
-        )
+        problem = "needs beam search, but dev is decoded without it after every epoch"
+        raise InputError(f"metric '{recipe.metric}' {problem}; write metric = 'bleu'")
     if recipe.metric in LOWER_IS_BETTER:
         instead = "'likelihood', which is 1 / perplexity" if data.task.generates else f"'{metrics[0]}'"
-        raise InputError(
-            f"metric '{recipe.metric}' is better when lower, but the highest score on dev is chosen; "
-            f"write metric = {instead}"
-        )
+        problem = "is better when lower, but the highest score on dev is chosen"
+        raise InputError(f"metric '{recipe.metric}' {problem}; write metric = {instead}")
     return recipe.metric or metrics[0]

@@ -76,6 +76,5 @@ def finished_cells(folders: Sequence[Path]) -> dict[int, float]:
 def refuse_shared_fields(recipe: Recipe) -> None:
     for path in recipe.grid:
         if path.split(".")[0] in PREPARED_ONCE:
-            raise InputError(
-                f"all cells of a grid share their rows and teacher, so '{path}' cannot vary; make a run for each value"
-            )
+            problem = f"all cells of a grid share their rows and teacher, so '{path}' cannot vary"
+            raise InputError(f"{problem}; make a run for each value")
