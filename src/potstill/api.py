@@ -8,6 +8,7 @@ instead of `import torch`, and `losses.soft(…)` instead of importing the funct
 from __future__ import annotations
 
 import importlib
+import sys
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,8 @@ class _LazyModule(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # asked by inspection, not by a plug-in
             raise AttributeError(f"module '{self.__name__}' has no attribute '{name}'")
-        return getattr(importlib.import_module(self.__name__), name)
+        module = sys.modules.get(self.__name__) or importlib.import_module(self.__name__)  # methods ask in every step
+        return getattr(module, name)
 
 
 if TYPE_CHECKING:
@@ -51,7 +53,9 @@ if TYPE_CHECKING:
     from potstill.models.generation import ctranslate2, decoding, languages
     from potstill.models.onnx import quantizing as onnx_quantizing
     from potstill.models.onnx import writing as onnx_writing
-    from potstill.models.tokenizers import joint_bpe, trimming, vectors, words
+    from potstill.models.tokenizers import joint_bpe, trimming
+    from potstill.models.tokenizers import word_vectors as vectors
+    from potstill.models.tokenizers import word_vectors as words
     from potstill.system import files, interrupts, paths, ranks, scratch
     from potstill.tasks import classify_images
     from potstill.tasks.metrics import texts as text_metrics
@@ -83,8 +87,8 @@ else:
         "onnx_writing": "potstill.models.onnx.writing",
         "joint_bpe": "potstill.models.tokenizers.joint_bpe",
         "trimming": "potstill.models.tokenizers.trimming",
-        "vectors": "potstill.models.tokenizers.vectors",
-        "words": "potstill.models.tokenizers.words",
+        "vectors": "potstill.models.tokenizers.word_vectors",
+        "words": "potstill.models.tokenizers.word_vectors",
         "files": "potstill.system.files",
         "interrupts": "potstill.system.interrupts",
         "paths": "potstill.system.paths",

@@ -2,7 +2,7 @@
 
 Words: public names, commands with their options, what can be named in recipes, tasks. A page: its bytes, of a made-up run. Runs: one tiny
 distillation for each task; losses, gradient norms, quality, keys of measurements.json, and hashes of the weights.
-INPUTS holds the teachers and rows; they are made where there are none, since vocabularies are trained in an order of chance. Run before
+INPUTS holds the teachers and rows; they are made where there are none. Run before
 and after with the same INPUTS on one machine, both files are the same, byte for byte.
 """
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 SECONDS = 3.0  # a quiet machine needs a sixth of it; loading torch and transformers alone takes longer on a busy one
-HEAVY = {"torch", "transformers", "datasets", "pyarrow", "sklearn", "pandas", "onnxruntime"}
+HEAVY = {"torch", "transformers", "datasets", "pyarrow", "scipy", "sklearn", "matplotlib", "pandas", "onnxruntime"}
 ANSWERS = {
     "list": "methods:",
     "list recipes": "pkd-sst2",

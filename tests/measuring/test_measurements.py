@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from potstill.measuring.json_parts import DamagedError
-from potstill.measuring.measurements import MeasuredModel, Measurements, Place
+from potstill.measuring.measurements import FORMAT, MeasuredModel, Measurements, Place
 from potstill.measuring.run_folder import read_measurements, write_measurements
 from potstill.reporting.card import model_card
 from potstill.reporting.page import write_report
@@ -24,6 +24,7 @@ def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     measurements = read_measurements(run)
     write_measurements(RunFolder(run), measurements)
     written = json.loads((run / "measurements.json").read_text())
+    assert written["format"] == FORMAT == 1
     assert read_measurements(run) == measurements
     for key, value in run_folders.measurements(seeds=3).items():
         assert written[key] == value

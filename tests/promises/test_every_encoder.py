@@ -13,10 +13,9 @@ from potstill.errors import InputError
 from potstill.models.anatomy import KEY_BIAS, encoder_layers, has_layers, is_causal, without_effect
 from potstill.models.architectures.registration import PREFIX
 from potstill.models.builder import BuildContext
-from potstill.models.checks import refuse_padding_effect
 from potstill.models.fingerprints import fingerprint
 from potstill.models.hooks import listen
-from potstill.models.loading import quiet_transformers
+from potstill.models.loading import quiet_transformers, refuse_padding_effect
 from potstill.models.student import Student
 from potstill.plugins.students.keep_layers import KeepLayers
 from potstill.signals import View, Wants

@@ -288,7 +288,7 @@ def test_a_sentence_that_is_too_long_keeps_its_first_words_and_the_rest_is_outsi
     tokens = tokenise_texts(task, [(PART_SEPARATOR.join(words), None)], small_tokenizer("bert"), 16)
     kept = int(task.predictions(tokens, np.array([0]))[0])
     assert 0 < kept < 40 and tokens.shortened == 1
-    said = task.read(
+    said = task.read_logits(
         np.eye(5, dtype=np.float32)[[1] * kept], tokens, np.array([0]), Unlabelled((PART_SEPARATOR.join(words), None))
     )[0]
     assert [LABELS["tag"][int(one)] for one in said[:, 0]] == ["B-GOOD"] * kept + ["O"] * (40 - kept)
@@ -300,7 +300,7 @@ def test_two_tokenizers_that_cut_differently_teach_the_words_that_both_keep() ->
     ours, theirs = (tokenise_texts(task, rows, small_tokenizer(name), 12) for name in ("bert", "roberta"))
     every = np.arange(20)
     assert (task.predictions(ours, every) != task.predictions(theirs, every)).any()
-    left, right = task.aligned(ours, theirs)
+    left, right = task.align(ours, theirs)
     assert (task.predictions(left, every) == task.predictions(right, every)).all()
     assert (
         task.predictions(left, every) == np.minimum(task.predictions(ours, every), task.predictions(theirs, every))
@@ -449,7 +449,7 @@ def test_the_best_answer_is_the_best_of_all_pairs() -> None:
     assert windows > 1
     logits = random.normal(size=(2 * windows, 40)).astype(np.float32)
     rows = Unlabelled((row["question"], row["context"]))
-    best = task.read(logits, tokens, np.array([0]), rows)[0]
+    best = task.read_logits(logits, tokens, np.array([0]), rows)[0]
     assert tokens.characters is not None
     every: dict[tuple[int, int], float] = {}
     for number in range(windows):

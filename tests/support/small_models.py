@@ -337,11 +337,15 @@ def _corpus() -> list[str]:
 
 @cache
 def _word_pieces() -> list[str]:
+    """The same in every process: the trainer would number continuations ("##a") in the order of a hash table, and break ties
+    between merges by these numbers, so that they are given as special tokens."""
     trained = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     trained.normalizer = normalizers.BertNormalizer()
     trained.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    characters = sorted(set("".join(_corpus()).lower()) - {" "})
+    first = ["[UNK]", *(f"##{character}" for character in characters)]
     trained.train_from_iterator(
-        _corpus(), trainers.WordPieceTrainer(vocab_size=420, special_tokens=["[UNK]"], show_progress=False)
+        _corpus(), trainers.WordPieceTrainer(vocab_size=420, special_tokens=first, show_progress=False)
     )
     return sorted(set(trained.get_vocab()) - {"[UNK]"}, key=trained.get_vocab().__getitem__)
 

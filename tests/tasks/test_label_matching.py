@@ -85,14 +85,14 @@ def test_texts_far_too_long_are_read_as_if_they_had_not_been_cut_before(
     texts = [
         (" ".join(words[n % len(words)] for n in range(size)), " ".join(words[: size // 2])) for size in (5, 80, 300)
     ]
-    plain = task.split(texts, tokenizer, 16)
+    plain = task.tokenize(texts, tokenizer, 16)
     monkeypatch.setattr("potstill.tasks.truncation.FAR_TOO_LONG", 1)
-    assert task.split(texts, tokenizer, 16) == plain and plain.shortened >= 2
+    assert task.tokenize(texts, tokenizer, 16) == plain and plain.shortened >= 2
 
 
 def test_two_texts_of_a_hundred_thousand_letters_need_little_memory() -> None:
     with peak_memory() as most:
-        made = TextClassification(("no", "yes")).split([("good " * 20_000,) * 2] * 3, small_tokenizer("bert"), 16)
+        made = TextClassification(("no", "yes")).tokenize([("good " * 20_000,) * 2] * 3, small_tokenizer("bert"), 16)
     assert made.shortened == 3 and most[0] < 200
 
 
@@ -128,16 +128,16 @@ def test_another_spelling_is_taken_where_nothing_else_is_meant() -> None:
     with pytest.raises(InputError, match="unknown label 'It'"):
         task.encode("It", "train.csv:3")
     task, _ = make_task(None, None, ["pos", "neg"], None, "train.csv")
-    dev = task.knowing(["Pos", "Neg"])
+    dev = task.with_spellings_of(["Pos", "Neg"])
     assert [dev.encode(label, "")[0] for label in ("Pos", "pos", "Neg")] == [1, 1, 0]
     with pytest.raises(InputError, match="unknown label 'Pos'"):
-        task.knowing(["Pos", "pos"]).encode("Pos", "dev.csv:3")
+        task.with_spellings_of(["Pos", "pos"]).encode("Pos", "dev.csv:3")
 
 
 def test_numbers_of_pandas_columns_with_gaps_match_by_index_where_no_two_are_one() -> None:
     task, told = make_task(None, head("negative", "positive"), ["1.0", "0.0"], None, "train.csv")
     assert task.encode("1.0", "") == task.encode("1", "") == [1.0] and "by number" in told
-    assert make_task(None, None, ["1.0", "2.0"], None, "train.csv")[0].knowing(["2"]).encode("2", "") == [1.0]
+    assert make_task(None, None, ["1.0", "2.0"], None, "train.csv")[0].with_spellings_of(["2"]).encode("2", "") == [1.0]
     with pytest.raises(InputError, match=r"labels '1' and '1\.0' differ"):
         make_task(None, head("negative", "positive"), ["0", "1", "1.0"], None, "train.csv")
 
@@ -180,12 +180,14 @@ def test_enormous_texts_are_read_as_if_they_were_tokenised_whole(
     rows: list[list[tuple[str, str | None]]] = [[(text, None) for text in texts]]
     rows.append([(a, b) for a in texts[:3] for b in texts[:3]])  # of the others the longer one has fewer tokens
     task = TextClassification(("no", "yes"))
-    plain = [task.split(one, tokenizer, 16) for one in rows]
+    plain = [task.tokenize(one, tokenizer, 16) for one in rows]
     monkeypatch.setattr("potstill.models.tokenizers.long_texts.LONG", 50)
-    assert [task.split(one, tokenizer, 16) for one in rows] == plain
+    assert [task.tokenize(one, tokenizer, 16) for one in rows] == plain
 
 
 def test_a_text_of_ten_million_letters_needs_little_memory() -> None:
     with peak_memory() as most:
-        made = TextClassification(("no", "yes")).split([("good film " * 1_000_000, None)], small_tokenizer("bert"), 64)
+        made = TextClassification(("no", "yes")).tokenize(
+            [("good film " * 1_000_000, None)], small_tokenizer("bert"), 64
+        )
     assert made.shortened == 1 and len(made.ids[0]) == 64 and most[0] < 200

@@ -104,7 +104,7 @@ class TokenisedSet(Generic[SomeTask]):
         """The tokens of student and teacher, with the same predictions in both."""
         if self.teacher is self.student:
             return self.student, self.teacher
-        return self.task.aligned(self.student, self.teacher)
+        return self.task.align(self.student, self.teacher)
 
     def batch(self, positions: np.ndarray, counts: dict[Over, int], epoch: int | None = None) -> Batch:
         """Return the examples at these positions. `counts` are those of the whole step. With `epoch`, `changes` are applied."""
@@ -124,7 +124,7 @@ class TokenisedSet(Generic[SomeTask]):
             counts=counts,
             outcome=self.task.outcome,
             class_weights=nothing() if self.class_weights is None else self.class_weights,
-            never=self.task.never(ours),
+            never=self.task.impossible_classes(ours),
             vocabulary=self.task.generates,
         )
         if epoch is not None:

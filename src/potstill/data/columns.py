@@ -227,34 +227,34 @@ def check_names(names: Sequence[str], wanted: Columns, where: str, listed: str, 
             raise InputError(f"{where}: there is no column {name!r}, {listed}; {todo}")
 
 
-def refuse_omitted_inputs(form: Form, names: Names, wanted: Columns, found: Columns, where: str) -> None:
+def refuse_omitted_inputs(form: Form, names: Names, wanted: Columns, columns: Columns, where: str) -> None:
     """Refuse Alpaca's instructions without their inputs, which are in a column of their own."""
-    guessed = found.text if form == "writing" and wanted.text is None else None
+    guessed = columns.text if form == "writing" and wanted.text is None else None
     if guessed and guessed == names.get("instruction") and "input" in names:
         reason = "'instruction' seems to be the prompt, but there is 'input' too"
-        todo = f"join them in one column, or write --text {guessed} --pair {found.pair or 'NAME'} to omit the inputs"
+        todo = f"join them in one column, or write --text {guessed} --pair {columns.pair or 'NAME'} to omit the inputs"
         raise InputError(f"{where}: {reason}; {todo}")
 
 
 def refuse_missing(
-    form: Form, names: Sequence[str], found: Columns, need_label: bool, where: str, listed: str, hint: str
+    form: Form, names: Sequence[str], columns: Columns, need_label: bool, where: str, listed: str, hint: str
 ) -> None:
     """Refuse a table without a column that the form needs."""
     spec = FORMS[form]
-    missing = [(f"--{part}", what) for part, what in spec.needed if not getattr(found, part)]
-    if form == "choices" and not (found.text or found.pair):
+    missing = [(f"--{part}", what) for part, what in spec.needed if not getattr(columns, part)]
+    if form == "choices" and not (columns.text or columns.pair):
         missing.append(("--text or --pair", "passages or questions"))
-    if form == "writing" and not (found.text or found.pair):
+    if form == "writing" and not (columns.text or columns.pair):
         missing.append(("--text", spec.target))
     target = "pair" if form in GENERATED else "label"
-    if need_label and not getattr(found, target):
+    if need_label and not getattr(columns, target):
         missing.append((f"--{target}", spec.target))
     if not missing:
         return
     option, what = missing[0]
     todo = f"name it with {option} NAME"
     if form == "translation" and option == "--pair":
-        if others := [name[:60] for name in names if name != found.text][:20]:
+        if others := [name[:60] for name in names if name != columns.text][:20]:
             either = " or ".join([", ".join(others[:-1]), others[-1]] if others[1:] else others)
             reason = "the column of the translations is missing"
             raise InputError(f"{where}: {reason}; name it with --pair: {either}")

@@ -162,7 +162,7 @@ class ExampleWriter:
         keys: np.ndarray | None = None,
         **others: np.ndarray,
     ) -> None:
-        """Append rows: their targets, of which only those of labelled rows count, and columns that not all folders have."""
+        """Append rows. The targets of unlabelled rows are ignored; `others` are columns that not all folders have."""
         encoded = [part.encode() for text, pair in texts for part in (text, pair or "")]
         self.columns.add("texts", np.frombuffer(b"".join(encoded), np.uint8))
         self._add_offsets("text_offsets", [len(part) for part in encoded])
@@ -172,7 +172,7 @@ class ExampleWriter:
             values[~labelled] = 0.0
             self.columns.add("targets", values)
         else:
-            kept = [np.ravel(each) if known else () for each, known in zip(targets, labelled, strict=True)]
+            kept = [np.ravel(target) if has_label else () for target, has_label in zip(targets, labelled, strict=True)]
             self.columns.add("targets", np.array([number for each in kept for number in each], np.float32))
             self._add_offsets("target_offsets", [len(each) for each in kept])
         self.columns.add("labelled", np.asarray(labelled, np.bool_))

@@ -38,7 +38,7 @@ class MakerTask(DataTask, Protocol):
     def names_outputs(self) -> bool:
         """True if the labels are the names of the head's outputs."""
 
-    def knowing(self, labels: Iterable[str]) -> Self:
+    def with_spellings_of(self, labels: Iterable[str]) -> Self:
         """Return the task with the class of each of these labels, in the spelling of the rows."""
 
     def number(self, label: str, where: str) -> int:

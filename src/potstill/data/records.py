@@ -112,9 +112,9 @@ def read_span(text: object, start: object, context: str, where: str) -> Span:
         raise InputError(f"{where}: an answer is {short_repr(text)}; {todo}")
     text = clean_text(text)
     if start is None:
-        if (found := context.find(text)) < 0:
+        if (first := context.find(text)) < 0:
             raise InputError(f"{where}: the answer {short_repr(text)} is not in the context; copy it from there")
-        return Span(found, text)
+        return Span(first, text)
     position = canonical(start, where)
     if not re.fullmatch(r"-?[0-9]{1,18}", position):
         todo = "write the number of its first character, from 0"
@@ -168,13 +168,13 @@ def read_candidates(values: Values, columns: Columns, where: str) -> tuple[list[
 
 def right_candidate(value: object, candidates: list[str], names: list[object], where: str) -> str | None:
     """Return the letter of the right candidate, which is given by its name, letter, number from 0 or text."""
-    if value is None or not (given := canonical(value, where)):
+    if value is None or not (answer := canonical(value, where)):
         return None
     if names:
-        matches = [index for index, name in enumerate(names) if canonical(name, where) == given]
+        matches = [index for index, name in enumerate(names) if canonical(name, where) == answer]
     else:
-        number = int(given) if re.fullmatch("[0-9]{1,9}", given) else LETTERS.find(given) if len(given) == 1 else -1
-        matches = [index for index, text in enumerate(candidates) if text.strip() == given]
+        number = int(answer) if re.fullmatch("[0-9]{1,9}", answer) else LETTERS.find(answer) if len(answer) == 1 else -1
+        matches = [index for index, text in enumerate(candidates) if text.strip() == answer]
         if 0 <= number < len(candidates) and not (isinstance(value, str) and matches):
             matches = [number]
         elif 0 <= number < len(candidates) and matches != [number]:  # "2" of the candidates "2", "1", "0"

@@ -22,7 +22,7 @@ HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*(?:/[\w.-]+)?)(?::([\w.-]+))?:([\w.-]
 
 @cache
 def file_formats() -> list[FileFormat]:
-    """Return the `FORMATS` of all modules in `potstill.data.formats`, those that look into the file first."""
+    """Return the `FORMATS` of all modules in `potstill.data.formats`, with formats that look into the file first."""
     modules = [import_module(f"{formats.__name__}.{module.name}") for module in iter_modules(formats.__path__)]
     every = [file_format for module in modules for file_format in getattr(module, "FORMATS", ())]
     return sorted(every, key=lambda file_format: file_format.has_content is None)

@@ -48,7 +48,7 @@ def split_off_dev(rows: Examples, task: DataTask) -> tuple[Examples, Examples]:
 
 
 def text_keys(examples: Examples, task: DataTask) -> np.ndarray:
-    """Return (n,) keys that are equal for equal texts, whatever their label or target text."""
+    """Return (n,) keys that are equal for equal texts, also if labels or target texts differ."""
     if task.generates and examples.meta["pairs"]:
         return np.array([key_of(text or str(pair), "") for text, pair in examples.texts()], np.int64)
     return np.asarray(examples.keys[examples.index])

@@ -81,10 +81,10 @@ class DataTask(Protocol):
     def encode(self, label: Label, where: str) -> list[float]:
         """Return the target of a row. `where` is file:line for the error message."""
 
-    def split(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
+    def tokenize(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
         """Return the rows as sequences of at most `length` tokens."""
 
-    def aligned(self, student: Tokens, teacher: Tokens) -> tuple[Tokens, Tokens]:
+    def align(self, student: Tokens, teacher: Tokens) -> tuple[Tokens, Tokens]:
         """Return two tokenisations of the same rows, changed where needed so that both make the same predictions."""
 
     def predictions(self, tokens: Tokens, rows: np.ndarray) -> np.ndarray:
@@ -99,5 +99,5 @@ class DataTask(Protocol):
     def targets(self, examples: Examples, tokens: Tokens, rows: np.ndarray) -> np.ndarray:
         """Return (predictions,) or (predictions, classes); any value where a row has no label."""
 
-    def never(self, tokens: Tokens) -> tuple[int, ...]:
+    def impossible_classes(self, tokens: Tokens) -> tuple[int, ...]:
         """Return the classes that can never be chosen."""

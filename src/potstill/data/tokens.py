@@ -101,7 +101,7 @@ def tokenizer_fingerprint(tokenizer: Tokenizer) -> str:
         {k: v for k, v in json.loads(described).items() if k not in ("padding", "truncation")}, sort_keys=True
     )
     side = [] if tokenizer.truncation_side == "right" else [tokenizer.truncation_side]
-    ends = (tokenizer.bos_token_id, tokenizer.eos_token_id)  # put around generated texts, whatever tokenizer.json says
+    ends = (tokenizer.bos_token_id, tokenizer.eos_token_id)  # put around generated texts, independent of tokenizer.json
     side += [] if ends == (None, None) else [str(ends)]
     return xxhash.xxh3_128_hexdigest(described.encode() + repr(sorted(tokenizer.model_input_names) + side).encode())
 
@@ -146,7 +146,7 @@ def tokenise(
 def tokenise_texts(task: DataTask, texts: Texts, tokenizer: Tokenizer, length: int) -> Tokens:
     """Tokenise a few rows in memory."""
     with explain_panics(tokenizer):
-        encoded = task.split(texts, tokenizer, length)
+        encoded = task.tokenize(texts, tokenizer, length)
     arrays = _arrays(encoded)
     for name in arrays.keys() & set(CUMULATIVE):
         arrays[name] = np.concatenate([[0], arrays[name]])
@@ -172,7 +172,7 @@ def _write(
     ends: dict[str, int] = {}
     for rows in examples.chunks():
         with explain_panics(tokenizer):
-            encoded = task.split([examples.text(row) for row in rows], tokenizer, length)
+            encoded = task.tokenize([examples.text(row) for row in rows], tokenizer, length)
         for name, values in _arrays(encoded).items():
             if name in CUMULATIVE:
                 if name not in ends:

@@ -17,6 +17,7 @@ from potstill.models.student import Student
 from potstill.signals import Batch
 from potstill.tasks.generate import unpack
 from potstill.tasks.metrics.texts import BEAM
+from potstill.tasks.task import Task
 
 SCORED_AT_ONCE = 8192  # padded tokens of a batch
 GENERATED_AT_ONCE = 1024  # of generative models, whose logits are as wide as the vocabulary
@@ -27,13 +28,13 @@ Generator = Student | Path
 """A generative model, or the folder of one that was exported to CTranslate2."""
 
 
-def answers(ask: Ask, source: TokenisedSet) -> np.ndarray:
+def answers(ask: Ask, source: TokenisedSet[Task]) -> np.ndarray:
     """Return the predictions for all examples, (n, …) as the task reads them; shorter ones are padded with -1."""
     predictions: list[np.ndarray] = [np.empty(0)] * len(source.examples)
     for positions, batch in source.in_order(at_once(source.task)):
         rows = source.examples.index[positions]
         # where student and teacher truncate differently, the student's reading counts
-        read = source.task.read(ask(batch), source.aligned_tokens[0], rows, source.examples)
+        read = source.task.read_logits(ask(batch), source.aligned_tokens[0], rows, source.examples)
         for position, prediction in zip(positions, read, strict=True):
             predictions[position] = prediction
     return padded(predictions) if predictions else np.empty((0, source.task.classes), np.float32)
@@ -44,7 +45,7 @@ def at_once(task: DataTask) -> int:
     return GENERATED_AT_ONCE if task.generates else SCORED_AT_ONCE
 
 
-def model_answers(student: Student, source: TokenisedSet, beam: bool = False) -> np.ndarray:
+def model_answers(student: Student, source: TokenisedSet[Task], beam: bool = False) -> np.ndarray:
     """Return a model's predictions; where the task decodes, also its texts, with `beam` those of beam search too."""
     predictions = answers(network(torch_forward(student.model)), source)
     if not source.task.decodes or not len(predictions):
@@ -68,7 +69,7 @@ def network(run: Forward) -> Ask:
     return lambda batch: batch.student.predictions(torch.from_numpy(run(batch.student.inputs))).numpy()
 
 
-def with_texts(predictions: np.ndarray, model: Generator, source: TokenisedSet, beam: bool) -> list[np.ndarray]:
+def with_texts(predictions: np.ndarray, model: Generator, source: TokenisedSet[Task], beam: bool) -> list[np.ndarray]:
     """Add the texts that a model generates to predictions, which hold the probabilities of the gold texts.
 
     With `beam` the text of beam search is added too; its log probability stands for that of the mode.
@@ -86,11 +87,11 @@ def with_texts(predictions: np.ndarray, model: Generator, source: TokenisedSet, 
     return completed
 
 
-def open_decoder(model: Generator, source: TokenisedSet) -> AbstractContextManager[Decoder]:
+def open_decoder(model: Generator, source: TokenisedSet[Task]) -> AbstractContextManager[Decoder]:
     longest = longest_target(source)
     return decoder_of(model, longest) if isinstance(model, Path) else decoder(model, longest=longest)
 
 
-def longest_target(source: TokenisedSet) -> int:
+def longest_target(source: TokenisedSet[Task]) -> int:
     """Return the longest target in tokens: 1.5 times the longest sequence of source and target that was read."""
     return int(1.5 * source.lengths.max(initial=16)) + 8

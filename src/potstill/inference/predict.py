@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from potstill.data.formats.text import short_repr
 from potstill.data.row import Row, split_parts
 from potstill.data.rows import Columns, open_table
 from potstill.data.task_words import TASK_WORDS
@@ -20,8 +21,7 @@ from potstill.data.tokens import tokenise_texts
 from potstill.data.views import array_view, split_by_tokens
 from potstill.errors import InputError
 from potstill.models.folders import onnx_file
-from potstill.models.onnx.exported import ExportedModel, can_load_light, load_exported
-from potstill.models.onnx.session import ArrayForward
+from potstill.models.onnx.exported import ArrayForward, ExportedModel, can_load_light, load_exported
 from potstill.tasks.label_matching import make_task
 from potstill.tasks.registry import form_of, task_class
 from potstill.tasks.task import Asked, Task
@@ -75,7 +75,7 @@ class Predictor:
         try:
             return task.row(example)
         except (KeyError, TypeError, ValueError):
-            raise task.refuse(example) from None
+            raise InputError(f"the model cannot read {short_repr(example)}; write {task.how_to_ask}") from None
 
     def _outputs(self, task: Task, rows: list[tuple[str, str | None]]) -> list[np.ndarray]:
         tokens = tokenise_texts(task, rows, self.network.tokenizer, self.length)
@@ -84,7 +84,7 @@ class Predictor:
         for batch in split_by_tokens(every, tokens.lengths(every), PADDED):
             view = array_view(task, tokens, batch)
             logits = view.predictions(self.forward(view.inputs))
-            outputs |= zip(batch.tolist(), task.read(logits, tokens, batch, _Unlabelled(rows)), strict=True)
+            outputs |= zip(batch.tolist(), task.read_logits(logits, tokens, batch, _Unlabelled(rows)), strict=True)
         return [outputs[place] for place in range(len(rows))]
 
 

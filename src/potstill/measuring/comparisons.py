@@ -62,7 +62,7 @@ class Predictions:
     def interval(self) -> tuple[float, float]:
         """Return the 95 % interval of the mean score, over other rows and other seeds."""
         low, high = mean_interval(self.scores(), len(self.targets))
-        return (max(0.0, low), min(1.0, high)) if self.task.is_share(self.metric) else (low, high)
+        return (max(0.0, low), min(1.0, high)) if self.metric in self.task.row_metrics else (low, high)
 
 
 RunPredictions = dict[tuple[str, str, str], Predictions]
@@ -131,7 +131,7 @@ def compare(names: tuple[str, str], data: str, ours: Predictions, theirs: Predic
         return replace(untested, words=difference.words)
     exact: list[float] = []
     if ours.task.outcome != "value" and not ours.task.generates:  # texts are seldom right word for word
-        right = [[side.task.right(side.targets, logits) for logits in side.logits] for side in (ours, theirs)]
+        right = [[side.task.is_correct(side.targets, logits) for logits in side.logits] for side in (ours, theirs)]
         exact = [mcnemar_p(*both) for both in zip(*right, strict=False)]
     tested = {name: getattr(difference, name) for name in ("mean", "words", "low", "high", "p", "seeds")}
     return replace(untested, **tested, mcnemar=exact)

@@ -39,7 +39,7 @@ class Candidate:
 
     path: str
     task: Task
-    source: TokenisedSet
+    source: TokenisedSet[Task]
     predictions: np.ndarray
     size: dict[str, Any]
     model: Forward | Generator
@@ -126,7 +126,7 @@ def _speeds(candidates: list[Candidate]) -> dict[tuple[str, str], Speed]:
     return forward_speeds(networks)
 
 
-def _texts(model: Generator, source: TokenisedSet) -> np.ndarray:
+def _texts(model: Generator, source: TokenisedSet[Task]) -> np.ndarray:
     """Return the predictions of a generative model; an exported one gives texts only, no probabilities of the gold texts."""
     if isinstance(model, Student):
         return model_answers(model, source, beam=True)

@@ -30,6 +30,7 @@ from potstill.measuring.json_parts import (
     table_of,
 )
 
+FORMAT = 1  # of measurements.json; files without the key have format 0
 GOLD = "targets"  # the "model" under which answers.safetensors holds the labels
 STUDENT, BASELINE, TEACHER = "distilled", "fine-tuned", "teacher"  # models of a run
 DEV = "dev"  # the split that epochs, grid cells and seeds are selected on
@@ -97,7 +98,7 @@ class MeasuredModel(Part):
     confusion: BySplit[Matrix] = key(table_of(table_of(Matrix.read)), dict)
     mean_probabilities: BySplit[Matrix] = key(table_of(table_of(Matrix.read)), dict)
     speed: dict[str, Speed] = key(table_of(table_of(as_number)), dict)  # by engine, or by search of generative models
-    examples_per_second: float | None = key(as_number)  # of old files, in PyTorch
+    examples_per_second: float | None = key(as_number)  # of format 0, in PyTorch
     times_faster: float | None = key(as_number)
     learned: bool | None = key(as_bool)
     begun_from: str | None = key(as_text)
@@ -234,13 +235,16 @@ class Measurements(Part):
 
     @classmethod
     def from_json(cls, value: Any) -> Measurements:
-        """Read a file, however old. DamagedError names the part that has the wrong structure."""
-        if isinstance(value, Mapping) and "seeds" not in value and "seed" in value:  # of old files
+        """Read format 0 and 1. DamagedError names the part that has the wrong structure."""
+        if isinstance(value, Mapping) and "seeds" not in value and "seed" in value:  # format 0
             value = {**value, "seeds": [value["seed"]]}
         measurements = cls.read(value)
         if measurements is None:
             raise DamagedError("models")
         return measurements
+
+    def to_json(self) -> dict[str, Any]:
+        return {"format": FORMAT, **super().to_json()}
 
     @property
     def data_sets(self) -> list[str]:

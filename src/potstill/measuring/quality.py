@@ -45,8 +45,8 @@ def details(task: Task, metric: str, examples: Examples, predictions: np.ndarray
 
 def interval(task: Task, metric: str, targets: np.ndarray, predictions: np.ndarray) -> tuple[float, float]:
     """Return the 95 % interval of a metric: Wilson's for a share of rows, a bootstrap interval otherwise."""
-    if task.is_share(metric):
-        right = task.right(targets, predictions)
+    if metric in task.row_metrics:
+        right = task.is_correct(targets, predictions)
         return wilson(int(right.sum()), len(right))
     return bootstrap_interval(task.scorer(metric, targets, predictions), len(targets))
 

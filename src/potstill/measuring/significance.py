@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import stdtr, stdtrit
 
 from potstill.measuring.measurements import Comparison
 from potstill.tasks.metrics.labels import Score
@@ -182,6 +181,8 @@ def combined(sides: Sequence[tuple[float, int]], scores: np.ndarray, covariance:
         freedom = min(freedom, own_freedom * alike**POWER * (variance / by_runs) ** (1 - 0.5 / own_freedom))
     error = math.sqrt(variance)
     far = abs(mean) / error if error > 0 else math.inf if mean else 0.0
+    from scipy.special import stdtr, stdtrit  # here, so that `potstill list` shows studies without it
+
     p = 2 * float(stdtr(freedom, -far))
     half = float(stdtrit(freedom, 0.975)) * error
     # no paired test of so few rows can give a smaller p: each row may fall to either side

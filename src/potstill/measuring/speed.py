@@ -21,6 +21,7 @@ from potstill.models.generation.decoding import Decoder, engine_for
 from potstill.models.inference import Forward
 from potstill.signals import View
 from potstill.tasks.metrics.texts import BEAM, search_name
+from potstill.tasks.task import Task
 
 ROWS, SINGLE = 128, 48  # rows timed in batches; rows timed one by one
 SIZES, QUOTED_SIZE = (8, 32, 128), 32  # of batches; the size that models are compared at
@@ -42,12 +43,12 @@ class Workload:
     rows: int
 
 
-def forward_speeds(models: Mapping[Key, tuple[Forward, TokenisedSet]]) -> dict[Key, Speed]:
+def forward_speeds(models: Mapping[Key, tuple[Forward, TokenisedSet[Task]]]) -> dict[Key, Speed]:
     """Time networks on some rows of their sources, which must not be empty. Texts of a batch have similar lengths."""
     return speeds({name: forward_workload(run, source) for name, (run, source) in models.items()})
 
 
-def decoding_speeds(models: Mapping[Key, tuple[Generator, TokenisedSet]]) -> dict[tuple[Key, str], Speed]:
+def decoding_speeds(models: Mapping[Key, tuple[Generator, TokenisedSet[Task]]]) -> dict[tuple[Key, str], Speed]:
     """Time generative models with greedy and with beam search, by (name, search)."""
     workloads = {}
     with ExitStack() as stack:
@@ -59,7 +60,7 @@ def decoding_speeds(models: Mapping[Key, tuple[Generator, TokenisedSet]]) -> dic
         return speeds(workloads)
 
 
-def forward_workload(forward: Forward, source: TokenisedSet) -> Workload:
+def forward_workload(forward: Forward, source: TokenisedSet[Task]) -> Workload:
     rows = timed_rows(len(source.examples))
     batches = {size: _views(source, rows, size) for size in SIZES}
     return Workload(
@@ -147,7 +148,7 @@ def _seconds(call: Callable[[Any], object], batch: Any) -> float:
     return time.perf_counter() - start
 
 
-def _views(source: TokenisedSet, rows: np.ndarray, size: int) -> list[View]:
+def _views(source: TokenisedSet[Task], rows: np.ndarray, size: int) -> list[View]:
     rows = rows[np.argsort(source.lengths[rows], kind="stable")]
     batches = [rows[start : start + size] for start in range(0, len(rows), size)]
     return [source.batch(batch, source.count(batch)).student for batch in batches]

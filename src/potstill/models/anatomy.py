@@ -33,7 +33,8 @@ def layers_path(model: PreTrainedModel) -> str:
     """Return the name of the list of encoder layers inside the whole model, such as "bert.encoder.layer"."""
     if not has_layers(model):
         raise InputError(
-            f"a {kind(model)} has no layers to choose from; build it last, or omit it and write student = 'fresh'"
+            f"a {architecture_name(model)} has no layers to choose from; build it last, "
+            "or omit it and write student = 'fresh'"
         )
     return next(iter(stacks(model)))
 
@@ -65,7 +66,7 @@ def _find_layers(model: PreTrainedModel, prefix: str, count: int) -> str:
     return outermost[0] if base is model else f"{model.base_model_prefix}.{outermost[0]}"
 
 
-def kind(model: PreTrainedModel) -> str:
+def architecture_name(model: PreTrainedModel) -> str:
     """Return the name of the architecture for messages, such as bert or bilstm."""
     return str(model.config.model_type).removeprefix(PREFIX)
 

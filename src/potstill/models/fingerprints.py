@@ -13,7 +13,7 @@ from potstill.models.anatomy import is_causal, is_spread
 
 
 def fingerprint(model: PreTrainedModel, tokenizer_print: str, length: int) -> str:
-    """Hash everything that decides a prediction: weights, architecture, tokenizer, length, float type; not the data set."""
+    """Hash all that decides a prediction: weights, architecture, tokenizer, length, float type; not the data set."""
     digest = xxhash.xxh3_128()
     add_weights(digest, model)
     shape = {k: v for k, v in model.config.to_dict().items() if k not in ("_name_or_path", "transformers_version")}

@@ -1,23 +1,30 @@
-"""Find a model and check its files: a local folder, an exported ONNX file, or a name on the Hugging Face hub.
+"""Find a model, check its files and read its config.json: a local folder, an exported ONNX file, or a name on the Hub.
 
 Loads neither torch nor transformers.
 """
 
 from __future__ import annotations
 
+import os
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 from potstill.errors import InputError
-from potstill.models.safety import refuse_unsafe_files, refuse_unsafe_settings
+from potstill.models.safety import json_object, refuse_unsafe_files, refuse_unsafe_settings
 from potstill.system.paths import expand_user
+
+SHORTEST = 3  # tokens: the special tokens around a text, and one of its own
+UNNAMED = {0: "LABEL_0", 1: "LABEL_1"}  # the classes of a config.json that names none, as transformers reads it
 
 
 def model_folder(model: str | Path) -> Path:
-    """The local folder of a model. A name on the hub is downloaded first, unless it is cached or HF_HUB_OFFLINE forbids it."""
+    """Return the local folder of a model. A name on the hub is downloaded first, if it is not cached."""
     path = expand_user(model)
-    if is_there(path, "dir") and str(model):
+    if os.path.isdir(path) and str(model):  # unlike Path.is_dir, it takes names that no file can have
         return path
     if _is_path(model):
         raise InputError(
@@ -27,7 +34,7 @@ def model_folder(model: str | Path) -> Path:
 
 
 def safe_folder(model: str | Path) -> Path:
-    """The local folder of a model, after checking that loading it opens only plain weights and runs only stock code."""
+    """Return the local folder of a model, after checking that loading it runs no code of its own."""
     folder = model_folder(model)
     refuse_unsafe_files(folder)
     if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.onnx")):
@@ -41,21 +48,14 @@ def safe_folder(model: str | Path) -> Path:
 
 
 def onnx_file(model: str | Path) -> Path | None:
-    """The ONNX file that `model` names, or that its folder holds; None if there is none."""
+    """Return the ONNX file that `model` names, or that its folder holds; None if there is none."""
     path = expand_user(model)
-    file = path / "model.onnx" if is_there(path, "dir") else path
-    return file if file.suffix == ".onnx" and is_there(file, "file") else None
-
-
-def is_there(path: Path, what: Literal["dir", "file"]) -> bool:
-    try:
-        return path.is_dir() if what == "dir" else path.is_file()
-    except OSError:  # a name that no file can have
-        return False
+    file = path / "model.onnx" if os.path.isdir(path) else path
+    return file if file.suffix == ".onnx" and os.path.isfile(file) else None
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, without its full stop."""
+    """Return the first line of an error's message, without its full stop."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
@@ -79,3 +79,75 @@ def _from_hub(name: str) -> Path:
             f"there is no folder {name}, and the Hugging Face Hub gave no such model ({first_line(error)}); "
             "check the name and the network, or give the path of a model's folder"
         ) from error
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """The fields of config.json, with the names and defaults that configs of transformers have."""
+
+    folder: Path
+    fields: Mapping[str, Any]
+
+    @property
+    def architectures(self) -> list[str]:
+        return list(self.fields.get("architectures") or ())
+
+    @property
+    def model_type(self) -> str:
+        return str(self.fields.get("model_type", ""))
+
+    @property
+    def id2label(self) -> dict[int, str]:
+        return {int(number): str(name) for number, name in (self.fields.get("id2label") or UNNAMED).items()}
+
+    @property
+    def num_labels(self) -> int:
+        return len(self.id2label)
+
+    @property
+    def problem_type(self) -> str | None:
+        return self.fields.get("problem_type")
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of the images that the network reads."""
+        height, width = self.fields["image_size"]
+        return int(self.fields.get("num_channels", 1)), int(height), int(width)
+
+
+def read_config(model: str | Path) -> ConfigFile:
+    """Read config.json of a model's folder, of an exported folder or its .onnx file, or of a name on the hub."""
+    file = onnx_file(model)
+    folder = safe_folder(file.parent if file else model)
+    fields = json_object(folder / "config.json", "give a folder with a config.json")
+    names = fields.get("architectures")
+    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise InputError(f"{folder}: architectures in config.json is not a list of names; write one class in brackets")
+    return ConfigFile(folder, fields)
+
+
+def refuse_odd_labels(id2label: Mapping[Any, Any] | None, folder: str | Path) -> None:
+    """Refuse classes of a trained head that are not numbered from 0, or do not have distinct, valid names."""
+    classes = id2label or {}
+    if not classes or sorted(classes) != list(range(len(classes))):
+        numbers = ", ".join(map(str, list(classes)[:5])) or "none"
+        raise InputError(f"{folder}: the classes of id2label in config.json are {numbers}; number them 0, 1, …")
+    for name, count in Counter(map(str, classes.values())).items():
+        if name != name.encode("utf-8", "replace").decode():
+            raise InputError(f"{folder}: the class {name!a} in id2label is not valid text; write another name")
+        if count > 1:
+            raise InputError(f"{folder}: two classes in id2label have the name {name!r}; write two names")
+
+
+def trained_length(stated: object, longest: int, folder: str | Path) -> int:
+    """Return how many tokens a model was trained to read: longer texts would use positions that were never trained.
+
+    `stated` is potstill_length of its config, `longest` the most that it can read.
+    """
+    if stated is None:
+        return longest
+    if type(stated) is not int or stated < SHORTEST:
+        raise InputError(
+            f"{folder}: potstill_length in config.json is {stated!r:.80}; write a number of tokens, or remove it"
+        )
+    return min(stated, longest)

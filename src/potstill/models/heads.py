@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-WHAT = {  # what a model with this head is called in messages
-    "SequenceClassification": "a text classifier",
-    "TokenClassification": "a token classifier",
-    "QuestionAnswering": "a model for extractive question answering",
-    "MultipleChoice": "a multiple-choice model",
-    "ImageClassification": "an image classifier",
-    "Seq2SeqLM": "a translation model",
-    "CausalLM": "a causal language model",
-}
-NAMED = ("SequenceClassification", "TokenClassification", "ImageClassification")  # heads whose outputs have names
+from potstill.data.task_words import TASK_WORDS
+
+DESCRIPTIONS = {words.head: words.model for words in TASK_WORDS.values()}  # of models with this head, in messages
+WITH_LABELS = ("SequenceClassification", "TokenClassification", "ImageClassification")  # heads whose outputs have names
 GENERATIVE = ("Seq2SeqLM", "CausalLM")
 
 
-def head_named(architecture: str) -> str | None:
+def head_of_class(architecture: str) -> str | None:
     """Return the head of a class such as BertForTokenClassification; None if it has none of ours."""
-    if head := next((head for head in WHAT if head not in GENERATIVE and architecture.endswith(f"For{head}")), None):
+    if head := next(
+        (head for head in DESCRIPTIONS if head not in GENERATIVE and architecture.endswith(f"For{head}")), None
+    ):
         return head
     # classes of generative models follow no pattern, such as MarianMTModel
     from transformers.models.auto.modeling_auto import (
@@ -36,7 +32,7 @@ def head_named(architecture: str) -> str | None:
 
 def head_of(config: Any) -> str:
     """Return the head that a config names; sequence classification if it names none."""
-    return head_named(str((config.architectures or [""])[0])) or "SequenceClassification"
+    return head_of_class(str((config.architectures or [""])[0])) or "SequenceClassification"
 
 
 def auto_class(head: str) -> Any:

@@ -84,8 +84,8 @@ def with_decoder_inputs(inputs: Mapping[str, Tensor], start: int) -> dict[str, T
     """Replace a decoder's targets by its inputs: the targets shifted right by one, after a start token."""
     others = {name: tensor for name, tensor in inputs.items() if name != "decoder_targets"}
     targets = inputs["decoder_targets"]
-    first = torch.full_like(targets[:, :1], start)
-    return {**others, "decoder_input_ids": torch.cat([first, targets[:, :-1]], 1), "use_cache": False}  # type: ignore[dict-item]
+    shifted = torch.cat([torch.full_like(targets[:, :1], start), targets[:, :-1]], 1)
+    return {**others, "decoder_input_ids": shifted, "use_cache": False}  # type: ignore[dict-item]
 
 
 @contextmanager
@@ -122,9 +122,10 @@ def eager_attention(model: PreTrainedModel) -> Iterator[None]:
 
 
 def end_of_attention(model: PreTrainedModel) -> nn.Module | None:
-    """Return the module after the last layer's attention if the head reads only the first token: from there, others are not needed.
+    """Return the module after the last layer's attention if the head reads only the first token; else None.
 
-    What follows there is three quarters of a layer, a quarter of the work of a student with three layers.
+    From there on the other tokens are not needed. This is three quarters of a layer, a quarter of the work of a student
+    with three layers.
     """
     if type(model) not in READ_THE_FIRST_TOKEN:
         return None

@@ -17,12 +17,11 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from potstill.data.pixel_reader import PixelReader
 from potstill.errors import InputError
 from potstill.models.anatomy import all_parameters, is_spread, longest_input
-from potstill.models.config_file import refuse_odd_labels, trained_length
-from potstill.models.folders import onnx_file
-from potstill.models.heads import NAMED, head_of
+from potstill.models.folders import onnx_file, refuse_odd_labels, trained_length
+from potstill.models.heads import WITH_LABELS, head_of
 from potstill.models.hooks import head_outputs
-from potstill.models.loading import load_config, reader_of
-from potstill.models.onnx.session import bytes_on_disk, open_onnx
+from potstill.models.loading import load_config, load_reader
+from potstill.models.onnx.exported import bytes_on_disk, open_onnx, refuse_infinite
 from potstill.models.student import load_student
 from potstill.models.tokenizers.safety import refuse_other_vocabulary
 from potstill.system.paths import expand_user
@@ -82,25 +81,13 @@ def onnx_forward(file: Path) -> Forward:
     return lambda inputs: model.forward({name: inputs[name].cpu().numpy() for name in model.input_names})
 
 
-def refuse_infinite(forward: Forward, name: str | Path) -> Forward:
-    """Return the same function, with an error if a logit is not finite."""
-
-    def checked(inputs: dict[str, Tensor]) -> np.ndarray:
-        logits = forward(inputs)
-        if not np.isfinite(logits).all():
-            raise InputError(f"{name} gives logits that are not finite; use a model whose training did not diverge")
-        return logits
-
-    return checked
-
-
 def bytes_of(folder: str | Path, parameters: int) -> int:
     """Return the size of the weights' files; for a model of the hub, that of a float32 file."""
     return sum(file.stat().st_size for file in expand_user(folder).glob("*.safetensors")) or 4 * parameters
 
 
 def load_network(path: str | Path) -> Network:
-    """Load a folder with safetensors or model.onnx, an .onnx file with config and tokenizer beside it, or a hub name."""
+    """Load a folder with safetensors or model.onnx, an .onnx file with its config and tokenizer, or a hub name."""
     file = onnx_file(path)
     if file is not None:
         return _load_onnx(file)
@@ -124,10 +111,10 @@ def _load_onnx(file: Path) -> Network:
     folder = file.parent
     try:
         config = load_config(file)
-        tokenizer = reader_of(config, folder)
+        tokenizer = load_reader(config, folder)
         longest, parameters = int(config.potstill_longest), int(config.potstill_parameters)
         length = trained_length(getattr(config, "potstill_length", None), longest, folder)
-        if head_of(config) in NAMED:
+        if head_of(config) in WITH_LABELS:
             refuse_odd_labels(config.id2label, folder)
         if (rows := getattr(config, "vocab_size", None)) and not isinstance(tokenizer, PixelReader):
             refuse_other_vocabulary(tokenizer.get_vocab(), int(rows), folder)

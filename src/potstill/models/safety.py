@@ -1,7 +1,8 @@
-"""Check untrusted model folders and tensor files before anything in them is loaded. Loads neither torch nor transformers.
+"""Check untrusted model folders and tensor files before anything in them is loaded.
 
-Only regular files of the folder itself are opened: configs of stock architectures without code, and weights in
-safetensors with a short and consistent header. A network may not need far more numbers than the weights hold.
+This module loads neither torch nor transformers. Only regular files of the folder itself are opened: configs of stock
+architectures without code, and weights in safetensors with a short and consistent header. A network may not need far
+more numbers than the weights hold.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def _tensors(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 def refuse_unsafe_files(folder: Path) -> None:
-    """Refuse links out of the folder, special files, adapters, and settings that are larger than they can need to be."""
+    """Refuse links out of the folder, special files, adapters, and settings that are larger than any model needs."""
     try:
         if (folder / "adapter_config.json").exists():
             raise InputError(f"{folder} is an adapter to another model; give the folder of the merged model")
@@ -113,7 +114,7 @@ def _stays_inside(link: Path, folder: Path) -> bool:
 
 
 def refuse_unsafe_settings(folder: Path, needed: str = "config.json") -> None:
-    """Refuse configs that bring code or kernels, name other files, or hold counts that would fill the memory, at any depth."""
+    """Refuse configs that bring code or kernels, name other files, or hold counts that would fill the memory."""
     for name in ("config.json", "tokenizer_config.json"):
         if not (folder / name).exists() and name != needed:
             continue
@@ -126,7 +127,8 @@ def refuse_unsafe_settings(folder: Path, needed: str = "config.json") -> None:
         for key, value in _nested_items(settings):
             if key == "auto_map":
                 raise InputError(
-                    f"{folder} brings its own code (auto_map), which is never run; use a stock architecture, such as bert"
+                    f"{folder} brings its own code (auto_map), which is never run; use a stock architecture, such as "
+                    "bert"
                 )
             if "implementation" in key and (code := _code_name(value)):
                 raise InputError(f"{folder} asks for code of {code!r}, which is never run; remove {key} from {name}")
@@ -155,7 +157,7 @@ def _code_name(value: Any) -> str | None:
 
 
 def stored_numbers(folder: Path) -> int:
-    """Count the numbers in the folder's weights; an error unless these are complete safetensors files of this folder."""
+    """Count the numbers in the folder's weights, which must be complete safetensors files of this folder."""
     todo = "use the model's original folder, or write it again with `model.save_pretrained(folder)`"
     names = ["model.safetensors"]
     index = folder / "model.safetensors.index.json"
@@ -176,8 +178,8 @@ def stored_numbers(folder: Path) -> int:
             # masks and positions may be integers; integer weights would need a scale that nothing here reads
             if tensor.endswith(".weight") and dtype not in FLOATS:
                 raise InputError(
-                    f"{folder}: {tensor} is stored as {dtype}, which is not a plain number; use weights in float32, float16 "
-                    "or bfloat16"
+                    f"{folder}: {tensor} is stored as {dtype}, which is not a plain number; use weights in float32, "
+                    "float16 or bfloat16"
                 )
             total += math.prod(shape)
     return total

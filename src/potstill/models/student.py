@@ -18,11 +18,17 @@ from potstill.errors import InputError
 from potstill.models.anatomy import is_spread, positions
 from potstill.models.architectures.own_model import OwnModel
 from potstill.models.builder import Student
-from potstill.models.checks import missing_weights, refuse_bad_weights, refuse_padding_effect
-from potstill.models.config_file import SHORTEST, refuse_odd_labels
-from potstill.models.folders import first_line, safe_folder
-from potstill.models.heads import NAMED, WHAT, auto_class, head_named, head_of
-from potstill.models.loading import NO_CODE, load_config, quiet_transformers, reader_of
+from potstill.models.folders import SHORTEST, first_line, refuse_odd_labels, safe_folder
+from potstill.models.heads import DESCRIPTIONS, WITH_LABELS, auto_class, head_of, head_of_class
+from potstill.models.loading import (
+    NO_CODE,
+    load_config,
+    load_reader,
+    missing_weights,
+    quiet_transformers,
+    refuse_bad_weights,
+    refuse_padding_effect,
+)
 from potstill.models.safety import refuse_larger, stored_numbers
 from potstill.models.tokenizers.safety import refuse_other_vocabulary
 from potstill.system import paths
@@ -44,9 +50,9 @@ def load_student(
     """Load a model with a head and its tokenizer from a folder or the hub, in float32 and eval mode.
 
     Every weight must be present. Only with `labels` may the head be missing or have another number of labels: a new one
-    is then drawn from `seed`. A head of the same size keeps its own label names. `head` is one of `heads.WHAT`; without
-    it the config decides, and if it names none, the model is a text classifier. `devices`: "auto" lets Accelerate
-    spread the weights over all devices, memory and disk; a table limits how much each may hold.
+    is then drawn from `seed`. A head of the same size keeps its own label names. `head` is a key of
+    `heads.DESCRIPTIONS`; without it the config decides, and if it names none, the model is a text classifier.
+    `devices`: "auto" lets Accelerate spread the weights over all devices, memory and disk; a table limits each.
     """
     place = safe_folder(folder)
     stored = stored_numbers(place)
@@ -71,13 +77,13 @@ def load_student(
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,  # refused below, with their names
             )
-            tokenizer = reader_of(config, place)
+            tokenizer = load_reader(config, place)
             room = positions(model)
     except InputError:
         raise
     except Exception as error:  # a broken folder fails in many ways inside transformers
         raise InputError(
-            f"{folder} cannot be loaded as {WHAT.get(str(head), 'a model')} ({first_line(error)}); "
+            f"{folder} cannot be loaded as {DESCRIPTIONS.get(str(head), 'a model')} ({first_line(error)}); "
             "give a folder with config.json, model.safetensors and tokenizer.json"
         ) from error
     reads_texts = not isinstance(tokenizer, PixelReader)
@@ -96,7 +102,7 @@ def load_student(
         model.config.id2label = dict(enumerate(labels))
         model.config.label2id = {label: index for index, label in enumerate(labels)}
         model.config.problem_type = problem
-    elif head in NAMED:
+    elif head in WITH_LABELS:
         refuse_odd_labels(model.config.id2label, folder)
     table = model.get_input_embeddings()
     if isinstance(table, torch.nn.Embedding) and reads_texts:
@@ -176,8 +182,8 @@ def _name_class_for_transformers_4(settings: Path) -> None:
 def stock_model(
     like: PreTrainedModel, config: PreTrainedConfig, weights: dict[str, torch.Tensor] | None, seed: int = 0
 ) -> PreTrainedModel:
-    """Build a model of this config with the head of `like`, in eval mode: with these weights, or random ones from `seed`."""
-    head = head_named(type(like).__name__)
+    """Build a model with the head of `like`, in eval mode, with these weights or random ones from `seed`."""
+    head = head_of_class(type(like).__name__)
     assert head is not None
     with quiet_transformers():
         model: PreTrainedModel = new_network(lambda: auto_class(head).from_config(config, dtype=torch.float32), seed)

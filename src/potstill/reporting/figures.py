@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import FancyBboxPatch
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from typing import TYPE_CHECKING
 
 from potstill.measuring.measurements import clean
 from potstill.reporting.svg import COLOURS, GREY, INK, as_svg, empty_figure, empty_plot
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 MOST_POINTS = 300  # of a curve: more cannot be seen
 LONGEST_LABEL = 26
@@ -36,13 +36,15 @@ def loss_panel(key: str, title: str, curves: Sequence[Curve]) -> Figure:
             axes.plot(x, y, color=curve.colour, linewidth=0.7, alpha=0.3)
         axes.plot(*thinned(curve.x, smoothed(curve.y)), color=curve.colour, linewidth=1.6)
     axes.set_xlabel("step")
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.4g}")
     return figure
 
 
 @as_svg
 def quality_panel(key: str, title: str, curves: Sequence[Curve], bounds: tuple[float, float]) -> Figure:
     """A score in percent per epoch; panels side by side share their bounds."""
+    from matplotlib.ticker import MaxNLocator
+
     figure, axes = empty_plot(title, 300, 190)
     for curve in curves:
         axes.plot(curve.x, curve.y, color=curve.colour, linewidth=1.6, marker="o", markersize=4)
@@ -159,6 +161,8 @@ def layer_map(
 
 
 def _box(axes: Axes, left: float, middle: float, width: float, words: str, colour: str, strong: bool) -> None:
+    from matplotlib.patches import FancyBboxPatch
+
     style = "round,pad=0,rounding_size=4"
     axes.add_patch(
         FancyBboxPatch(

@@ -8,17 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from potstill.data.task_words import TASK_WORDS
 from potstill.measuring.measurements import Measurements, Place, clean
 from potstill.reporting.numbers import metric_title
 
-HUB_TASKS = {
-    "tag": "token-classification",
-    "answer": "question-answering",
-    "choose": "multiple-choice",
-    "pixels": "image-classification",
-    "translate": "translation",
-    "write": "text-generation",
-}
 HUB_METRIC = {  # their names of our metrics
     "matthews": "matthews_correlation",
     "pearson": "pearsonr",
@@ -58,8 +51,9 @@ def task_names(measurements: Measurements) -> set[str]:
 
 def hub_task(measurements: Measurements) -> str:
     """Return the hub's name of the task, which all data sets of a run share."""
-    names = sorted(task_names(measurements))
-    return next((HUB_TASKS[name] for name in names if name in HUB_TASKS), "text-classification")
+    names = task_names(measurements)
+    others = {form: words for form, words in TASK_WORDS.items() if form != "text"}
+    return next((words.hub for form, words in others.items() if names & {form, words.task}), TASK_WORDS["text"].hub)
 
 
 def hub_metric(metric: str) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING
 
 from potstill.measuring.measurements import clean
 from potstill.reporting.svg import as_svg, empty_plot
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Box = tuple[float, ...]  # left, bottom, right, top
 LONGEST_LABEL = 26
@@ -59,6 +60,8 @@ def scatter(key: str, title: str, x_label: str, y_label: str, points: Sequence[P
 
 def _place_names(figure: Figure, axes: Axes, points: Sequence[Point]) -> None:
     """Put names beside their points where they cover least; a distant name is joined to its point by a line."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
     renderer = FigureCanvasAgg(figure).get_renderer()
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # the layout must not move what was measured

@@ -11,14 +11,13 @@ import warnings
 from collections.abc import Callable
 from functools import wraps
 from html import escape
-from typing import Any
-
-import matplotlib
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from typing import TYPE_CHECKING, Any
 
 from potstill.measuring.measurements import clean
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 INK = "#010203"  # stands for the page's text colour and is replaced by it at the end
 GREY = "#8b919b"
@@ -62,6 +61,8 @@ def as_svg(draw: Callable[..., Figure]) -> Callable[..., str]:
 
     @wraps(draw)
     def drawn(key: str, *values: Any, **options: Any) -> str:
+        import matplotlib  # here, so that `potstill list` shows studies without it
+
         settings: Any = SETTINGS | {"svg.hashsalt": key}
         with matplotlib.rc_context(settings), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # glyphs that matplotlib's font lacks: the browser draws them
@@ -90,12 +91,16 @@ def _inline(svg: str, title: str) -> str:
 
 def empty_figure(title: str, width: float, height: float) -> Figure:
     """Make a figure of a size in points. It is unknown to pyplot, so it is freed after use."""
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(width / 72, height / 72), dpi=72, layout="constrained")
     figure.set_label(clean(title))
     return figure
 
 
 def empty_plot(title: str, width: float, height: float) -> tuple[Figure, Axes]:
+    from matplotlib.ticker import MaxNLocator
+
     figure = empty_figure(title, width, height)
     axes = figure.add_subplot()
     axes.set_title(clean(title, 44))

@@ -8,7 +8,7 @@ from transformers import PreTrainedModel
 from potstill.data.batches import TokenisedSet
 from potstill.data.tokens import Tokens
 from potstill.errors import InputError
-from potstill.models.anatomy import has_layers, kind, layer_count, width
+from potstill.models.anatomy import architecture_name, has_layers, layer_count, width
 from potstill.runs.data_set import DataSet
 from potstill.signals import Wants
 from potstill.training.method import Method
@@ -25,7 +25,7 @@ def check_method(name: str, method: Method, model: PreTrainedModel, data: DataSe
     """
     task, teacher = data.task, data.teacher.model
     flat = next((part for part in (model, teacher) if part is not None and not has_layers(part)), None)
-    no_layers = f"compares layers, and a {kind(flat)} has none" if flat is not None else ""
+    no_layers = f"compares layers, and a {architecture_name(flat)} has none" if flat is not None else ""
     try:
         of_student, of_teacher = method.wants(layer_count(model), teacher_layers(data.teacher, model))
     except InputError as error:  # its layer map does not fit

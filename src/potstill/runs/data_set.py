@@ -53,7 +53,7 @@ class DataSet:
     def has_pairs(self) -> bool:
         return bool(self.train.meta["pairs"])
 
-    def tokenised(self, examples: Examples, tokenizer: PreTrainedTokenizerBase, split: str) -> TokenisedSet:
+    def tokenised(self, examples: Examples, tokenizer: PreTrainedTokenizerBase, split: str) -> TokenisedSet[Task]:
         """Tokenise the examples for a student with this tokenizer and for the teacher."""
         for_student = for_teacher = tokenise(self.task, examples, tokenizer, self.length)
         if self.loaded_teacher is not None:
@@ -70,7 +70,7 @@ class DataSet:
             return answered
         return np.isin(examples.keys, self.train.keys[answered])
 
-    def for_scoring(self, examples: Examples, tokenizer: PreTrainedTokenizerBase) -> TokenisedSet:
+    def for_scoring(self, examples: Examples, tokenizer: PreTrainedTokenizerBase) -> TokenisedSet[Task]:
         """Tokenise the examples for one model only."""
         tokens = tokenise(self.task, examples, tokenizer, self.length)
         return TokenisedSet(self.task, examples, tokens, tokens)
@@ -84,7 +84,7 @@ def texts_of(splits: Iterable[Examples]) -> Iterator[str]:
                 yield " ".join(split_parts(part))
 
 
-def teacher_predictions(data: DataSet, source: TokenisedSet) -> np.ndarray:
+def teacher_predictions(data: DataSet, source: TokenisedSet[Task]) -> np.ndarray:
     """(n, …) predictions of the teacher, from its memory; a generative teacher decodes the texts again."""
     if data.task.generates:
         assert data.loaded_teacher is not None

@@ -1,4 +1,4 @@
-"""Load what a recipe names: read the rows, match their labels to classes, load the teacher and check that it knows the task."""
+"""Load what a recipe names: read the rows, match labels to classes, load the teacher and check that it knows the task."""
 
 from __future__ import annotations
 
@@ -180,7 +180,8 @@ def store_splits(tables: Tables, task: Task, say: Say) -> Splits:
     """Store the rows in the cache. Without a dev file, a tenth of train is held out."""
     save = ranks.first_before_others(store)
     splits = {
-        name: save(table, task if name == "train" else task.knowing(labels_of(table))) for name, table in tables.items()
+        name: save(table, task if name == "train" else task.with_spellings_of(labels_of(table)))
+        for name, table in tables.items()
     }
     if "dev" in splits:
         return splits

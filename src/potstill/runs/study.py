@@ -11,18 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from potstill.errors import InputError, TrainingError
+from potstill.measuring.comparisons import Predictions, RunPredictions, read_predictions
 from potstill.measuring.measurements import BASELINE, STUDENT, Measurements
 from potstill.recipe.plugins import Plugin
 from potstill.recipe.schema import Recipe
 from potstill.system.display import Display
 from potstill.system.files import write_atomically
 from potstill.system.paths import output_path
-
-if TYPE_CHECKING:
-    from potstill.measuring.comparisons import Predictions, RunPredictions
 
 MARK = "<!-- written by potstill study -->"  # ends every page: a page that has it may be replaced
 
@@ -56,8 +53,6 @@ class StudyRun:
 
     @cached_property
     def _predictions(self) -> RunPredictions:
-        from potstill.measuring.comparisons import read_predictions  # loads scipy
-
         return read_predictions(self.folder, self.measurements)
 
 

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xxhash
+
+if TYPE_CHECKING:
+    import torch
 
 SPLITMIX_STEP = np.uint64(0x9E3779B97F4A7C15)  # the counter of SplitMix64 advances by this number
 
@@ -35,6 +39,16 @@ def draw_uniform(keys: np.ndarray, seed: tuple[int, ...], count: int) -> np.ndar
     """Return (n, count) numbers in [0, 1). Each depends only on its key, its column and the seed."""
     salted = splitmix64(keys.astype(np.uint64) ^ np.uint64(mix(*seed, "drawn")))
     return uniform(splitmix64(salted[:, None] + np.arange(1, count + 1, dtype=np.uint64) * SPLITMIX_STEP))
+
+
+def seed_torch(seed: int, device: torch.device) -> None:
+    """Seed the generators that work on this device draws from."""
+    import torch
+
+    if device.type == "cpu":  # torch.manual_seed would also queue calls for absent GPUs, each with a formatted stack
+        torch.default_generator.manual_seed(seed)
+    else:
+        torch.manual_seed(seed)
 
 
 @contextmanager

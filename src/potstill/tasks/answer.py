@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from potstill.data.examples import Examples
-from potstill.data.formats.text import short_repr
 from potstill.data.row import Label, Span
 from potstill.data.task import Texts, Tokenizer
 from potstill.data.tokens import Encoded, Tokens
@@ -19,7 +18,7 @@ from potstill.tasks.metrics import labels as metrics
 from potstill.tasks.metrics.labels import Score, softmax
 from potstill.tasks.tag import padded_golds
 from potstill.tasks.task import Asked, Rows, Task, clean
-from potstill.tasks.truncation import tokenize, truncated_on_the_right
+from potstill.tasks.truncation import encode_texts, truncated_on_the_right
 
 NBEST = 20
 SHORTEST = 24  # tokens of a window
@@ -43,6 +42,7 @@ class QuestionAnswering(Task):
     outcome = "span"
     form = "answers"
     names_outputs = False
+    how_to_ask = f"a question as JSON, such as {EXAMPLE}"
     row_metrics = ("exact",)
 
     @classmethod
@@ -53,10 +53,6 @@ class QuestionAnswering(Task):
         question, context = (asked["question"], asked["context"]) if isinstance(asked, Mapping) else asked
         return clean(question), clean(context)
 
-    @classmethod
-    def refuse(cls, asked: Any) -> InputError:
-        return InputError(f"the model cannot read {short_repr(asked)}; write a question as JSON, such as {EXAMPLE}")
-
     @property
     def target_width(self) -> int:
         return 0
@@ -65,7 +61,7 @@ class QuestionAnswering(Task):
         spans = [span for span in label if isinstance(span, Span)]
         return [float(place) for span in spans for place in (span.start, span.start + len(span.text))]
 
-    def split(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
+    def tokenize(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
         """Windows of `length` tokens with the question in each; a question keeps a quarter of the length at most."""
         if length < SHORTEST:
             raise InputError(
@@ -75,7 +71,7 @@ class QuestionAnswering(Task):
         contexts = [str(context) for _, context in texts]
         windows = {"truncation": "only_second", "stride": length // 3, "return_overflowing_tokens": True}
         with truncated_on_the_right(tokenizer):
-            encoded = tokenize(tokenizer, questions, contexts, length, return_offsets_mapping=True, **windows)
+            encoded = encode_texts(tokenizer, questions, contexts, length, return_offsets_mapping=True, **windows)
         rows = encoded["overflow_to_sample_mapping"]
         characters = [
             _context_characters(encoding, contexts[row]) for encoding, row in zip(encoded.encodings, rows, strict=True)
@@ -115,7 +111,7 @@ class QuestionAnswering(Task):
                         targets[place] = begins[0], ends[-1]
         return targets.reshape(-1)
 
-    def read(self, logits: np.ndarray, tokens: Tokens, rows: np.ndarray, source: Rows) -> list[np.ndarray]:
+    def read_logits(self, logits: np.ndarray, tokens: Tokens, rows: np.ndarray, source: Rows) -> list[np.ndarray]:
         """The best answers of all windows of each row."""
         windows = iter(zip(logits.reshape(-1, 2, logits.shape[-1]), _windows(tokens, rows), strict=True))
         outputs = []
@@ -187,7 +183,7 @@ class QuestionAnswering(Task):
         each = scores[metric] if metric in scores else np.nanmax(outputs[..., F1], axis=1)
         return lambda rows: float(each[rows].mean())
 
-    def right(self, targets: np.ndarray, outputs: np.ndarray) -> np.ndarray:
+    def is_correct(self, targets: np.ndarray, outputs: np.ndarray) -> np.ndarray:
         """(n,) bool: an exact match with a gold answer."""
         return np.asarray(outputs[:, 0, EXACT] == 1)
 
@@ -196,7 +192,7 @@ def _first_tokens(tokenizer: Tokenizer, texts: list[str], tokens: int) -> list[s
     """Each text up to the end of the character that its last token belongs to."""
     with truncated_on_the_right(tokenizer):
         options = {"return_offsets_mapping": True, "add_special_tokens": False}
-        encodings = tokenize(tokenizer, texts, None, tokens, **options).encodings
+        encodings = encode_texts(tokenizer, texts, None, tokens, **options).encodings
     return [
         text[: encoding.offsets[-1][1]] if encoding.overflowing else text
         for text, encoding in zip(texts, encodings, strict=True)
@@ -207,7 +203,7 @@ def _context_characters(encoding: Any, context: str) -> np.ndarray:
     """(tokens, 2) where each token of the context begins and ends, without the space before it; -1 for other tokens."""
     inside = np.array([part == 1 for part in encoding.sequence_ids])
     begins, ends = np.array(encoding.offsets).T
-    # for each character the next one that is not a space: some tokenizers count the space before a word to the word
+    # for each character the next character that is not a space: some tokenizers count the space before a word to the word
     visible = np.flatnonzero([not character.isspace() for character in context])
     following = np.append(visible, len(context))[np.searchsorted(visible, np.arange(len(context) + 1))]
     begins = np.where(inside, following[np.where(inside, begins, 0)], -1)

@@ -16,6 +16,7 @@ import numpy as np
 
 from potstill.tasks.answer import F1, QuestionAnswering
 from potstill.tasks.generate import Generation
+from potstill.tasks.metrics.labels import ranks
 from potstill.tasks.tag import ABSENT, TokenClassification
 from potstill.tasks.task import Task
 
@@ -27,12 +28,13 @@ LEAST = 0.1  # of the possible improvement over chance: many rows show less than
 LEAST_RANKED = 0.3  # the same for ranks, where untrained weights reach 0.1 and 0.2
 DECENT = 0.5  # the share of rows that a decent teacher knows; it guesses the others
 
+Kind = Literal["knows", "chance", "unsure"]
 Predictions = Sequence[tuple[np.ndarray, np.ndarray]]  # targets and outputs of some rows, as `Task.score` takes them
 
 
 @dataclass(frozen=True)
 class Judgement:
-    kind: Literal["knows", "chance", "unsure"]
+    kind: Kind
     correlation: float  # 0 at chance, 1 at best
     rows: int
     against: bool = False  # the predictions contradict the labels
@@ -62,11 +64,8 @@ def near_chance(judgement: Judgement) -> str | None:
     """Return why a teacher cannot teach; None if it can, or if the rows are too few to tell."""
     if judgement.kind != "chance":
         return None
-    turned = (
-        " Its predictions contradict the labels, which are probably in the wrong order; give the right one with --labels."
-        if judgement.against
-        else ""
-    )
+    turned = " Its predictions contradict the labels, which are probably in the wrong order; write --labels in the right one."
+    turned = turned if judgement.against else ""
     return (
         f"the teacher is near chance on this data ({judgement}).{turned} Fine-tune it first with `potstill finetune`, "
         "check the labels, or write --force to use it anyway"
@@ -85,17 +84,17 @@ def _verdict(
     observed: float,
     of_guesses: np.ndarray,
     of_decent: np.ndarray,
-    ranks: tuple[float, np.ndarray, float] | None,
+    ranking: tuple[float, np.ndarray, float] | None,
     rows: int,
-    metric: str,
+    metric: str = "Matthews correlation",
 ) -> Judgement:
-    """`ranks`: how well the rows are ranked, how well at random, and the best possible value."""
+    """`ranking`: how well the rows are ranked, how well at random, and the best possible value."""
     guess = float(of_guesses.mean())
     effect = (observed - guess) / (1 - guess) if guess < 1 else 0.0
     against = effect <= -LEAST and _share(of_guesses <= observed) <= UNLIKELY
     knows = effect >= LEAST and _share(of_guesses >= observed) <= UNLIKELY
-    if ranks is not None and not knows and not against:
-        ranked, by_chance, best = ranks
+    if ranking is not None and not knows and not against:
+        ranked, by_chance, best = ranking
         room = best - float(by_chance.mean())
         good = room > 0 and (ranked - float(by_chance.mean())) / room >= LEAST_RANKED
         knows = good and _share(by_chance >= ranked) <= UNLIKELY
@@ -112,7 +111,7 @@ def _shuffles(rows: int, random: np.random.Generator) -> np.ndarray:
     return random.permuted(np.tile(np.arange(rows), (DRAWS, 1)), axis=1)
 
 
-def _known_in_part(rows: int, random: np.random.Generator) -> np.ndarray:
+def _decent_rows(rows: int, random: np.random.Generator) -> np.ndarray:
     """(DRAWS, rows) the row whose gold a decent teacher predicts for each row: its own, or a random one."""
     every = (DRAWS, rows)
     return np.where(random.random(every) < DECENT, np.arange(rows), random.integers(0, rows, every))
@@ -122,7 +121,7 @@ def _of_classes(
     gold: np.ndarray, predicted: np.ndarray, ranked: np.ndarray | None, rows: int, random: np.random.Generator
 ) -> Judgement:
     count, classes = len(gold), int(max(gold.max(), predicted.max())) + 1
-    shuffles, known = _shuffles(count, random), gold[_known_in_part(count, random)]
+    shuffles, by_decent = _shuffles(count, random), gold[_decent_rows(count, random)]
     true = np.bincount(gold, minlength=classes).astype(float)
 
     def matthews(right: np.ndarray, claimed: np.ndarray) -> np.ndarray:
@@ -132,16 +131,16 @@ def _of_classes(
 
     ours = np.bincount(predicted, minlength=classes)[None].astype(float)
     guesses = matthews((gold == predicted[shuffles]).sum(1), ours)
-    cells = (np.arange(DRAWS)[:, None] * classes + known).ravel()
+    cells = (np.arange(DRAWS)[:, None] * classes + by_decent).ravel()
     theirs = np.bincount(cells, minlength=DRAWS * classes).reshape(DRAWS, classes).astype(float)
-    decent = matthews((gold == known).sum(1), theirs)
-    ranks = None
+    decent = matthews((gold == by_decent).sum(1), theirs)
+    ranking = None
     if ranked is not None:
         place, shares = np.arange(count), true / count
         by_chance = ranked[place, gold[shuffles]].mean(1)
-        ranks = float(ranked[place, gold].mean()), by_chance, 1 - float(shares @ shares) / 2
+        ranking = float(ranked[place, gold].mean()), by_chance, 1 - float(shares @ shares) / 2
     observed = float(matthews(np.array([(gold == predicted).sum()]), ours)[0])
-    return _verdict(observed, guesses, decent, ranks, rows, "Matthews correlation")
+    return _verdict(observed, guesses, decent, ranking, rows)
 
 
 def _of_sets(
@@ -151,7 +150,7 @@ def _of_sets(
     place, held = np.arange(rows), gold.T.astype(np.float32)
     sizes, cells = gold.sum(1).astype(float), float(gold.size)
     true = float(sizes.sum())
-    shuffles, known = _shuffles(rows, random), _known_in_part(rows, random)
+    shuffles, by_decent = _shuffles(rows, random), _decent_rows(rows, random)
 
     def matthews(right: np.ndarray, claimed: np.ndarray | float) -> np.ndarray:
         spread = true * (cells - true) * claimed * (cells - claimed)
@@ -159,14 +158,14 @@ def _of_sets(
 
     ours, theirs = predicted.astype(np.float32) @ held, gold.astype(np.float32) @ held  # (rows, rows) labels in common
     guesses = matthews(ours[place, shuffles].sum(1), float(predicted.sum()))
-    decent = matthews(theirs[place, known].sum(1), sizes[known].sum(1))
-    ranks = None
+    decent = matthews(theirs[place, by_decent].sum(1), sizes[by_decent].sum(1))
+    ranking = None
     if true:
         weights, shares = ranked @ held / true, gold.mean(0)
         best = 1 - float(shares @ shares / shares.sum()) / 2
-        ranks = float(weights[place, place].sum()), weights[place, shuffles].sum(1), best
+        ranking = float(weights[place, place].sum()), weights[place, shuffles].sum(1), best
     observed = float(matthews(np.array(ours[place, place].sum()), float(predicted.sum())))
-    return _verdict(observed, guesses, decent, ranks, rows, "Matthews correlation")
+    return _verdict(observed, guesses, decent, ranking, rows)
 
 
 def _of_values(gold: np.ndarray, predicted: np.ndarray, rows: int, random: np.random.Generator) -> Judgement:
@@ -177,11 +176,10 @@ def _of_values(gold: np.ndarray, predicted: np.ndarray, rows: int, random: np.ra
         ours, theirs = _standard(ours), _standard(theirs)
         return float(ours @ theirs), ours[shuffles] @ theirs
 
-    known = _standard(DECENT * _standard(gold) + math.sqrt(1 - DECENT**2) * _standard(gold)[shuffles])
+    by_decent = _standard(DECENT * _standard(gold) + math.sqrt(1 - DECENT**2) * _standard(gold)[shuffles])
     observed, guesses = of_pairs(gold, predicted)
-    both = [_ranked(values[:, None])[:, 0] for values in (gold, predicted)]
-    ranks = (*of_pairs(*both), 1.0)
-    return _verdict(observed, guesses, known @ _standard(gold), ranks, rows, "Pearson correlation")
+    ranking = (*of_pairs(ranks(gold), ranks(predicted)), 1.0)
+    return _verdict(observed, guesses, by_decent @ _standard(gold), ranking, rows, "Pearson correlation")
 
 
 def _standard(numbers: np.ndarray) -> np.ndarray:
@@ -193,11 +191,7 @@ def _standard(numbers: np.ndarray) -> np.ndarray:
 
 def _ranked(columns: np.ndarray) -> np.ndarray:
     """(n, classes): the rank of each number in its column, from 0 to 1; equal numbers share a rank."""
-    ranks = np.empty(columns.shape, np.float32)
-    for number, column in enumerate(columns.T):
-        _, place, counts = np.unique(column, return_inverse=True, return_counts=True)
-        ranks[:, number] = ((np.cumsum(counts) - counts / 2)[place.ravel()]) / len(column)
-    return ranks
+    return np.stack([(ranks(column) - 0.5) / len(column) for column in columns.T], 1).astype(np.float32)
 
 
 def _by_share(task: Task, predictions: Predictions) -> Judgement:
@@ -211,7 +205,5 @@ def _by_share(task: Task, predictions: Predictions) -> Judgement:
     share = right / max(total, 1.0)
     trials = int(min(total, 1000))
     tail = sum(math.comb(trials, k) * DECENT**k * (1 - DECENT) ** (trials - k) for k in range(int(share * trials) + 1))
-    kind: Literal["knows", "chance", "unsure"] = (
-        "knows" if share >= LEAST else "chance" if tail <= FAR_WORSE else "unsure"
-    )
+    kind: Kind = "knows" if share >= LEAST else "chance" if tail <= FAR_WORSE else "unsure"
     return Judgement(kind, share, rows, metric="share of right tokens" if task.generates else "F1")

@@ -9,15 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from potstill.data.formats.text import short_repr
 from potstill.data.records import fill_candidate
 from potstill.data.row import join_parts, split_parts
 from potstill.data.task import Texts, Tokenizer
 from potstill.data.tokens import Encoded, Tokens
-from potstill.errors import InputError
 from potstill.tasks.classify import TextClassification
 from potstill.tasks.task import Asked, clean
-from potstill.tasks.truncation import shorten_pairs, tokenize
+from potstill.tasks.truncation import encode_texts, shorten_pairs
 
 EXAMPLE = '{"text": "It rained .", "question": "it was _", "choices": ["wet", "dry"]}'
 
@@ -30,6 +28,7 @@ class MultipleChoice(TextClassification):
     form = "choices"
     problem = None
     names_outputs = False
+    how_to_ask = f"a question as JSON, such as {EXAMPLE}"
 
     @classmethod
     def row(cls, asked: Asked) -> tuple[str, str | None]:
@@ -47,15 +46,11 @@ class MultipleChoice(TextClassification):
         seconds = [fill_candidate(question, clean(candidate)) for candidate in asked["choices"]]
         return clean(asked.get("text") or ""), join_parts(seconds)
 
-    @classmethod
-    def refuse(cls, asked: Any) -> InputError:
-        return InputError(f"the model cannot read {short_repr(asked)}; write a question as JSON, such as {EXAMPLE}")
-
-    def split(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
+    def tokenize(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
         """Where passage and candidate are too long together, the longer of the two is truncated."""
         pairs = [(text, candidate) for text, pair in texts for candidate in split_parts(str(pair))]
         passages, candidates = map(list, zip(*pairs, strict=True))
-        encoded = tokenize(tokenizer, *shorten_pairs(tokenizer, passages, candidates, length), length)
+        encoded = encode_texts(tokenizer, *shorten_pairs(tokenizer, passages, candidates, length), length)
         cut = [bool(encoding.overflowing) for encoding in encoded.encodings or ()]
         truncated = sum(any(cut[i : i + self.classes]) for i in range(0, len(cut), self.classes))
         return Encoded(encoded["input_ids"], encoded["token_type_ids"], truncated, counts=[self.classes] * len(texts))

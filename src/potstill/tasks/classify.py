@@ -57,7 +57,7 @@ class TextClassification(Task):
 
     def scorer(self, metric: str, targets: np.ndarray, outputs: np.ndarray) -> Score:
         if metric == "accuracy":
-            right = self.right(targets, outputs)
+            right = self.is_correct(targets, outputs)
             return lambda rows: float(right[rows].mean())
         gold, predicted = targets.astype(int), self.decode(outputs)
         if metric == "matthews":

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from potstill.data.formats.opened import ImageShape
-from potstill.data.formats.text import short_repr
 from potstill.data.pixel_reader import PixelReader, describe_size
 from potstill.data.row import pixels_to_text, text_to_pixels
 from potstill.data.task import Texts, Tokenizer
@@ -30,11 +29,12 @@ from potstill.tasks.task import Task
 
 @dataclass(frozen=True)
 class ImageTask(Task):
-    """How images are read; what is predicted is said by the other base of the classes below."""
+    """How images are read. The other base of each class below says what is predicted."""
 
     shape: ImageShape = (1, 1, 1)  # channels, height, width
 
     form = "pixels"
+    how_to_ask = "the pixels of an image as a list of whole numbers from 0 to 255, or name a file"
 
     @classmethod
     def row(cls, asked: Any) -> tuple[str, str | None]:
@@ -46,13 +46,7 @@ class ImageTask(Task):
             raise ValueError
         return pixels_to_text(values.astype(np.uint8).tobytes()), None
 
-    @classmethod
-    def refuse(cls, asked: Any) -> InputError:
-        return InputError(
-            f"{short_repr(asked)} is not an image; write its pixels as a list of whole numbers from 0 to 255, or name a file"
-        )
-
-    def split(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
+    def tokenize(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
         assert isinstance(tokenizer, PixelReader)
         size = math.prod(tokenizer.shape)
         other = next((len(text) for text, _ in texts if len(text) != size), None)

@@ -8,7 +8,6 @@ row by row. A generated text is therefore stored as the code points of its chara
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -115,7 +114,7 @@ class Generation(Task):
         golds[~np.asarray(examples.labelled[examples.index])] = np.nan
         return golds
 
-    def read(self, logits: np.ndarray, tokens: Tokens, rows: np.ndarray, source: Rows) -> list[np.ndarray]:
+    def read_logits(self, logits: np.ndarray, tokens: Tokens, rows: np.ndarray, source: Rows) -> list[np.ndarray]:
         """How probable the gold text is; `inference.answers` adds the texts that the model generates."""
         positions, _ = self.target_tokens(tokens, rows)
         gold = np.asarray(tokens.ids[positions], np.int64)
@@ -142,14 +141,31 @@ class Generation(Task):
         return pair or ""
 
     def scorer(self, metric: str, targets: np.ndarray, outputs: np.ndarray) -> Score:
-        statistics = TextStatistics(targets, outputs)
-        return lambda rows: statistics.score(metric, rows)
+        """The counts of each row are computed once, so that any sample of rows is scored quickly."""
+        if metric in ("bleu", "bleu_beam", "chrf"):
+            generated = map(unpack, outputs)
+            texts = [(output.beam if metric == "bleu_beam" else output.greedy) or "" for output in generated]
+            references = [array_to_text(gold) for gold in targets]
+            if metric == "chrf":
+                chrf = text_metrics.chrf_statistics(texts, references)
+                return lambda rows: text_metrics.chrf_of(chrf[rows].sum(0))
+            bleu = text_metrics.bleu_statistics(texts, references)
+            return lambda rows: text_metrics.bleu_of(bleu[rows].sum(0))
+        return lambda rows: _score(metric, outputs[rows])
 
     def score(self, targets: np.ndarray, outputs: np.ndarray) -> dict[str, float]:
-        statistics = TextStatistics(targets, outputs)
-        return {metric: statistics.score(metric, np.arange(len(outputs))) for metric in statistics.metrics}
+        """Only the metrics of what the outputs hold: an exported model only generates, others may not search by beam."""
+        if not len(outputs):
+            return {}
+        first, has_loss = unpack(outputs[0]), bool(outputs[:, 0, 1].any())
+        has = {"bleu": first.greedy is not None, "chrf": first.greedy is not None}
+        has |= dict.fromkeys(BY_BEAM, first.beam is not None)
+        every = np.arange(len(outputs))
+        return {
+            metric: self.scorer(metric, targets, outputs)(every) for metric in self.metrics if has.get(metric, has_loss)
+        }
 
-    def right(self, targets: np.ndarray, outputs: np.ndarray) -> np.ndarray:
+    def is_correct(self, targets: np.ndarray, outputs: np.ndarray) -> np.ndarray:
         """(n,) bool: the generated text is the gold text, character by character."""
         if not self.decodes:
             return np.zeros(len(outputs), bool)
@@ -168,51 +184,11 @@ class Generation(Task):
         return np.array([1 - text_metrics.sentence_bleu(a, b) if a != b else 0.0 for a, b in texts])
 
 
-class TextStatistics:
-    """The counts of each row that metrics are sums of, so that any sample of rows is scored quickly."""
-
-    def __init__(self, targets: np.ndarray, outputs: np.ndarray) -> None:
-        self.targets, self.outputs = targets, outputs
-        self.generated = [unpack(output) for output in outputs]
-
-    @property
-    def metrics(self) -> list[str]:
-        greedy = bool(self.generated) and self.generated[0].greedy is not None
-        beam = bool(self.generated) and self.generated[0].beam is not None
-        texts = ["bleu", *(["bleu_beam"] if beam else []), "chrf", *(["mode"] if beam else [])] if greedy else []
-        scored = any(output.tokens for output in self.generated)  # an exported model only generates
-        return [*texts, *(["likelihood", "token_accuracy", "perplexity"] if scored else [])]
-
-    def score(self, metric: str, rows: np.ndarray) -> float:
-        if metric in ("bleu", "bleu_beam"):
-            statistics = self._bleu if metric == "bleu" else self._bleu_beam
-            return text_metrics.bleu_of(statistics[rows].sum(0))
-        if metric == "chrf":
-            return text_metrics.chrf_of(self._chrf[rows].sum(0))
-        if metric == "mode":
-            return float(np.exp(self.outputs[rows, 1, 1]).mean())
-        loss, tokens = self.outputs[rows, 0].sum(0, dtype=np.float64)
-        if metric == "token_accuracy":
-            return float(self.outputs[rows, 1, 0].sum() / max(tokens, 1.0))
-        perplexity = text_metrics.perplexity(loss, tokens)
-        return perplexity if metric == "perplexity" else 1.0 / perplexity
-
-    @cached_property
-    def _references(self) -> list[str]:
-        return [array_to_text(gold) for gold in self.targets]
-
-    @cached_property
-    def _greedy(self) -> list[str]:
-        return [output.greedy or "" for output in self.generated]
-
-    @cached_property
-    def _bleu(self) -> np.ndarray:
-        return text_metrics.bleu_statistics(self._greedy, self._references)
-
-    @cached_property
-    def _bleu_beam(self) -> np.ndarray:
-        return text_metrics.bleu_statistics([output.beam or "" for output in self.generated], self._references)
-
-    @cached_property
-    def _chrf(self) -> np.ndarray:
-        return text_metrics.chrf_statistics(self._greedy, self._references)
+def _score(metric: str, outputs: np.ndarray) -> float:
+    if metric == "mode":
+        return float(np.exp(outputs[:, 1, 1]).mean())
+    loss, tokens = outputs[:, 0].sum(0, dtype=np.float64)
+    if metric == "token_accuracy":
+        return float(outputs[:, 1, 0].sum() / max(tokens, 1.0))
+    perplexity = text_metrics.perplexity(loss, tokens)
+    return perplexity if metric == "perplexity" else 1.0 / perplexity

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,14 +27,13 @@ if TYPE_CHECKING:
     from potstill.signals import Outcome
 
 MOST_LABELS = 10_000  # different ones, each a class
-MOST_SHOWN = 100
 UNLABELLED: tuple[Form, ...] = ("answers", "choices", "translation", "writing")  # forms whose targets are not classes
 
 
 def make_task(
     name: TaskName | None,
     model_config: Any | None,
-    found: Iterable[Label],
+    row_labels: Iterable[Label],
     labels: Sequence[str] | None,
     source: str,
     form: Form = "text",
@@ -45,18 +44,16 @@ def make_task(
 ) -> tuple[Task, str]:
     """Return the task, and one sentence that says how labels were matched to classes.
 
-    `found`: the labels in the rows of `source`. If a model has a head (`model_config`), the classes are its `id2label`:
+    `row_labels`: the labels in the rows of `source`. If a model has a head (`model_config`), the classes are its `id2label`:
     labels match by name, else in another spelling where that is unambiguous, else all of them by index. Without a model
     (fine-tuning) the labels in the rows are the classes. `labels`: the user's names of the classes, which override both.
     `label_map`: for some labels, the name or number of their class. `choices`: candidates of each question. `shape`: of the
     images in the rows; None: as the model has it.
     """
-    found = list(found)
+    row_labels = list(row_labels)
     if model_config is not None and (fits := form_of(model_config)) != form:
         rows, wanted = TASK_WORDS[form].rows, TASK_WORDS[fits].rows
-        raise InputError(
-            f"{source}: the rows are {rows}, but the model needs {wanted}; give a model for this task, or {wanted}"
-        )
+        raise InputError(f"{source}: the rows are {rows}, but the model needs {wanted}; give these, or another model")
     if label_map and form in UNLABELLED:
         raise InputError(f"label_map is for classes, but the rows are {TASK_WORDS[form].rows}; omit it")
     if form == "answers":
@@ -64,53 +61,49 @@ def make_task(
     if form in ("translation", "writing"):
         return task_class(form)(()), "texts are generated"
     if form == "choices":
-        return _multiple_choice(choices, source), f"one of {choices} candidates is chosen"
+        if not 2 <= choices <= MOST_CHOICES:
+            raise InputError(f"{source}: a question has {choices} candidates; give from 2 to {MOST_CHOICES}")
+        letters = tuple(string.ascii_uppercase[:choices])
+        numbers = {letter: number for number, letter in enumerate(letters)}
+        return MultipleChoice(letters, numbers), f"one of {choices} candidates is chosen"
     fields: dict[str, Any] = {"shape": _image_shape(shape, model_config, source)} if form == "pixels" else {}
-    kind = task_class(form, _outcome(name, model_config, found, form))
+    kind = task_class(form, _outcome(name, model_config, row_labels, form))
     if kind.outcome == "value":
         if label_map:
             raise InputError("label_map is for classes, but numbers are predicted; omit it")
         return kind(("value",), **fields), "numbers are predicted"
-    if len(found) > MOST_LABELS:
+    if len(row_labels) > MOST_LABELS:
         todo = "name the column of the labels with --label, or write --task regress if they are numbers to predict"
         raise InputError(f"{source}: there are more than {MOST_LABELS:,} different labels, which is the limit; {todo}")
-    names, numbers, sentence = _match(found, labels, model_config, source, label_map or {})
+    names, numbers, sentence = _match(row_labels, labels, model_config, source, label_map or {})
     return kind(names, numbers, **fields), sentence
 
 
-def _multiple_choice(choices: int, source: str) -> Task:
-    if not 2 <= choices <= MOST_CHOICES:
-        raise InputError(f"{source}: a question has {choices} candidates; give from 2 to {MOST_CHOICES}")
-    letters = tuple(string.ascii_uppercase[:choices])
-    return MultipleChoice(letters, {letter: number for number, letter in enumerate(letters)})
-
-
 def _image_shape(shape: ImageShape | None, model_config: Any | None, source: str) -> ImageShape | None:
-    if model_config is None:
-        return shape
-    if shape not in (None, model_config.shape):
+    if model_config is not None and shape not in (None, model_config.shape):
         sizes = f"the images have {describe_size(shape)}, the model reads {describe_size(model_config.shape)}"
         raise InputError(f"{source}: {sizes}; give images of that size, or another model")
-    size: ImageShape = model_config.shape
-    return size
+    return shape if model_config is None else tuple(model_config.shape)
 
 
 def _match(
-    found: Sequence[Label],
+    row_labels: Sequence[Label],
     labels: Sequence[str] | None,
     model_config: Any | None,
     source: str,
     label_map: Mapping[str, str],
 ) -> tuple[tuple[str, ...], dict[str, int], str]:
     """Return the names of the classes, the class of each label, and a sentence that says how they were matched."""
-    every = {str(name) for label in found for name in (label if isinstance(label, tuple) else (label,))}
+    every = {str(name) for label in row_labels for name in (label if isinstance(label, tuple) else (label,))}
     mapped = {_label_in_rows(label, every, source): name for label, name in label_map.items()}
     seen = sorted(every - mapped.keys(), key=_numerically)
     if model_config is not None:
         own = _model_labels(model_config, source)
         names = _checked(labels, own) if labels else own
     else:
-        mapped = {label: _class_name(name, seen) for label, name in mapped.items()}
+        # a class is one of the labels, or a new one
+        alike = {name: _spelled_like(name, seen) for name in mapped.values()}
+        mapped = {label: alike[name][0] if len(alike[name]) == 1 else name for label, name in mapped.items()}
         names = tuple(labels or sorted({*seen, *mapped.values()}, key=_numerically))
         if len(names) < 2:
             raise InputError(f"{source}: the labels are {list(names)}; training needs at least two different ones")
@@ -123,9 +116,10 @@ def _match(
     unmatched = [label for label in seen if label not in numbers]
     if unmatched and (indices := match_indices(seen, len(names), source)):
         numbers |= {str(number): number for number in range(len(names))} | indices
-        pairs = ", ".join(f"{number} = {label}" for number, label in enumerate(names[:MOST_SHOWN]))
+        pairs = ", ".join(f"{number} = {label}" for number, label in enumerate(names[:100]))
         return names, numbers | same, f"labels matched by number: {pairs}{mapping}"
-    if unmatched and is_placeholder(names):
+    # Hugging Face names classes so that have no names
+    if unmatched and all(name == f"LABEL_{number}" for number, name in enumerate(names)):
         raise InputError(
             f"{source}: the labels {unmatched[:5]} are names, but the teacher's classes have none; write them in the order "
             f"of its outputs, as in --labels {','.join(seen[: len(names)])}"
@@ -135,18 +129,18 @@ def _match(
 
 def labels_of(table: Table) -> list[Label]:
     """Return the different labels of the rows; for tag sequences, the different tags. Some forms have no labels."""
-    found: set[Label] = set()
+    labels: set[Label] = set()
     if table.columns.label is None or table.form in UNLABELLED:
         return []
     for row in table.rows():
         label: Any = row.label
         if isinstance(label, tuple):  # each label of a set by itself: a few labels may form many sets
-            found |= set(label if table.form == "words" else ((name,) for name in label) if label else [()])
+            labels |= set(label if table.form == "words" else ((name,) for name in label) if label else [()])
         elif label is not None:
-            found.add(label)
-        if len(found) > MOST_LABELS:
+            labels.add(label)
+        if len(labels) > MOST_LABELS:
             break
-    return list(found)
+    return list(labels)
 
 
 def with_positive(task: Task, name: str | None, labelled: Examples) -> Task:
@@ -168,34 +162,28 @@ def with_positive(task: Task, name: str | None, labelled: Examples) -> Task:
     return replace(task, positive=0) if ones > 0.5 else task  # type: ignore[call-arg]
 
 
+def _spelled_like(name: str, names: Collection[str]) -> list[str]:
+    """Return the name itself if it is there, otherwise all other spellings of it."""
+    return [name] if name in names else [other for other in names if loose_spelling(other) == loose_spelling(name)]
+
+
 def _label_in_rows(label: str, labels: set[str], source: str) -> str:
     """Return the label of the rows that the user means."""
-    if label in labels or not labels:
-        return label
-    alike = [name for name in labels if loose_spelling(name) == loose_spelling(label)]
+    alike = _spelled_like(label, labels) if labels else [label]
     if len(alike) != 1:
         names = ", ".join(sorted(labels)[:20])
         raise InputError(f"label_map: '{label}' is not a label of {source}; write one of {names}")
     return alike[0]
 
 
-def _class_name(name: str, labels: Sequence[str]) -> str:
-    """Return the class that the user means where the labels are the classes: one of them, or a new one."""
-    alike = [label for label in labels if loose_spelling(label) == loose_spelling(name)]
-    return alike[0] if name not in labels and len(alike) == 1 else name
-
-
 def _class_number(name: str, names: tuple[str, ...]) -> int:
     """Return the number of a class by its name or, if no name is like it, by its number."""
-    if name in names:
-        return names.index(name)
-    alike = [number for number, label in enumerate(names) if loose_spelling(label) == loose_spelling(name)]
+    alike, number = _spelled_like(name, names), class_index(name)
     if len(alike) == 1:
-        return alike[0]
-    number = class_index(name)
-    if not alike and number is not None and number < len(names):
-        return number
-    raise InputError(f"label_map: there is no class '{name}'; write one of {', '.join(names[:20])}, or its number")
+        return names.index(alike[0])
+    if alike or number is None or number >= len(names):
+        raise InputError(f"label_map: there is no class '{name}'; write one of {', '.join(names[:20])}, or its number")
+    return number
 
 
 def _model_labels(model_config: Any, source: str) -> tuple[str, ...]:
@@ -207,39 +195,33 @@ def _model_labels(model_config: Any, source: str) -> tuple[str, ...]:
     return tuple(map(str, names))
 
 
-def is_placeholder(names: Sequence[str]) -> bool:
-    """Whether the names are LABEL_0, LABEL_1 …, which Hugging Face writes if there are none."""
-    return all(name == f"LABEL_{number}" for number, name in enumerate(names))
-
-
 def _checked(labels: Sequence[str], own: tuple[str, ...]) -> tuple[str, ...]:
     if len(labels) != len(own):
-        raise InputError(
-            f"--labels names {len(labels)} classes, but the teacher has {len(own)}: {', '.join(own)}; "
-            "write one name for each, in that order"
-        )
+        counts = f"--labels names {len(labels)} classes, but the teacher has {len(own)}"
+        raise InputError(f"{counts}: {', '.join(own)}; write one name for each, in that order")
     order = column_order(own, labels)
     if order is not None and order != list(range(len(own))):
         raise InputError(f"--labels has the teacher's names in another order; write {','.join(own)}, or omit --labels")
     return tuple(labels)
 
 
-def _outcome(name: TaskName | None, model_config: Any | None, found: Sequence[Label], form: Form) -> Outcome:
+def _outcome(name: TaskName | None, model_config: Any | None, row_labels: Sequence[Label], form: Form) -> Outcome:
     if name is not None and TASKS[name].form == "text":
         return TASKS[name].outcome
-    several = any(isinstance(label, tuple) for label in found)
-    if form == "words" or (form == "pixels" and model_config is None and not several):
+    label_sets = any(isinstance(label, tuple) for label in row_labels)
+    if form == "words" or (form == "pixels" and model_config is None and not label_sets):
         return "class"
     if model_config is not None:
         problem = model_config.problem_type
         named = next((task.outcome for task in TASKS.values() if problem and task.problem == problem), None)
         return named or ("value" if model_config.num_labels == 1 else "class")
-    if several:
+    if label_sets:
         return "classes"
-    numbers = [label for label in found if isinstance(label, str) and _is_quantity(label)]
+    numbers = [label for label in row_labels if isinstance(label, str) and _is_quantity(label)]
     whole = all(float(label).is_integer() for label in numbers)
     # 3.8 is a value and 3 is a class; but many different whole numbers are counts or ratings, which are values too
-    return "value" if len(numbers) == len(found) and found and (not whole or len(found) > 30) else "class"
+    all_numbers = len(numbers) == len(row_labels) > 0
+    return "value" if all_numbers and (not whole or len(row_labels) > 30) else "class"
 
 
 def _is_quantity(label: str) -> bool:

@@ -59,7 +59,7 @@ class MultiLabelClassification(Task):
 
     def scorer(self, metric: str, targets: np.ndarray, outputs: np.ndarray) -> Score:
         if metric == "exact":
-            right = self.right(targets, outputs)
+            right = self.is_correct(targets, outputs)
             return lambda rows: float(right[rows].mean())
         gold, predicted = targets.astype(int), self.decode(outputs)
         average: Any = metric.removeprefix("f1_")

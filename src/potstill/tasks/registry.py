@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from potstill.data.row import Form
 from potstill.data.task_words import TASK_WORDS
-from potstill.models.heads import head_named
+from potstill.models.heads import head_of_class
 from potstill.tasks.answer import QuestionAnswering
 from potstill.tasks.choose import MultipleChoice
 from potstill.tasks.classify import TextClassification
@@ -51,7 +51,7 @@ def task_class(form: Form, outcome: Outcome | None = None) -> type[Task]:
 
 def form_of(config: Any) -> Form:
     """Return the form of the rows that a model with this config reads, by its class name; texts if that says nothing."""
-    head = head_named(str((getattr(config, "architectures", None) or [""])[0]))
+    head = head_of_class(str((getattr(config, "architectures", None) or [""])[0]))
     return next((form for form, words in TASK_WORDS.items() if words.head == head), "text")
 
 

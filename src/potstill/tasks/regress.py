@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,15 @@ from potstill.tasks.metrics.labels import Score
 from potstill.tasks.task import Task
 
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
+SCORES: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
+    "pearson": metrics.pearson,
+    "spearman": metrics.spearman,
+    "mean_of_both": lambda gold, predicted: (metrics.pearson(gold, predicted) + metrics.spearman(gold, predicted)) / 2,
+    "rmse": metrics.rmse,
+    "rmse_constant": lambda gold, _: float(
+        np.std(gold, dtype=np.float64)
+    ),  # of always predicting the mean of these rows
+}
 
 
 @dataclass(frozen=True)
@@ -48,12 +58,13 @@ class Regression(Task):
 
     @property
     def metrics(self) -> list[str]:
-        return ["pearson", "spearman", "mean_of_both", "rmse", "rmse_constant"]
+        return list(SCORES)
 
     def scorer(self, metric: str, targets: np.ndarray, outputs: np.ndarray) -> Score:
-        return lambda rows: _score(metric, targets[rows], outputs[rows, 0])
+        score = SCORES[metric]
+        return lambda rows: score(targets[rows], outputs[rows, 0])
 
-    def right(self, targets: np.ndarray, outputs: np.ndarray) -> np.ndarray:
+    def is_correct(self, targets: np.ndarray, outputs: np.ndarray) -> np.ndarray:
         raise TypeError("a number is not right or wrong")
 
     def calibration_error(self, targets: np.ndarray, outputs: np.ndarray) -> None:
@@ -65,13 +76,3 @@ class Regression(Task):
 
     def disagreement(self, ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
         return np.abs(theirs[:, 0] - ours[:, 0])
-
-
-def _score(metric: str, targets: np.ndarray, predicted: np.ndarray) -> float:
-    if metric == "rmse":
-        return metrics.rmse(targets, predicted)
-    if metric == "rmse_constant":  # of always predicting the mean of these rows
-        return float(np.std(targets, dtype=np.float64))
-    if metric == "mean_of_both":
-        return (metrics.pearson(targets, predicted) + metrics.spearman(targets, predicted)) / 2
-    return metrics.pearson(targets, predicted) if metric == "pearson" else metrics.spearman(targets, predicted)

@@ -17,7 +17,7 @@ from potstill.models.tokenizers.long_texts import beginnings
 from potstill.tasks.metrics import labels as metrics
 from potstill.tasks.metrics.labels import Entity, Score, by_class, of_class, softmax
 from potstill.tasks.task import Asked, Rows, Task, clean
-from potstill.tasks.truncation import tokenize, truncated_on_the_right
+from potstill.tasks.truncation import encode_texts, truncated_on_the_right
 
 WORDS = re.compile(r"\w+(?:[-'’.]\w+)*|[^\w\s]")  # of running text, about as newspaper corpora split it
 ENTITY_TAG = re.compile(r"O|[BIESLU](-.+)?")
@@ -56,12 +56,12 @@ class TokenClassification(Task):
     def encode(self, label: Label, where: str) -> list[float]:
         return [float(self.number(tag, where)) for tag in label]
 
-    def split(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
+    def tokenize(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
         """Words are joined by spaces, as in running text; a word is read at the token that holds its first character."""
         rows = [split_parts(text) for text, _ in texts]
         with truncated_on_the_right(tokenizer):
             joined = beginnings(tokenizer, [" ".join(words) for words in rows], length)
-            encoded = tokenize(tokenizer, joined, None, length, return_offsets_mapping=True)
+            encoded = encode_texts(tokenizer, joined, None, length, return_offsets_mapping=True)
         places, truncated = [], 0
         for words, encoding in zip(rows, encoded.encodings, strict=True):
             inside = np.flatnonzero(np.array(encoding.special_tokens_mask) == 0)
@@ -75,7 +75,7 @@ class TokenClassification(Task):
             places.append(np.append(inside, len(encoding.ids) - 1)[tokens])
         return Encoded(encoded["input_ids"], encoded["token_type_ids"], truncated, places=places)
 
-    def aligned(self, student: Tokens, teacher: Tokens) -> tuple[Tokens, Tokens]:
+    def align(self, student: Tokens, teacher: Tokens) -> tuple[Tokens, Tokens]:
         """Where one tokenizer truncates a text earlier, the other's further words are dropped as well."""
         ours, theirs = (np.diff(_offsets(tokens)) for tokens in (student, teacher))
         if np.array_equal(ours, theirs):
@@ -101,7 +101,7 @@ class TokenClassification(Task):
         targets[np.repeat(labelled, counts)] = examples.targets[ranges(begins, begins + counts[labelled])]
         return targets
 
-    def read(self, logits: np.ndarray, tokens: Tokens, rows: np.ndarray, source: Rows) -> list[np.ndarray]:
+    def read_logits(self, logits: np.ndarray, tokens: Tokens, rows: np.ndarray, source: Rows) -> list[np.ndarray]:
         best = np.stack([logits.argmax(-1), softmax(logits).max(-1)], 1).astype(np.float32)
         outputs = np.split(best, np.cumsum(self.predictions(tokens, rows))[:-1])
         words = [len(split_parts(source.text(row)[0])) for row in rows]
@@ -163,7 +163,7 @@ class TokenClassification(Task):
         }[metric]
         return lambda rows: float(above[rows].sum() / max(below[rows].sum(), 1))
 
-    def right(self, targets: np.ndarray, outputs: np.ndarray) -> np.ndarray:
+    def is_correct(self, targets: np.ndarray, outputs: np.ndarray) -> np.ndarray:
         """(n,) bool: every word of the sentence is right."""
         predicted = self.decode(self.fitted(targets, outputs))
         right: np.ndarray = ((predicted == targets.astype(int)) | (targets == ABSENT)).all(1)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 import numpy as np
 
 from potstill.data.examples import Examples
-from potstill.data.formats.text import clean_text, short_repr
+from potstill.data.formats.text import clean_text
 from potstill.data.label_names import match_spellings
 from potstill.data.row import Form, Label
 from potstill.data.task import Texts, Tokenizer
@@ -23,7 +23,7 @@ from potstill.data.tokens import Encoded, Tokens, with_mask_token
 from potstill.errors import InputError
 from potstill.tasks.metrics import labels as metrics
 from potstill.tasks.metrics.labels import Score
-from potstill.tasks.truncation import shorten_pairs, tokenize
+from potstill.tasks.truncation import encode_texts, shorten_pairs
 
 if TYPE_CHECKING:
     from potstill.recipe.schema import TaskName
@@ -61,6 +61,7 @@ class Task(ABC):
     names_outputs: ClassVar[bool] = True  # the labels are the names of the head's outputs
     generates: ClassVar[bool] = False  # the targets are texts: the classes are the vocabulary, too many to remember
     decodes: ClassVar[bool] = False  # texts that the model generates by itself are scored too
+    how_to_ask: ClassVar[str] = "a text, or a pair of texts"  # what `row` reads
     row_metrics: ClassVar[tuple[str, ...]] = ()  # metrics that are the share of rows predicted correctly
 
     def __init_subclass__(cls) -> None:
@@ -77,10 +78,6 @@ class Task(ABC):
         """Text and pair of an example that the user gives to `predict`."""
         text, pair = (asked, None) if isinstance(asked, str) else asked
         return clean(text), None if pair is None else clean(pair)
-
-    @classmethod
-    def refuse(cls, asked: Any) -> InputError:
-        return InputError(f"the model cannot read {short_repr(asked)}; write a text, or a pair of texts")
 
     @property
     def target_width(self) -> int:
@@ -100,21 +97,21 @@ class Task(ABC):
                 f"{where}: unknown label '{label}'; write one of {names}, or give all names with --labels"
             ) from None
 
-    def knowing(self, labels: Iterable[Label]) -> Self:
+    def with_spellings_of(self, labels: Iterable[Label]) -> Self:
         """Return the same task for a file with these labels, which may be spelled differently from those in train."""
         names = {str(name) for label in labels for name in (label if isinstance(label, tuple) else (label,))}
         return replace(self, numbers=self.numbers | match_spellings(names, self.numbers))
 
-    def split(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
+    def tokenize(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
         """Return the rows as sequences of at most `length` tokens."""
         firsts, seconds = zip(*texts, strict=True)
         pairs = None if seconds[0] is None else with_mask_token(seconds, tokenizer)
         shortened = shorten_pairs(tokenizer, with_mask_token(firsts, tokenizer), pairs, length)
-        encoded = tokenize(tokenizer, *shortened, length)
+        encoded = encode_texts(tokenizer, *shortened, length)
         truncated = sum(bool(encoding.overflowing) for encoding in encoded.encodings or ())
         return Encoded(encoded["input_ids"], encoded["token_type_ids"], truncated)
 
-    def aligned(self, student: Tokens, teacher: Tokens) -> tuple[Tokens, Tokens]:
+    def align(self, student: Tokens, teacher: Tokens) -> tuple[Tokens, Tokens]:
         """Return two tokenizations of the same rows, changed where needed so that both give the same predictions."""
         return student, teacher
 
@@ -135,13 +132,13 @@ class Task(ABC):
         """Return (predictions,) or (predictions, classes); any value where a row has no label."""
         return np.asarray(examples.targets[rows])
 
-    def never(self, tokens: Tokens) -> tuple[int, ...]:
+    def impossible_classes(self, tokens: Tokens) -> tuple[int, ...]:
         """Return the classes that can never be chosen."""
         return ()
 
     # from logits to outputs
 
-    def read(self, logits: np.ndarray, tokens: Tokens, rows: np.ndarray, source: Rows) -> list[np.ndarray]:
+    def read_logits(self, logits: np.ndarray, tokens: Tokens, rows: np.ndarray, source: Rows) -> list[np.ndarray]:
         """Return the output of each row, given the (predictions, classes) logits of these rows."""
         return list(logits)
 
@@ -197,17 +194,13 @@ class Task(ABC):
     def scorer(self, metric: str, targets: np.ndarray, outputs: np.ndarray) -> Score:
         """Return one metric as a function of the rows that it is computed over, for intervals and paired tests."""
 
-    def is_share(self, metric: str) -> bool:
-        """Whether the metric is the share of rows that are predicted correctly."""
-        return metric in self.row_metrics
-
-    def right(self, targets: np.ndarray, outputs: np.ndarray) -> np.ndarray:
+    def is_correct(self, targets: np.ndarray, outputs: np.ndarray) -> np.ndarray:
         """Return (n,) bool: the whole row is predicted correctly."""
         return _whole_rows(self.decode(outputs) == targets.astype(int))
 
     def calibration_error(self, targets: np.ndarray, outputs: np.ndarray) -> float | None:
         """Return the expected calibration error of the probabilities; None if there are none."""
-        return metrics.calibration_error(self.confidence(outputs), self.right(targets, outputs))
+        return metrics.calibration_error(self.confidence(outputs), self.is_correct(targets, outputs))
 
     def agreement(self, ours: np.ndarray, theirs: np.ndarray) -> float | None:
         """Return the share of rows for which two models predict the same; None if that is not defined."""

@@ -26,7 +26,7 @@ class Translation(Generation):
     def metrics(self) -> list[str]:
         return ["bleu", "bleu_beam", "chrf", "mode", "likelihood", "token_accuracy", "perplexity"]
 
-    def split(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
+    def tokenize(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
         """At most `length` tokens of the source, and as many of the target."""
         sources, source_cut = _token_ids(tokenizer, [text for text, _ in texts], length)
         with target_mode(tokenizer):
@@ -35,7 +35,7 @@ class Translation(Generation):
         types = [[0] * len(source) + [TARGET] * len(target) for source, target in zip(sources, targets, strict=True)]
         return Encoded(ids, types, sum(a or b for a, b in zip(source_cut, target_cut, strict=True)))
 
-    def never(self, tokens: Tokens) -> tuple[int, ...]:
+    def impossible_classes(self, tokens: Tokens) -> tuple[int, ...]:
         """Padding is never generated; many decoders begin with it."""
         return (tokens.padding,)
 

@@ -10,7 +10,7 @@ from potstill.data.task import Tokenizer
 from potstill.models.tokenizers.long_texts import FAR_TOO_LONG, beginnings, pair_beginnings
 
 
-def tokenize(tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None, length: int, **options: Any) -> Any:
+def encode_texts(tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None, length: int, **options: Any) -> Any:
     defaults = {"truncation": True, "return_token_type_ids": True, "return_attention_mask": False}
     return tokenizer(texts, pairs, max_length=length, **{**defaults, **options})
 
@@ -31,7 +31,7 @@ def shorten_pairs(
     if not rows:
         return texts, pairs
     sides = [
-        tokenize(tokenizer, [side[row] for row in rows], None, 2 * length, add_special_tokens=False).encodings
+        encode_texts(tokenizer, [side[row] for row in rows], None, 2 * length, add_special_tokens=False).encodings
         for side in (texts, pairs)
     ]
     for row, *both in zip(rows, *sides, strict=True):

@@ -26,7 +26,7 @@ class LanguageModelling(Generation):
     def metrics(self) -> list[str]:
         return ["likelihood", "token_accuracy", "perplexity"]
 
-    def split(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
+    def tokenize(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
         """An answer follows its prompt; if both are too long together, the prompt loses its beginning."""
         bos = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
         eos = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]

@@ -13,7 +13,7 @@ from potstill.data.batches import MicroBatch
 from potstill.models.hooks import listen
 from potstill.signals import Batch
 from potstill.system import interrupts, ranks
-from potstill.system.randomness import mix
+from potstill.system.randomness import mix, seed_torch
 from potstill.training.setup import Projections, Training
 
 
@@ -27,7 +27,7 @@ def gradients(
     accelerator = training.accelerator
     totals: dict[str, float] = {}
     for micro_batch in micro_batches:
-        torch.manual_seed(mix(training.seed, training.number, step, micro_batch.place, "dropout"))
+        seed_torch(mix(training.seed, training.number, step, micro_batch.place, "dropout"), accelerator.device)
         model, teacher = training.models[micro_batch.data], training.teachers[micro_batch.data]
         student_wants, teacher_wants = training.wants(micro_batch.data)
         batch = micro_batch.batch.to(accelerator.device)

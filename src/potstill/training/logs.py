@@ -32,7 +32,7 @@ def follow(
                 bar.advance(1, {**terms, "tok/s": f"{step.tokens / step.seconds:.0f}"})
                 logs.write(step)
                 if step.dev:
-                    show.say(f"epoch {step.epoch}: loss {logs.mean_loss:.4f}, dev {100 * step.dev['dev']:.2f}")
+                    show.say(f"epoch {step.epoch}: loss {logs.loss.mean:.4f}, dev {100 * step.dev['dev']:.2f}")
         except StopIteration as end:
             return float(end.value)
 
@@ -46,17 +46,12 @@ class StageLogs:
         past = _rows_until(folder / "steps.csv", resume.step if resume else 0)
         self.steps = CsvLog(folder / "steps.csv", past)
         self.epochs = CsvLog(folder / "epochs.csv", resume.state["progress"]["history"] if resume else [])
-        self.losses = EpochLoss(past)
-
-    @property
-    def mean_loss(self) -> float:
-        """The mean loss of the current epoch, over its examples."""
-        return self.losses.mean
+        self.loss = EpochLoss(past)
 
     def write(self, step: Step) -> None:
         row = _row(step)
         self.steps.write(row)
-        self.losses.add(row)
+        self.loss.add(row)
         if step.dev:
             self.epochs.write({"epoch": step.epoch, "step": step.step, **step.dev})
         if self.tensorboard:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -16,7 +15,7 @@ from potstill.data.batches import TargetScale, TokenisedSet
 from potstill.models.anatomy import layer_count, width, without_effect
 from potstill.recipe.schema import Stage
 from potstill.signals import Wants
-from potstill.system.randomness import mix
+from potstill.system.randomness import mix, seeded
 from potstill.training.method import Method
 from potstill.training.teacher.teacher import Teacher
 
@@ -65,8 +64,7 @@ class Projections(nn.Module):
         super().__init__()
         self.across = nn.ModuleDict()
         if student_width != teacher_width:
-            with torch.random.fork_rng():
-                torch.manual_seed(seed)
+            with seeded(seed):
                 for name, layers in (("cls", wants.cls), ("hidden", wants.hidden)):
                     for layer in layers:
                         self.across[f"{name}_{layer}"] = nn.Linear(student_width, teacher_width, bias=False)

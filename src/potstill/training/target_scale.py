@@ -49,7 +49,7 @@ def output_layer(model: PreTrainedModel) -> nn.Linear | None:
 
 @torch.no_grad()
 def unscale_outputs(model: PreTrainedModel, scale: TargetScale) -> None:
-    """Fold the scale into the output layer: it predicts sd · output + mean from now on."""
+    """Fold the scale into the output layer, which then predicts sd · output + mean."""
     layer = output_layer(model)
     assert layer is not None
     layer.weight.mul_(scale.sd)

@@ -146,7 +146,7 @@ def test_prompts_are_read_as_they_are_trained_on(begins: bool) -> None:
     task, _ = make_task("write", None, [], None, "rows", "writing")
     for text, ids in zip([*TEXTS[:6], " ".join(TEXTS[:3])], made, strict=True):
         answer = len(tokenizer("film", add_special_tokens=False)["input_ids"]) + 1
-        (trained,) = task.split([(text, "film")], tokenizer, room + answer).ids
+        (trained,) = task.tokenize([(text, "film")], tokenizer, room + answer).ids
         assert ids == trained[:-answer]
     assert max(map(len, made)) == room
     assert _prompts(tokenizer, known, [""], room) == [[tokenizer.bos_token_id] if begins else [0]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -22,9 +23,7 @@ from tests.support.small_models import sentences, small_model
 LIGHT = (
     "safety",
     "folders",
-    "config_file",
     "heads",
-    "onnx.session",
     "onnx.exported",
     "tokenizers.json_tokenizer",
     "tokenizers.safety",
@@ -70,6 +69,26 @@ def test_light_and_full_loader_agree(name: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(
         light.forward({name: tensor.numpy() for name, tensor in inputs.items()}), full.forward(inputs)
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [
+        ("config.json", "vocab_size", "x"),
+        ("config.json", "id2label", ["a", "b"]),
+        ("config.json", "id2label", {"0": "a", "1": "a"}),
+        ("config.json", "architectures", "BertForSequenceClassification"),
+        ("config.json", "potstill_longest", None),
+        ("config.json", "potstill_length", 1),
+        ("tokenizer_config.json", "truncation_side", "up"),
+    ],
+)
+def test_wrong_settings_are_input_errors(name: str, key: str, value: Any, tmp_path: Path) -> None:
+    file = write_onnx(small_model("bert", layers=1), tmp_path)
+    settings = json.loads((tmp_path / name).read_text())
+    (tmp_path / name).write_text(json.dumps({**settings, key: value}))
+    with pytest.raises(InputError):
+        load_exported(file)
 
 
 def test_a_damaged_tokenizer_is_an_input_error(tmp_path: Path) -> None:

@@ -41,8 +41,8 @@ def test_scores_of_summed_statistics_are_sacrebleus(rows: list[tuple[str, str]])
 def test_the_signature_is_sacrebleus() -> None:
     scorer = BLEU()
     scorer.corpus_score(["a b"], [["a c"]])
-    assert metrics.signature() == str(scorer.get_signature())
-    assert "|tok:13a|" in metrics.signature() and "case:mixed" in metrics.signature()
+    assert metrics.signatures()["BLEU"] == str(scorer.get_signature())
+    assert "|tok:13a|" in metrics.signatures()["BLEU"] and "case:mixed" in metrics.signatures()["BLEU"]
 
 
 def test_every_signature_is_that_of_a_score_of_one_reference() -> None:

@@ -254,7 +254,7 @@ def test_killed_at_any_point_it_continues_to_the_same_bytes(filled: Path, tmp_pa
 
 
 def test_killed_at_random_moments_it_continues_to_the_same_bytes(tmp_path: Path) -> None:
-    shards = 60
+    shards = 400  # more than a fast disk writes between ten kills
     remember(tmp_path / "whole", shards)
     chance = random.Random(1)
     progress = []

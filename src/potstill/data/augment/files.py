@@ -89,8 +89,8 @@ def file_writer(path: Path, names: list[str]) -> Iterator[Callable[[Values], Non
 
 def json_writer(file: IO[str], names: list[str]) -> Callable[[Values], None]:
     def write(values: Values) -> None:
-        known = {name: values[name] for name in names if name in values}
-        file.write(json.dumps(known, ensure_ascii=False, default=str) + "\n")
+        ordered = {name: values[name] for name in names if name in values}
+        file.write(json.dumps(ordered, ensure_ascii=False, default=str) + "\n")
 
     return write
 

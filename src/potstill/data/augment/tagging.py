@@ -24,7 +24,7 @@ Tagger = Callable[[list[str]], Sequence[str]]
 
 # text between spaces; opening quotes and brackets before it and punctuation after it are words of their own
 WORD = re.compile(r'["“(\[{]+|[.,;:!?)\]}"”…]+|[^\s"“(\[{](?:\S*[^\s.,;:!?)\]}"”…])?')
-FORMAT = 1  # of the folders; raise it to have texts tagged again
+FORMAT = 2  # of the folders; raise it to have texts tagged again
 INSTALL = {
     "textblob": "pip install 'potstill[text]'",
     "spacy": "pip install spacy and python -m spacy download en_core_web_sm",
@@ -47,8 +47,8 @@ def tag_examples(examples: Examples, tagger: str, progress: Callable[[int], None
     what = f"{tagger_fingerprint(tagger)} {examples.index_hash}"
     folder = examples.folder / f"words-{xxhash.xxh3_128_hexdigest(what.encode())}"
     meta = write_once(folder, lambda columns: _write(examples, load_tagger(tagger), tagger, columns, progress))
-    vocabulary = bytes(column(folder, "words", np.uint8)).decode().split("\n")
-    words, tags = column(folder, "pieces", np.int32), column(folder, "tags", np.int32)
+    vocabulary = bytes(column(folder, "vocabulary", np.uint8)).decode().split("\n")
+    words, tags = column(folder, "words", np.int32), column(folder, "tags", np.int32)
     return TaggedTexts(words, tags, column(folder, "offsets", np.int64), vocabulary, meta["tags"])
 
 
@@ -73,13 +73,13 @@ def _write(examples: Examples, tag: Tagger, name: str, columns: ColumnFiles, pro
                 raise InputError(f"{examples.source}: the tagger '{name}' {reason}; {todo}")
             tags += [tag_names.setdefault(str(each), len(tag_names)) for each in tags_of_text]
             ends.append(end + len(words))
-        columns.add("pieces", np.array(words, np.int32))
+        columns.add("words", np.array(words, np.int32))
         columns.add("tags", np.array(tags, np.int32))
         columns.add("offsets", np.array(ends, np.int64))
         end += len(words)
         progress(len(part))
         interrupts.stop_if_asked()
-    columns.add("words", np.frombuffer("\n".join(vocabulary).encode(), np.uint8))  # no word contains a line break
+    columns.add("vocabulary", np.frombuffer("\n".join(vocabulary).encode(), np.uint8))  # no word contains a line break
     columns.finish({"tags": list(tag_names)})
 
 

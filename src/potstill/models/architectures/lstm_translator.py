@@ -1,4 +1,7 @@
-"""An LSTM encoder and decoder with global attention (Luong et al., 2015, arXiv:1508.04025), as in Kim and Rush (2016, arXiv:1606.07947)."""
+"""An LSTM encoder and decoder with global attention (Luong et al., 2015, arXiv:1508.04025).
+
+Kim and Rush (2016, arXiv:1606.07947) distilled such networks.
+"""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 class OwnModel(PreTrainedModel):
     """A network of potstill's own. Texts are padded on the right, and padding never changes a prediction.
 
-    A class that ends in For… and the name of a head, or in Model, is registered with the Auto classes of transformers.
+    A class whose name ends in For… and a head, or in Model, is registered with the Auto classes of transformers.
     """
 
     def onnx_graph(self) -> Any | None:

@@ -1,8 +1,8 @@
 """Make transformers' Auto classes know potstill's own networks, whichever of the two packages is imported first.
 
-`import potstill` must be quick, so it may import neither transformers nor torch. Modules of transformers that are loaded
-already are extended at once; the others when they are imported: an import hook waits for these two names and ignores
-every other import. Without potstill, transformers refuses a folder of such a network for its unknown model_type.
+`import potstill` must be quick, so it may import neither transformers nor torch. Modules of transformers that are
+loaded already are extended at once; the others when they are imported: an import hook waits for these two names and
+ignores every other import. Without potstill, transformers refuses a folder of such a network: its type is unknown.
 """
 
 from __future__ import annotations

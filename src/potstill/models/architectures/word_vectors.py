@@ -58,7 +58,7 @@ def pair_features(a: Tensor, b: Tensor) -> Tensor:
 
 
 def split_pairs(ids: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-    """Split rows of two consecutive texts with these lengths -> all first texts, then all second texts; their lengths."""
+    """Split rows of two consecutive texts of these lengths -> all first texts, then all second ones; their lengths."""
     columns = torch.arange(ids.shape[1], device=ids.device)
     behind = (first[:, None] + columns).clamp(max=ids.shape[1] - 1)
     return torch.cat([ids, ids.gather(1, behind)]), torch.cat([first, second])

@@ -1,7 +1,7 @@
 """Generative models as folders of CTranslate2: `model.bin`, its own `config.json`, the vocabulary, and the tokenizer.
 
-The stock converter assumes that Marian's last token is padding and that its embedding is zero, which need not hold if the
-output layer shares that embedding. Here every row is kept, and the decoder starts with the token that transformers
+The stock converter assumes that Marian's last token is padding and that its embedding is zero, which need not hold if
+the output layer shares that embedding. Here every row is kept, and the decoder starts with the token that transformers
 starts with. A conversion does not change the model.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -19,7 +20,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from potstill.errors import InputError
 from potstill.models.anatomy import all_parameters
 from potstill.models.builder import Student
-from potstill.models.folders import is_there
 from potstill.models.loading import quiet_transformers
 from potstill.signals import NEVER
 from potstill.system.paths import expand_user
@@ -69,7 +69,7 @@ def special_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -
 def is_exported(folder: str | Path) -> bool:
     """Whether a folder was written by `potstill export --to ctranslate2`."""
     place = expand_user(folder)
-    return is_there(place / "model.bin", "file") and not any(place.glob("*.safetensors"))
+    return os.path.isfile(place / "model.bin") and not any(place.glob("*.safetensors"))
 
 
 def import_ctranslate2() -> Any:

@@ -1,12 +1,12 @@
 """Generate texts by beam search: with CTranslate2 if it supports the architecture, else with transformers.
 
-Both engines search alike. Each step keeps `beam` hypotheses; one that ends is set aside; the search of a text stops when
-`beam` of them have ended, or at `longest` tokens. The best has the highest log probability per token, with the end token
-counted (length penalty 1). Tokens that the generation config forbids have no probability. Its other settings (sampling,
-repeated n-grams, a forced end) are ignored. A text that is cut off at `longest` has no end token, and its score none
-either. A source without tokens gives the empty text with score 0, without running the model.
+Both engines search alike. Each step keeps `beam` hypotheses; one that ends is set aside; the search of a text stops
+when `beam` of them have ended, or at `longest` tokens. The best has the highest log probability per token, with the end
+token counted (length penalty 1). Tokens that the generation config forbids have no probability. Its other settings
+(sampling, repeated n-grams, a forced end) are ignored. A text that is cut off at `longest` has no end token, and its
+score none either. A source without tokens gives the empty text with score 0, without running the model.
 
-What may still differ: hypotheses whose scores differ by less than the rounding of float32, and the effect of int8 weights.
+What may still differ: hypotheses whose scores differ by less than the rounding of float32, and the effect of int8.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def decoder(
     """
     if not student.model.can_generate():
         raise InputError(
-            f"a {type(student.model).__name__} does not generate text; give the folder of a translation model or a causal "
-            "language model"
+            f"a {type(student.model).__name__} does not generate text; give the folder of a translation model or a "
+            "causal language model"
         )
     special = special_tokens(student.model, student.tokenizer)
     longest = _length_limit(longest_text(student), special, longest)
@@ -211,7 +211,7 @@ def ctranslate2_search(folder: Path, longest: int, device: str = "cpu", forced: 
     has_prefix = forced is not None and translates  # the forced token is part of the output, with probability 1
 
     def search(sources: list[list[int]], beam: int, best: int) -> list[list[tuple[list[int], float]]]:
-        results = run(
+        outputs = run(
             [[tokens[id] for id in ids] for ids in sources],
             beam_size=beam,
             num_hypotheses=best,
@@ -222,12 +222,12 @@ def ctranslate2_search(folder: Path, longest: int, device: str = "cpu", forced: 
             **({"target_prefix": [[tokens[forced]]] * len(sources)} if has_prefix else {}),
             **limits,
         )
-        found = []
-        for result in results:
-            outputs = result.hypotheses if translates else result.sequences
-            ids = [[ids_by_token[token] for token in output] for output in outputs]
-            found.append([(output, score * len(output)) for output, score in zip(ids, result.scores, strict=True)])
-        return found
+        results = []
+        for output in outputs:
+            texts = output.hypotheses if translates else output.sequences
+            every = [[ids_by_token[token] for token in text] for text in texts]
+            results.append([(ids, score * len(ids)) for ids, score in zip(every, output.scores, strict=True)])
+        return results
 
     return search
 

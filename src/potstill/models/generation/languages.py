@@ -29,7 +29,7 @@ def language_prefix(language: str | None, tokenizer: PreTrainedTokenizerBase, mo
 
 
 def knows_language(tokenizer: PreTrainedTokenizerBase, language: str) -> bool:
-    """Whether the tokenizer reads >>de<< as one token, as multilingual Marian models do, and not character by character."""
+    """Whether the tokenizer reads >>de<< as one token, as multilingual Marian models do, and not in parts."""
     token = f">>{language}<<"
     number = tokenizer.convert_tokens_to_ids(token)
     return number not in (None, tokenizer.unk_token_id) and number in tokenizer(f"{token} a")["input_ids"]

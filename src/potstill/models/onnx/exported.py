@@ -1,24 +1,103 @@
-"""Load what `potstill export --to onnx` or `--to int8` wrote, without torch and transformers, which take seconds to import."""
+"""Load and run exports to onnx or int8 without torch and transformers, which take seconds to import."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
 from potstill.data.pixel_reader import PixelReader
 from potstill.errors import InputError
-from potstill.models.config_file import ConfigFile, read_config, refuse_odd_labels, trained_length
-from potstill.models.heads import NAMED, head_of
-from potstill.models.onnx.session import ArrayForward, bytes_on_disk, open_onnx
+from potstill.models.architectures.registration import PREFIX
+from potstill.models.folders import ConfigFile, first_line, read_config, refuse_odd_labels, trained_length
+from potstill.models.heads import WITH_LABELS, head_of
 from potstill.models.tokenizers.json_tokenizer import JsonTokenizer
 from potstill.models.tokenizers.safety import refuse_other_vocabulary
 
-IMAGE_MODEL = "potstill-mlp"  # the type of the only image model whose input is plain pixels
+ArrayForward = Callable[[Mapping[str, np.ndarray]], np.ndarray]
+"""(batch, tokens) inputs by name -> float32 (batch, outputs), or (batch, tokens, outputs) for heads over tokens."""
+
+Inputs = TypeVar("Inputs")
+SEQUENTIAL = "potstill.sequential"  # metadata of graphs whose steps wait for each other, such as LSTMs
+ROWS_PER_THREAD = 4  # with fewer rows for each thread, one thread takes all
+
+
+@dataclass(frozen=True)
+class OnnxModel:
+    """An ONNX file ready to run."""
+
+    forward: ArrayForward
+    input_names: tuple[str, ...]
+
+
+def open_onnx(file: Path, threads: int) -> OnnxModel:
+    """Load an ONNX file to run on so many threads.
+
+    The steps of an LSTM cannot run in parallel, but its texts can: there each thread takes its own rows of a batch.
+    """
+    session = _session(file, threads)
+    names = tuple(node.name for node in session.get_inputs())
+    if threads == 1 or SEQUENTIAL not in session.get_modelmeta().custom_metadata_map:
+        return OnnxModel(_forward(session), names)
+    single, pool = _forward(_session(file, 1)), ThreadPoolExecutor(threads)
+
+    def forward(inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+        parts = np.array_split(np.arange(len(inputs["input_ids"])), threads)
+        if len(parts[-1]) < ROWS_PER_THREAD:
+            return single(inputs)
+        batches = ({name: values[part] for name, values in inputs.items()} for part in parts)
+        return np.concatenate(list(pool.map(single, batches)))
+
+    return OnnxModel(forward, names)
+
+
+def _forward(session: Any) -> ArrayForward:
+    axes = {node.name: len(node.shape) for node in session.get_inputs()}
+
+    def forward(inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+        # multiple choice takes (questions, candidates, tokens): each candidate is given as the only one of a question
+        fed = {name: inputs[name][:, None] if count == 3 else inputs[name] for name, count in axes.items()}
+        outputs = session.run(None, fed)
+        return np.asarray(outputs[0] if len(outputs) == 1 else np.stack(outputs, -1))
+
+    return forward
+
+
+def _session(file: Path, threads: int) -> Any:
+    try:
+        import onnxruntime
+    except ImportError:
+        raise InputError("ONNX Runtime is not installed; write pip install 'potstill[onnx]'") from None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    try:
+        return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime has its own exception class for every kind of broken file
+        raise InputError(f"{file} cannot be run ({first_line(error)}); write it again with potstill export") from None
+
+
+def refuse_infinite(forward: Callable[[Inputs], np.ndarray], model: str | Path) -> Callable[[Inputs], np.ndarray]:
+    """Return the same function, with an error if a logit is not finite."""
+
+    def checked(inputs: Inputs) -> np.ndarray:
+        logits = forward(inputs)
+        if not np.isfinite(logits).all():
+            raise InputError(f"{model} gives logits that are not finite; use a model whose training did not diverge")
+        return logits
+
+    return checked
+
+
+def bytes_on_disk(file: Path) -> int:
+    """Return the size of an ONNX file, including weights that are stored beside it."""
+    return sum(part.stat().st_size for part in (file, *file.parent.glob(f"{file.name}.data")))
 
 
 @dataclass(frozen=True)
@@ -38,30 +117,40 @@ def can_load_light(file: Path) -> bool:
     """Whether an export can be loaded here: its tokenizer is a tokenizer.json, or it reads images as they are."""
     config = read_config(file)
     if head_of(config) == "ImageClassification":
-        return config.model_type == IMAGE_MODEL
+        return config.model_type.startswith(PREFIX)  # others scale and normalise images
     return (file.parent / "tokenizer.json").is_file()
 
 
 def load_exported(file: Path, threads: int | None = None) -> ExportedModel:
     """Load an .onnx file with config.json and tokenizer.json beside it; `threads` defaults to `default_threads`."""
-    folder, config = file.parent, read_config(file)
-    longest, parameters = (config.exported_number(f"potstill_{name}") for name in ("longest", "parameters"))
+    config, folder = read_config(file), file.parent
     model = open_onnx(file, threads or default_threads())
+    longest, parameters = (_exported_number(config, name) for name in ("potstill_longest", "potstill_parameters"))
     reads_images = head_of(config) == "ImageClassification"
-    tokenizer = PixelReader(config.shape) if reads_images else JsonTokenizer(folder, model.input_names, longest)
-    if head_of(config) in NAMED:
-        refuse_odd_labels(config.id2label, folder)
-    if config.vocab_size and not reads_images:
-        refuse_other_vocabulary(tokenizer.get_vocab(), config.vocab_size, folder)
-    length = trained_length(config.fields.get("potstill_length"), longest, folder)
-
-    def forward(inputs: Mapping[str, np.ndarray]) -> np.ndarray:
-        logits = model.forward(inputs)
-        if not np.isfinite(logits).all():
-            raise InputError(f"{file} gives logits that are not finite; use a model whose training did not diverge")
-        return logits
-
+    try:
+        tokenizer = PixelReader(config.shape) if reads_images else JsonTokenizer(folder, model.input_names, longest)
+        if head_of(config) in WITH_LABELS:
+            refuse_odd_labels(config.id2label, folder)
+        if (rows := config.fields.get("vocab_size")) and not reads_images:
+            refuse_other_vocabulary(tokenizer.get_vocab(), rows, folder)
+        length = trained_length(config.fields.get("potstill_length"), longest, folder)
+    except InputError:
+        raise
+    except Exception as error:  # values of a wrong type, in files that anybody may have written
+        raise InputError(
+            f"{file}: its config.json and tokenizer.json cannot be used ({first_line(error)}); "
+            "write it again with potstill export"
+        ) from None
+    forward = refuse_infinite(model.forward, file)
     return ExportedModel(forward, config, tokenizer, longest, length, parameters, bytes_on_disk(file))
+
+
+def _exported_number(config: ConfigFile, name: str) -> int:
+    """Return a number that an export writes into its config.json."""
+    value = config.fields.get(name)
+    if type(value) is not int:
+        raise InputError(f"{config.folder}: config.json has no {name}; write it again with potstill export")
+    return value
 
 
 def default_threads() -> int:

@@ -1,4 +1,4 @@
-"""Quantise an ONNX file to eight bits, dynamically: weights are stored as int8, activations are quantised as they come."""
+"""Dynamic quantisation of an ONNX file: weights are stored as int8, activations are quantised as they come."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def quantize(float_file: Path, int8_file: Path, embeddings: bool = True) -> None
 def quantize_embeddings(model: Any) -> None:
     """Quantise every embedding table in place, with a scale per row.
 
-    ONNX Runtime's own quantizer has one scale for a whole table, so that its largest number decides the precision of all.
+    ONNX Runtime's own quantizer has one scale for a table, so that its largest number decides the precision of all.
     """
     import onnx
     from onnx import helper, numpy_helper

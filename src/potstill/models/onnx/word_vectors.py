@@ -13,7 +13,7 @@ from onnx import ModelProto, TensorProto, checker, helper, numpy_helper
 from torch import Tensor
 
 from potstill.models.architectures.word_vectors import Bilstm, WordVectorModel
-from potstill.models.onnx.session import SEQUENTIAL
+from potstill.models.onnx.exported import SEQUENTIAL
 
 OPSET = 18
 

@@ -26,7 +26,8 @@ def write_onnx(student: Student, out: Path) -> Path:
     """Write out/model.onnx with config and tokenizer beside it; return the file."""
     if student.model.can_generate():
         raise InputError(
-            f"a {student.model.config.model_type} generates texts token by token, which ONNX cannot express; write --to ctranslate2"
+            f"a {student.model.config.model_type} generates texts token by token, which one ONNX file cannot do; "
+            "write --to ctranslate2"
         )
     try:
         import onnx
@@ -102,7 +103,7 @@ def write_config_and_tokenizer(student: Student, out: Path) -> None:
 
 
 def sample_inputs(student: Student, rows: int, tokens: int, seed: int = 0) -> dict[str, Tensor]:
-    """Draw random ids (rows, tokens) with padding of many lengths, or random images, to trace or compare a model with."""
+    """Draw random ids (rows, tokens) with padding of many lengths, or random images, to trace or compare a model."""
     random = np.random.default_rng(seed)
     if isinstance(student.tokenizer, PixelReader):
         pixels = random.integers(0, 256, (rows, *student.tokenizer.shape))

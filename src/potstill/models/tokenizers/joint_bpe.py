@@ -26,8 +26,8 @@ def joint_bpe(texts: Iterable[str], size: int, languages: Sequence[str] = ()) ->
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     if size < len(special) + len(alphabet):
         raise InputError(
-            f"a vocabulary of {size} tokens is too small for the {len(alphabet)} bytes and {len(special)} special tokens; "
-            f"write vocabulary = {len(special) + len(alphabet)} or more"
+            f"a vocabulary of {size} tokens is too small for the {len(alphabet)} bytes and {len(special)} special "
+            f"tokens; write vocabulary = {len(special) + len(alphabet)} or more"
         )
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -26,7 +26,7 @@ class Encoded(dict[str, list[Any]]):
 
 
 class JsonTokenizer:
-    """What a tokenizer of transformers gives, for texts and pairs."""
+    """A tokenizer for texts and pairs, called as those of transformers are."""
 
     def __init__(self, folder: Path, input_names: Sequence[str], longest: int) -> None:
         """`input_names` are those of the model, `longest` the tokens that it reads."""
@@ -37,7 +37,8 @@ class JsonTokenizer:
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
             raise InputError(
-                f"{folder} holds no tokenizer.json that can be read ({first_line(error)}); write it again with potstill export"
+                f"{folder} holds no tokenizer.json that can be read ({first_line(error)}); "
+                "write it again with potstill export"
             ) from None
         self.backend.no_padding()
         settings_file = folder / "tokenizer_config.json"
@@ -45,6 +46,10 @@ class JsonTokenizer:
         self.name_or_path = str(folder)
         self.model_input_names, self.model_max_length = list(input_names), longest
         self.truncation_side: str = settings.get("truncation_side") or "right"
+        if self.truncation_side not in ("left", "right"):
+            raise InputError(
+                f"{settings_file} says truncation_side = {self.truncation_side!r:.80}; write 'left' or 'right'"
+            )
         self.mask_token = _token(settings.get("mask_token"))
         self.pad_token_id, self.bos_token_id, self.eos_token_id = (
             None if (token := _token(settings.get(f"{kind}_token"))) is None else self.backend.token_to_id(token)
@@ -69,7 +74,7 @@ class JsonTokenizer:
         return_overflowing_tokens: bool = False,
         **_: Any,
     ) -> Encoded:
-        """Return input_ids, token_type_ids and attention_mask of texts or pairs; with `truncation` at most `max_length` tokens."""
+        """Encode texts or pairs; with `truncation`, to at most `max_length` tokens."""
         if truncation and max_length is not None:
             self.backend.enable_truncation(
                 max_length, stride=stride, strategy=STRATEGIES[truncation], direction=self.truncation_side

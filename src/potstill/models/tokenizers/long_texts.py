@@ -24,7 +24,7 @@ def beginnings(tokenizer: Tokenizer, texts: list[str], length: int, side: str | 
 def pair_beginnings(
     tokenizer: Tokenizer, firsts: list[str], seconds: list[str], length: int
 ) -> tuple[list[str], list[str]]:
-    """Shorten pairs. Truncation takes the odd token from the text with more tokens: the one with more characters stays longer."""
+    """Shorten pairs. Of two texts, the one with more characters stays longer, as truncation starts with the longer."""
     left = tokenizer.truncation_side == "left"
     sides = [
         [
@@ -37,7 +37,7 @@ def pair_beginnings(
 
 
 def _enough(tokenizer: Tokenizer, text: str, length: int, factor: int, left: bool) -> str:
-    """Return the text, or a part of it that has 2 * length tokens; first tried with `factor` times the usual characters."""
+    """Return the text, or a part of it with at least 2 * length tokens, `factor` times longer than usual."""
     size = factor * max(LONG, FAR_TOO_LONG * length)
     while size < len(text):
         part = text[-size:].lstrip(text[-size]) if left else text[:size]  # a run of spaces is not cut in two

@@ -1,6 +1,6 @@
 """Check an untrusted tokenizer.json before any text is tokenized with it. Loads neither torch nor transformers.
 
-A few lines of JSON can make a tokenizer turn a short text into gigabytes: the chain of replacements is examined as data.
+A few lines of JSON can make a tokenizer turn a short text into gigabytes, so its chain of replacements is examined.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _consumes(pattern: str) -> bool:
 
 
 def _longest_form(charsmap: Any) -> int:
-    """Return the bytes of the longest text that a character becomes in SentencePiece's compiled map: a trie, then texts."""
+    """Return the bytes of the longest replacement in SentencePiece's compiled map, which is a trie and then texts."""
     try:
         raw = base64.b64decode(str(charsmap or ""))
     except ValueError:
@@ -113,6 +113,6 @@ def refuse_other_vocabulary(vocabulary: dict[str, int], rows: int, folder: str |
         )
     if 2 * len(vocabulary) < rows:
         raise InputError(
-            f"{folder}: the tokenizer has {len(vocabulary)} tokens, the model {rows} embeddings; use a tokenizer.json that "
-            "belongs to the weights"
+            f"{folder}: the tokenizer has {len(vocabulary)} tokens, the model {rows} embeddings; use a tokenizer.json "
+            "that belongs to the weights"
         )

@@ -62,7 +62,7 @@ def vocabulary_ids(settings: Settings) -> dict[str, int]:
 
 
 def tokens_to_keep(settings: Settings, counts: Counter[int], minimum: int) -> set[str]:
-    """Return added tokens, tokens seen at least `minimum` times, those that spell unseen words, and what these are merged from."""
+    """Return added tokens, tokens seen `minimum` times, those that spell unseen words, and the parts of all these."""
     model = settings["model"]
     kept = {token["content"] for token in settings["added_tokens"]} | {model.get("unk_token")}
     kept |= {token for token, id in vocabulary_ids(settings).items() if counts[id] >= minimum} | _spelling(settings)
@@ -103,7 +103,7 @@ def renumber(settings: Settings, kept: set[str]) -> tuple[Settings, dict[int, in
 
 
 def rebuild(tokenizer: PreTrainedTokenizerBase, settings: Settings) -> PreTrainedTokenizerBase:
-    """Return a tokenizer of the same class with this tokenizer.json, by way of a folder: exactly what loading gives later."""
+    """Return a tokenizer of the same class with this tokenizer.json, by way of a folder, as loading does."""
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.save_pretrained(folder)
         (Path(folder) / "tokenizer.json").write_text(json.dumps(settings, ensure_ascii=False), encoding="utf-8")
@@ -137,7 +137,7 @@ def _merged(model: Settings, left: str, right: str) -> str:
 
 
 def _renumber_processor(processor: Settings | None, new: dict[str, int]) -> None:
-    """Renumber special tokens, which post-processors name by id: templates in a table, BERT's and RoBERTa's in pairs."""
+    """Renumber the special tokens of post-processors: templates have a table, BERT and RoBERTa pairs."""
     if processor is None:
         return
     for inner in processor.get("processors", ()):

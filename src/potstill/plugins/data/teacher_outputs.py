@@ -67,13 +67,13 @@ class TeacherOutputs(TeacherDataMaker):
         decides = [outputs.folder.name, self._kept, self.closest]
         rows = partial(self._rows, examples, keys, outputs)
         work = partial(derived.replace_targets, examples, decides, rows, context.task)
-        made = ranks.first_before_others(work)()
-        if len(made) and not len(made.labelled_only):
+        written = ranks.first_before_others(work)()
+        if len(written) and not len(written.labelled_only):
             raise InputError(
                 f"data.teacher_outputs: no text of the teacher ends within {context.longest} tokens; write a larger `length`, "
                 "or give a teacher that was trained to end its texts"
             )
-        return made
+        return written
 
     def missing(self, examples: Examples, context: MakeContext) -> Missing:
         outputs, keys = self._outputs(examples, context)

@@ -21,7 +21,7 @@ class Without(DataMaker):
             raise InputError(
                 "data.without leaves out rows by their class, but these rows have no single class; omit it"
             )
-        task = task.knowing(self.labels)
+        task = task.with_spellings_of(self.labels)
         classes = [task.number(label, "data.without") for label in self.labels]
         dropped = np.isin(examples.targets[examples.index], classes) & examples.labelled[examples.index]
         return examples.take(np.flatnonzero(~dropped))

@@ -72,7 +72,7 @@ class TranslationBuilder(Builder):
     def begin(self, task: BuilderTask, seed: int, texts: Texts) -> Student:
         if task.head != HEAD:
             raise InputError(
-                f"{self.name}: translates, but the rows are for {heads.WHAT.get(task.head, task.head)}; "
+                f"{self.name}: translates, but the rows are for {heads.DESCRIPTIONS.get(task.head, task.head)}; "
                 "write task = 'translate' for rows of two languages, or another student, such as 'keep_layers:3'"
             )
         tokenizer = loading.load_tokenizer(self.tokenizer) if self.tokenizer else _bpe(texts, self.vocabulary)
@@ -82,7 +82,7 @@ class TranslationBuilder(Builder):
         before = heads.head_of(current.model.config)
         if before != HEAD:
             raise InputError(
-                f"{self.name}: translates, but the model before it is {heads.WHAT[before]}; "
+                f"{self.name}: translates, but the model before it is {heads.DESCRIPTIONS[before]}; "
                 "write another student, such as 'keep_layers:3'"
             )
         if self.tokenizer:

@@ -33,7 +33,7 @@ class TrimVocabulary(Builder):
         model, tokenizer = current.model, current.tokenizer
         if (head := heads.head_of(model.config)) in ("Seq2SeqLM", "CausalLM"):
             raise InputError(
-                f"trim_vocabulary: {heads.WHAT[head]} generates tokens of its vocabulary, and would lose some of its outputs; "
+                f"trim_vocabulary: {heads.DESCRIPTIONS[head]} generates tokens of its vocabulary, and would lose some of its outputs; "
                 "omit trim_vocabulary and keep fewer layers instead, as in student = 'keep_layers:3'"
             )
         settings = trimming.read_settings(tokenizer)

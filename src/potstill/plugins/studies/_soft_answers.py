@@ -21,7 +21,7 @@ from potstill.tasks.metrics.labels import softmax
 def error_counts(predictions: Predictions) -> list[int]:
     """Return the number of wrong predictions of each seed."""
     task, targets = predictions.task, predictions.targets
-    return [int((~task.right(targets, logits)).sum()) for logits in predictions.logits]
+    return [int((~task.is_correct(targets, logits)).sum()) for logits in predictions.logits]
 
 
 def gap_closed(alone: Predictions, taught: Predictions, teacher: Predictions) -> tuple[float, float, float]:

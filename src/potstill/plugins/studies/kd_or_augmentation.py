@@ -87,8 +87,8 @@ def _keep_labels(keep: bool) -> dict[str, str]:
 def _with_copies(stage: Stage, copies: bool, **fields: Any) -> Stage:
     """Return the stage with the recipe's copies, or the default ones; or without them, with more epochs instead."""
     makers = [maker for maker in stage.data if maker["make"] != "augmented"]
-    given = next((maker for maker in stage.data if maker["make"] == "augmented"), {"make": "augmented"})
-    augmented = short_forms.complete("data", [given])[0]
+    recipe_maker = next((maker for maker in stage.data if maker["make"] == "augmented"), {"make": "augmented"})
+    augmented = short_forms.complete("data", [recipe_maker])[0]
     if copies:
         return stage.model_copy(update={"data": [*makers, {**augmented, **fields}]})
     return stage.model_copy(update={"data": makers, "epochs": stage.passes * (1 + (augmented["copies"] or COPIES))})

@@ -64,7 +64,7 @@ class Work:
 
 @dataclass(frozen=True)
 class StageCost:
-    sources: list[TokenisedSet]
+    sources: list[TokenisedSet[Task]]
     asks: list[Wants]  # of the teacher of each data set, before training
     batches: Batches  # the micro-batches of the first epoch; other epochs are similar
     seconds: np.ndarray  # (batches,)
@@ -177,7 +177,7 @@ def scoring_law(student: Student, data: DataSet) -> CostLaw:
     return time_scoring(student.model, source, reading_batches([source], at_once(source.task)).sample((0.0, 0.5, 1.0)))
 
 
-def scoring_work(student: Student, law: CostLaw, source: TokenisedSet, beams: Sequence[int]) -> Work:
+def scoring_work(student: Student, law: CostLaw, source: TokenisedSet[Task], beams: Sequence[int]) -> Work:
     """The work of reading a split, and of decoding it with each of these beams if the task decodes."""
     batches = reading_batches([source], at_once(source.task))
     rows, operations = source.examples.index, float(forward(student.model, batches).sum())

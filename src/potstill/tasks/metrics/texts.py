@@ -45,14 +45,9 @@ def chrf_of(summed: NDArray[np.int64]) -> float:
     return float(_chrf()._compute_score_from_stats(summed.tolist()).score) / 100
 
 
-def signature() -> str:
-    """sacrebleu's signature of BLEU, which is printed beside every figure."""
-    return str(_bleu().get_signature())
-
-
 def signatures() -> dict[str, str]:
-    """The signatures of all metrics that sacrebleu computes, by its names for them."""
-    return {"BLEU": signature(), "chrF2": str(_chrf().get_signature())}
+    """sacrebleu's signatures of BLEU and chrF2, which are printed beside every figure."""
+    return {"BLEU": str(_bleu().get_signature()), "chrF2": str(_chrf().get_signature())}
 
 
 def sentence_bleu(hypothesis: str, reference: str) -> float:

@@ -40,14 +40,11 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Shard:
-    name: str
-    xxh3: str
-    shapes: dict[str, tuple[int, ...]]
-    keys: NDArray[np.int64]  # (rows,) sorted, in the memory-mapped file
-    values: dict[str, NDArray[np.float32]]  # (rows, *shape) per column, in the memory-mapped file
+    """An open shard, memory-mapped."""
 
-    def entry(self) -> Entry:
-        return Entry(self.name, len(self.keys), self.shapes, self.xxh3)
+    entry: Entry
+    keys: NDArray[np.int64]  # (rows,) sorted
+    values: dict[str, NDArray[np.float32]]  # (rows, *shape) per column
 
 
 class Memory:
@@ -77,7 +74,7 @@ class Memory:
         shards = self._with(column)
         if not shards:
             raise InputError(f"{self.folder} has no '{column}'; ask the teacher for it first")
-        values = np.empty((len(keys), *shards[0].shapes[column]), dtype=np.float32)
+        values = np.empty((len(keys), *shards[0].entry.columns[column]), dtype=np.float32)
         missing = np.ones(len(keys), dtype=np.bool_)
         for shard in shards:  # the first shard that has a key answers for it
             places, there = _find(shard.keys, keys)
@@ -106,35 +103,31 @@ class Memory:
         with self.lock():
             for column, values in columns.items():
                 for shard in self._with(column):
-                    if shard.shapes[column] != values.shape[1:]:
+                    if (shape := shard.entry.columns[column]) != values.shape[1:]:
                         raise ValueError(
-                            f"'{column}' has rows of shape {shard.shapes[column]} in {self.folder}, not "
-                            f"{values.shape[1:]}; use another name"
+                            f"'{column}' has rows of shape {shape} in {self.folder}, not {values.shape[1:]}; use another name"
                         )
-            shards = self._opened()
-            if number is None or _name(number) in {shard.name for shard in shards}:
+            if number is None or _name(number) in self._names:
                 number = self.free_number()
             data = memoryview(_shard_bytes(keys, columns))
             write_atomically(self.folder / _name(number), data)
             shapes = {column: columns[column].shape[1:] for column in sorted(columns)}
-            shard = _open(self.folder, _name(number), len(np.unique(keys)), shapes, xxhash.xxh3_128_hexdigest(data))
-            shards = sorted([*shards, shard], key=lambda shard: (len(shard.name), shard.name))
-            manifest = seal({"shards": [shard.entry()._asdict() for shard in shards]})
+            entry = Entry(_name(number), len(np.unique(keys)), shapes, xxhash.xxh3_128_hexdigest(data))
+            shards = [*self._opened(), _open(self.folder, entry)]
+            shards.sort(key=lambda shard: (len(shard.entry.name), shard.entry.name))
+            manifest = seal({"shards": [shard.entry._asdict() for shard in shards]})
             write_atomically(self._manifest, manifest)
-            self._shards, self._listed, self._manifest_seen = shards, {shard.name for shard in shards}, manifest
+            self._shards, self._manifest_seen = shards, manifest
+            self._listed = self._names
 
     def free_number(self) -> int:
         """The lowest number that no intact shard has. Left-over and damaged shards are overwritten."""
-        taken = {shard.name for shard in self._opened()}
+        taken = self._names
         return next(number for number in range(len(taken) + 1) if _name(number) not in taken)
-
-    def refresh(self) -> None:
-        """Find the shards that other processes wrote."""
-        self._read_manifest()
 
     def size_with(self, added: Sequence[tuple[int, Mapping[str, tuple[int, ...]]]]) -> int:
         """Bytes of the folder after adding shards, each given as its number of keys and the shapes of its columns."""
-        present = [shard.entry() for shard in self._opened()]
+        present = [shard.entry for shard in self._opened()]
         new = [
             Entry(_name(len(present) + place), rows, dict(sorted(shapes.items())), "0" * 32)
             for place, (rows, shapes) in enumerate(added)
@@ -152,7 +145,7 @@ class Memory:
         with folder_lock(self.folder):
             try:
                 self._locked = True
-                self._read_manifest()
+                self.refresh()
                 self._sweep()
                 yield
             finally:
@@ -164,27 +157,32 @@ class Memory:
 
     def _opened(self) -> list[Shard]:
         if self._shards is None:
-            self._read_manifest()
+            self.refresh()
         assert self._shards is not None
         return self._shards
+
+    @property
+    def _names(self) -> set[str]:
+        return {shard.entry.name for shard in self._opened()}
 
     def _with(self, column: str) -> list[Shard]:
         return [shard for shard in self._opened() if column in shard.values]
 
-    def _read_manifest(self) -> None:
-        """Open the listed shards and verify each once. Damaged ones are skipped, so the teacher is asked again."""
+    def refresh(self) -> None:
+        """Open the shards that the manifest lists now, and verify each once. The teacher is asked again for damaged ones."""
         link = self._manifest.is_symlink()
         data = b"a symbolic link" if link else self._manifest.read_bytes() if self._manifest.exists() else None
         if self._shards is not None and data == self._manifest_seen:
             return
-        opened = {(shard.name, shard.xxh3): shard for shard in self._shards or []}
+        opened = {(shard.entry.name, shard.entry.xxh3): shard for shard in self._shards or []}
         shards = []
         entries = self._entries(data)
-        for name, rows, shapes, xxh3 in entries:
+        for entry in entries:
             try:
-                shards.append(opened.get((name, xxh3)) or _open(self.folder, name, rows, shapes, xxh3))
+                shards.append(opened.get((entry.name, entry.xxh3)) or _open(self.folder, entry))
             except (ValueError, FileNotFoundError) as error:  # pyarrow's ArrowInvalid is a ValueError
-                log.warning("%s is damaged (%s): the teacher is asked again for its answers", self.folder / name, error)
+                path = self.folder / entry.name
+                log.warning("%s is damaged (%s): the teacher is asked again for its answers", path, error)
         self._shards, self._listed, self._manifest_seen = shards, {entry.name for entry in entries}, data
 
     def _entries(self, manifest: bytes | None) -> list[Entry]:
@@ -266,12 +264,12 @@ def shard_size(rows: int, shapes: Mapping[str, tuple[int, ...]]) -> int:
     return int(_shard_bytes(np.zeros(1, np.int64), row).size) - buffers(1) + buffers(rows)
 
 
-def _open(folder: Path, name: str, rows: int, shapes: dict[str, tuple[int, ...]], xxh3: str) -> Shard:
+def _open(folder: Path, entry: Entry) -> Shard:
     """Memory-map a shard; ValueError if it is not exactly what the manifest says."""
-    path = folder / name
+    path, rows, shapes = folder / entry.name, entry.rows, entry.columns
     if path.is_symlink():
         raise ValueError("it is a symbolic link")
-    if file_xxh3(path) != xxh3:
+    if file_xxh3(path) != entry.xxh3:
         raise ValueError("it does not match its checksum")
     with pa.memory_map(str(path)) as source:  # the arrays keep the mapping alive after the file is closed
         reader = pa.ipc.open_file(source)
@@ -287,7 +285,7 @@ def _open(folder: Path, name: str, rows: int, shapes: dict[str, tuple[int, ...]]
         for column, shape in shapes.items()
     }
     values = {column: flat.reshape(rows, *shapes[column]) for column, flat in values.items()}
-    return Shard(name, xxh3, shapes, keys, values)
+    return Shard(entry, keys, values)
 
 
 def _parsed(manifest: bytes) -> list[Entry]:
