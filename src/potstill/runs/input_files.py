@@ -15,7 +15,6 @@ import transformers
 import potstill
 from potstill.data.formats.parallel import two_files
 from potstill.data.sources import files_of
-from potstill.errors import InputError
 from potstill.recipe import plugins
 from potstill.recipe.schema import Recipe
 from potstill.system import ranks
@@ -55,12 +54,6 @@ def changes(before: Digests, now: Digests) -> list[str]:
             if was != is_now:
                 changed.append(f"{file} ({was}, now {is_now})" if text == VERSIONS else file)
     return changed
-
-
-def refuse_changed_while_read(before: Digests, now: Digests) -> None:
-    """Refuse files that were written to between the first look at them and their last row."""
-    if changed := changes(before, now):
-        raise InputError(f"{', '.join(changed)} changed while it was read; start again when nothing writes to it")
 
 
 def own_plugins(recipe: Recipe) -> list[Path]:

@@ -106,11 +106,10 @@ def exhaust(steps: Generator[Step, None, float]) -> float:
 def checkpoint_to_resume(folder: Path, number: int, start_at: Path | None, stage: Stage) -> Checkpoint | None:
     """The checkpoint `start_at` if it belongs to this stage (one of another run: to the first), else the newest whole one."""
     mine = folder / "checkpoints"
-    if start_at is not None and (
-        start_at.parent.resolve() == mine.resolve()
-        or (number == 0 and folder.parent.resolve() not in start_at.resolve().parents)
-    ):
-        return checkpoints.load(start_at)
+    if start_at is not None:
+        of_other_run = folder.parent.resolve() not in start_at.resolve().parents
+        if start_at.parent.resolve() == mine.resolve() or (number == 0 and of_other_run):
+            return checkpoints.load(start_at)
     newest = checkpoints.newest(mine)
     if newest is not None and (problem := lost_epochs(folder, newest, stage)):
         log.warning("%s; this stage is trained again from its beginning", problem)

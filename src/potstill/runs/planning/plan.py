@@ -58,6 +58,10 @@ class PlannedStage:
     def epochs_and_saves(self) -> tuple[int, int]:
         return count_saves(*steps_of(self.stage, self.cost.rows), self.recipe.save_every)
 
+    @property
+    def scoring(self) -> Work:
+        return self.cost.scoring * (self.epochs_and_saves[0] * len(self.seeds))
+
 
 def plan(
     recipe: Recipe,
@@ -95,16 +99,15 @@ def plan(
         **({"the teacher writes": teachers.text_work} if teachers.text_work.runs else {}),
         "remember the teacher": teachers.query_work(),
         **training_work(stages, devices),
-        "score dev": sum(
-            (stage.cost.scoring * (stage.epochs_and_saves[0] * len(stage.seeds)) for stage in stages), Work()
-        ),
+        "score dev": sum((stage.scoring for stage in stages), Work()),
         "measure at the end": measuring_work(stages, data_sets),
     }
     work = {title: amount.faster(peak_there / peak_here) for title, amount in work.items()}
     work["save checkpoints"] = saving_work(stages, out)
     costs = list({id(stage.cost): stage.cost for stage in stages}.values())
-    needed = device_bytes(recipe, data_sets, costs, program)
-    disks = disks_of(recipe, data_sets, teachers, costs, out)
+    with_baseline = recipe.baseline and is_distillation(recipe, data_sets)
+    needed = device_bytes(data_sets, costs, with_baseline, program)
+    disks = disks_of(recipe, with_baseline, teachers, costs, out)
     limit = int(1e9 * memory) if memory else device_memory(device)
     operations = sum(float(cost.operations.sum()) for cost in costs)
     seconds = sum(float(cost.seconds.sum()) for cost in costs)
@@ -225,7 +228,7 @@ def count_saves(per_epoch: int, steps: int, save_every: int) -> tuple[int, int]:
     return ends, ends + steps // save_every - both
 
 
-def device_bytes(recipe: Recipe, data_sets: list[DataSet], costs: list[StageCost], program: int) -> dict[str, int]:
+def device_bytes(data_sets: list[DataSet], costs: list[StageCost], with_baseline: bool, program: int) -> dict[str, int]:
     """Memory of the stage that needs most. `program`: what Python and its libraries hold on a CPU before a model is loaded.
 
     The teacher stays loaded while the student trains, and the student while its baseline trains. Saving a checkpoint needs
@@ -234,11 +237,10 @@ def device_bytes(recipe: Recipe, data_sets: list[DataSet], costs: list[StageCost
     """
     teachers = {id(data.loaded_teacher): data.loaded_teacher.model for data in data_sets if data.loaded_teacher}
     teacher_weights = sum(FLOAT * model.num_parameters() for model in teachers.values())
-    students = 1 + (recipe.baseline and is_distillation(recipe, data_sets))
     stages = [
         {
             "program": program,
-            "weights": teacher_weights + students * cost.weights + FLOAT * cost.timed.copied,
+            "weights": teacher_weights + (1 + with_baseline) * cost.weights + FLOAT * cost.timed.copied,
             "gradients": cost.gradients,
             "moments": cost.moments,
             "activations": max(cost.activations, cost.saved_moments - cost.moments - cost.gradients),
@@ -251,14 +253,13 @@ def device_bytes(recipe: Recipe, data_sets: list[DataSet], costs: list[StageCost
 
 
 def disks_of(
-    recipe: Recipe, data_sets: list[DataSet], teachers: TeacherCosts, costs: list[StageCost], out: Path
+    recipe: Recipe, with_baseline: bool, teachers: TeacherCosts, costs: list[StageCost], out: Path
 ) -> list[Disk]:
     """In the order in which they fill. While a stage trains there are briefly two checkpoints and two sets of best weights."""
     largest = max(costs, key=lambda cost: cost.weights + cost.saved_moments)
     passing = 2 * (largest.weights + largest.saved_moments) + (2 + len(recipe.stage)) * largest.weights
     student = costs[0].heads * max(cost.weights for cost in costs)
-    with_baseline = recipe.baseline and is_distillation(recipe, data_sets)
-    folders = recipe.seeds * (2 if with_baseline else 1) + (recipe.seeds > 1)
+    folders = recipe.seeds * (1 + with_baseline) + (recipe.seeds > 1)
     disks = [Disk("students and checkpoints", out, folders * student, passing)]
     if teachers.by_memory:
         new_bytes = sum(queries.new_bytes for queries in teachers.by_memory.values())

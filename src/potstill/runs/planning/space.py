@@ -30,6 +30,10 @@ class Disk:
     def free(self) -> int:
         return shutil.disk_usage(existing(self.folder)).free
 
+    @property
+    def device(self) -> int:
+        return existing(self.folder).stat().st_dev
+
 
 def private_bytes() -> int:
     """Memory of this process that is not mapped from files; 0 if the system does not tell."""
@@ -75,16 +79,12 @@ def what_does_not_fit(needed: dict[str, int], limit: int, disks: list[Disk]) -> 
 def full_disk(disks: list[Disk]) -> str | None:
     """A message about the first folder whose disk is too small for it and for the folders before it on that disk."""
     for number, disk in enumerate(disks, 1):
-        same = [other for other in disks[:number] if device_of(other.folder) == device_of(disk.folder)]
+        same = [other for other in disks[:number] if other.device == disk.device]
         needed = sum(other.kept for other in same) + max(other.passing for other in same)
         if needed > disk.free:
             sizes = f"{byte_size(needed)} are needed on this disk, and {byte_size(disk.free)} are free"
             return f"{disk.what} in {disk.folder}: {sizes}; free some space, or give a folder on another disk"
     return None
-
-
-def device_of(folder: Path) -> int:
-    return existing(folder).stat().st_dev
 
 
 def seconds_of_saving(folder: Path) -> tuple[float, float]:
