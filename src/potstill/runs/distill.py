@@ -27,12 +27,11 @@ from potstill.runs.folder import (
     open_folder,
     refuse_changed,
 )
-from potstill.runs.grid import BestCell, best_of_grid
 from potstill.runs.input_files import changes, input_digests, input_paths
 from potstill.runs.measure import measure_run
 from potstill.runs.prepare import make_accelerator, prepare
 from potstill.runs.stage_setup import Run
-from potstill.runs.stages import Trained, save_models
+from potstill.runs.stages import BestCell, Trained, best_of_grid, save_models
 from potstill.system import interrupts, ranks
 from potstill.system.display import Display
 from potstill.system.files import write_atomically

@@ -18,7 +18,6 @@ from potstill.recipe.resolve import grid_recipes
 from potstill.recipe.schema import Recipe, Stage
 from potstill.runs.baseline import baseline_recipe, is_distillation
 from potstill.runs.data_set import DataSet
-from potstill.runs.grid import refuse_shared_fields
 from potstill.runs.learning_check import rows_to_check
 from potstill.runs.planning.batches import parallel_seconds
 from potstill.runs.planning.space import Disk, device_memory, private_bytes, seconds_of_saving, what_does_not_fit
@@ -27,6 +26,7 @@ from potstill.runs.planning.teacher_cost import TeacherCosts
 from potstill.runs.planning.timing import matmul_peak
 from potstill.runs.prepare import make_accelerator, prepare
 from potstill.runs.stage_setup import Run
+from potstill.runs.stages import refuse_shared_fields
 from potstill.system import paths
 from potstill.system.display import Display
 from potstill.system.scratch import scratch_folder
