@@ -13,14 +13,18 @@ from potstill.models.architectures import registration
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from potstill.errors import InputError, TrainingError
-    from potstill.inference.predict import predict
-    from potstill.inference.translate import translate
-    from potstill.measuring.measure_models import measure_models
-    from potstill.models.student import Student, load_student, save_student
-    from potstill.recipe.resolve import resolve
-    from potstill.recipe.schema import Recipe
-    from potstill.runs.distill import distill, finetune
+    from potstill.errors import InputError as InputError
+    from potstill.errors import TrainingError as TrainingError
+    from potstill.inference.predict import predict as predict
+    from potstill.inference.translate import translate as translate
+    from potstill.measuring.measure_models import measure_models as measure_models
+    from potstill.models.student import Student as Student
+    from potstill.models.student import load_student as load_student
+    from potstill.models.student import save_student as save_student
+    from potstill.recipe.resolve import resolve as resolve
+    from potstill.recipe.schema import Recipe as Recipe
+    from potstill.runs.distill import distill as distill
+    from potstill.runs.distill import finetune as finetune
 
 # a public name must not be the name of a module in this folder: importing the module would replace it
 _MODULES = {
@@ -37,21 +41,7 @@ _MODULES = {
     "save_student": "models.student",
     "translate": "inference.translate",
 }
-__all__ = [
-    "InputError",
-    "Recipe",
-    "Student",
-    "TrainingError",
-    "distill",
-    "finetune",
-    "load_student",
-    "measure_models",
-    "predict",
-    "resolve",
-    "save_student",
-    "translate",
-]
-
+__all__ = sorted(_MODULES)
 
 registration.register()  # transformers learns potstill's own networks when it is imported
 

@@ -19,10 +19,9 @@ from potstill.data.making import DataMaker, Draw, EpochDataMaker, MakeContext, M
 from potstill.errors import InputError, TrainingError
 from potstill.inference.export_types import Checked, Export, Rows
 from potstill.models.builder import BuildContext, Builder, BuilderTask, Student, Texts
-from potstill.recipe.bounds import Above, Count, Drawn, Layers, NotBelow, Share, Width
-from potstill.recipe.bounds import Rows as TableRows
 from potstill.recipe.pace import FINE_TUNING, FROM_RANDOM_WEIGHTS, Pace
-from potstill.recipe.schema import Recipe
+from potstill.recipe.schema import Above, Count, Drawn, Layers, NotBelow, Recipe, Share, Width
+from potstill.recipe.schema import Rows as TableRows
 from potstill.recipe.short_forms import parse_value
 from potstill.runs.study import Answer, Section, Study, StudyRun
 from potstill.signals import NEVER, Batch, Outcome, Signals, Term, View, Wants

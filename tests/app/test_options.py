@@ -9,7 +9,8 @@ import typer
 from typer.testing import CliRunner
 
 from potstill.app import cli
-from potstill.app.options import FLAG_FIELDS, RunOptions, recipe_command
+from potstill.app.options import RunOptions, recipe_command
+from potstill.recipe.flags import FLAGS
 from potstill.recipe.resolve import resolve
 
 WRITTEN: dict[str, tuple[str, Any]] = {  # what is written, and the value of the field; others are written as they are
@@ -42,9 +43,9 @@ def flags_of(*words: str) -> dict[str, tuple[str, Any]]:
     return received
 
 
-@pytest.mark.parametrize("name", FLAG_FIELDS)
+@pytest.mark.parametrize("name", FLAGS)
 def test_every_flag_sets_its_field(name: str) -> None:
-    field = FLAG_FIELDS[name]
+    field = FLAGS[name]
     text, value = WRITTEN.get(name, ("7", 7 if field.value_type is int else "7"))
     flags = flags_of(name, text) if text else flags_of(name)
     assert flags[field.path] == (name, value)
@@ -64,7 +65,7 @@ def test_distill_and_plan_take_every_flag_with_its_help() -> None:
     group: Any = typer.main.get_command(cli.app)
     for name in ("distill", "plan"):
         helps = {parameter.opts[0]: getattr(parameter, "help", "") for parameter in group.commands[name].params}
-        assert {flag: field.flag.help for flag, field in FLAG_FIELDS.items()}.items() <= helps.items()
+        assert {flag: field.help for flag, field in FLAGS.items()}.items() <= helps.items()
 
 
 @pytest.mark.parametrize("own", [{}, {"OMP_WAIT_POLICY": "active"}, {"GOMP_SPINCOUNT": "5"}, {"KMP_BLOCKTIME": "0"}])

@@ -316,7 +316,7 @@ def test_tags_that_name_no_entities_are_scored_by_words(tmp_path: Path) -> None:
     assert golds.tolist() == [[0, 1, 2], [1, -1, -1]]
     answers = np.stack([golds, np.ones_like(golds)], -1)
     answers[0, 0, 0] = 1  # one of four words wrong
-    assert task.score(golds, answers)["accuracy"] == 0.75 and task.metrics == ["accuracy", "f1_macro"]
+    assert task.score(golds, answers)["accuracy"] == 0.75 and task.metrics == ("accuracy", "f1_macro")
 
 
 def test_bilou_counts_as_iobes() -> None:

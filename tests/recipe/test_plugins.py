@@ -28,7 +28,7 @@ def test_names_are_file_names_built_in_and_plugged(plugged: Path):
 def test_listing_and_describing_every_plugin_needs_no_torch(plugged: Path):
     code = (
         "import sys, potstill.recipe.resolve, potstill.recipe.plugins as p; from potstill import api; "
-        "[p.describe(kind, name) for kind in p.SINGULAR for name in p.names(kind)]; "
+        "[p.describe(kind, name) for kind in p.BASES for name in p.names(kind)]; "
         "print(*{'torch', 'transformers'} & set(sys.modules)); assert api.torch.zeros(1).sum() == 0"
     )
     environment = {"PYTHONPATH": str(Path(plugins.__file__).parent.parent.parent), "POTSTILL_PLUGINS": str(plugged)}
@@ -49,7 +49,7 @@ def test_listing_and_importing_recipes_needs_no_torch():
 
 def test_a_plugin_may_not_take_a_built_in_name(plugged: Path):
     (plugged / "methods" / "soft_targets.py").write_text(METHOD)
-    with pytest.raises(InputError, match="'soft_targets' exists already; give the file another name"):
+    with pytest.raises(InputError, match="'soft_targets' exists already; rename the file"):
         plugins.names("methods")
 
 

@@ -16,7 +16,6 @@ from potstill.runs.data_set import DataSet, selection_metric
 from potstill.runs.prepare import prepare
 from potstill.system.display import Display
 from potstill.tasks.classify import TextClassification
-from potstill.tasks.registry import saved_task
 from tests.support.small_models import sentences, small_model, write_csv
 
 
@@ -35,7 +34,7 @@ def prepared(folder: Path, share: float, *sets: str) -> DataSet:
 )
 def test_the_rarer_class_or_the_named_one(tmp_path: Path, share: float, sets: tuple[str, ...], meant: str) -> None:
     data = prepared(tmp_path, share, *sets)
-    assert data.task.metrics == ["accuracy", f"f1 of {meant}", "matthews"]
+    assert data.task.metrics == ("accuracy", f"f1 of {meant}", "matthews")
     with pytest.raises(InputError, match="positive = 'bad' is not a class of this task; write one of defect, ok"):
         prepared(tmp_path, share, "data.positive=bad")
 
@@ -59,7 +58,7 @@ def test_a_run_that_is_read_again_scores_the_same_class() -> None:
     gold, logits = random.integers(0, 2, 60), random.normal(size=(60, 2))
     every = np.arange(60)
     for number, label in enumerate(("defect", "ok")):
-        found = saved_task("classify", ("defect", "ok")).scorer(f"f1 of {label}", gold, logits)(every)
+        found = TextClassification(("defect", "ok")).scorer(f"f1 of {label}", gold, logits)(every)
         assert found == pytest.approx(f1_score(gold, logits.argmax(1), pos_label=number))
 
 

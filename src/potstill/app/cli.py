@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
+from errno import EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, EPERM, EROFS
 from typing import Annotated
 
 import typer
 
 from potstill import __version__
-from potstill.app.commands import data, models, runs, train
+from potstill.app.commands import models, runs, train
 from potstill.errors import InputError, TrainingError
 from potstill.system.interrupts import Interrupted
 from potstill.system.terminal import make_printing_safe, print_error, print_line
@@ -20,16 +20,7 @@ WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 SPINS = "1000"  # bench/neighbours.py: no slower alone, and much faster beside another process on the same cores
 
 # errors of the system that are about a path the user wrote
-WRONG_PATH = {
-    errno.ENOENT,
-    errno.ENOTDIR,
-    errno.EISDIR,
-    errno.ENAMETOOLONG,
-    errno.ELOOP,
-    errno.EACCES,
-    errno.EPERM,
-    errno.EROFS,
-}
+WRONG_PATH = {ENOENT, ENOTDIR, EISDIR, ENAMETOOLONG, ELOOP, EACCES, EPERM, EROFS}
 
 app = typer.Typer(
     name="potstill",
@@ -47,22 +38,17 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+_version = typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+
+
 @app.callback()
-def program(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
-    ] = False,
-) -> None: ...
+def program(version: Annotated[bool, _version] = False) -> None: ...
 
 
-for command in (train.distill, train.finetune, train.train, train.plan):
-    app.command()(command)
-for command in (models.predict, models.translate, models.measure, models.export, data.augment):
-    app.command()(command)
-for command in (runs.report, runs.study):
-    app.command()(command)
-app.command(name="list")(runs.list_)
-app.command()(runs.show)
+TRAINING_COMMANDS = (train.distill, train.finetune, train.train, train.plan)
+MODEL_COMMANDS = (models.predict, models.translate, models.measure, models.export, models.augment)
+for command in (*TRAINING_COMMANDS, *MODEL_COMMANDS, runs.report, runs.study, runs.list_, runs.show):
+    app.command(name=command.__name__.strip("_"))(command)
 
 
 def main() -> None:
@@ -73,12 +59,9 @@ def main() -> None:
     make_printing_safe()
     try:
         app()
-    except InputError as error:
+    except (InputError, TrainingError) as error:
         print_error(error)
-        sys.exit(2)
-    except TrainingError as error:
-        print_error(error)
-        sys.exit(1)
+        sys.exit(2 if isinstance(error, InputError) else 1)
     except BrokenPipeError:  # the reader of `potstill predict … | head` has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:

@@ -1,10 +1,10 @@
-"""Options of commands. Those that set a field of a recipe are built from its schema, so a flag is written once."""
+"""Options that commands share, built from the recipe's flags, and checks of their values before torch is loaded."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from inspect import Parameter
 from typing import Annotated, Any
@@ -12,16 +12,15 @@ from typing import Annotated, Any
 import typer
 
 from potstill.data.rows import Columns
-from potstill.errors import InputError
-from potstill.recipe.flags import DATA, MODELS, RUN, TRAINING, parse_columns
-from potstill.recipe.schema import FlagField, flag_fields
-from potstill.recipe.short_forms import parse_value
-from potstill.recipe.user_functions import trust_command_line
+from potstill.data.sources import locate
+from potstill.models.folders import model_folder, onnx_file
+from potstill.recipe.flags import DATA, FLAGS, MODELS, RUN, TRAINING, Flag, parse_names
+from potstill.recipe.schema import Recipe
+from potstill.recipe.short_forms import parse_assignment
 
 MACHINE = "Machine"  # the group of options that only `plan` has
 GROUPS = (MODELS, DATA, TRAINING, RUN, MACHINE)
-FLAG_FIELDS = {field.flag.name: field for field in flag_fields()}
-SHORTEST = FLAG_FIELDS["--length"].least  # tokens of a text
+Command = Callable[..., None]
 
 
 def plugin_option(kind: str, example: str) -> Any:
@@ -29,39 +28,34 @@ def plugin_option(kind: str, example: str) -> Any:
     return typer.Option("--with", help=f"A field of the {kind}: --with {example}.", metavar="FIELD=VALUE")
 
 
-def recipe_option(name: str) -> Any:
-    """The option of a recipe's flag, for a command that takes no recipe."""
-    flag = FLAG_FIELDS[name].flag
-    return typer.Option(name, help=flag.help, metavar=flag.metavar, min=FLAG_FIELDS[name].least)
+def recipe_option(name: str, group: str | None = None) -> Any:
+    """The option of a recipe's flag; `group` is its panel in --help."""
+    flag = FLAGS[name]
+    return typer.Option(name, help=flag.help, metavar=flag.metavar, min=flag.least, rich_help_panel=group)
 
 
-RecipeName = Annotated[
-    str | None,
-    typer.Argument(help="A TOML file, or the name of a recipe that `potstill list recipes` shows.", metavar="[RECIPE]"),
-]
+RECIPE_HELP = "A TOML file, or the name of a recipe that `potstill list recipes` shows."
+RecipeName = Annotated[str | None, typer.Argument(help=RECIPE_HELP, metavar="[RECIPE]")]
 Text = Annotated[str | None, recipe_option("--text")]
 Pair = Annotated[str | None, recipe_option("--pair")]
 Label = Annotated[str | None, recipe_option("--label")]
 Labels = Annotated[str | None, recipe_option("--labels")]
 Choices = Annotated[str | None, recipe_option("--choices")]
 Length = Annotated[int | None, recipe_option("--length")]
-Language = Annotated[
-    str | None,
-    typer.Option(help="Target language of a multilingual model, as de: >>de<< is put before each text."),
-]
+LANGUAGE_HELP = "Target language of a multilingual model, as de: >>de<< is put before each text."
+Language = Annotated[str | None, typer.Option(help=LANGUAGE_HELP)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 run_option = partial(typer.Option, rich_help_panel=RUN)
-Out = Annotated[
-    str | None, run_option("--out", help="The run's folder; the student is in OUT/student. Default: runs/NAME.")
-]
+OUT_HELP = "The run's folder; the student is in OUT/student. Default: runs/NAME."
+Out = Annotated[str | None, run_option("--out", help=OUT_HELP)]
 SET_HELP = "Any field of the recipe: --set method.beta=500 --set seed=1 --set dropout=0."
 Set = Annotated[list[str] | None, run_option("--set", help=SET_HELP, metavar="PATH=VALUE")]
 Overwrite = Annotated[bool, run_option("--overwrite", help="Replace an earlier run in OUT.")]
-AcceptChanges = Annotated[
-    bool,
-    run_option("--accept-changes", help="Continue although rows, a model or a version changed since the run began."),
-]
+ACCEPT_HELP = "Continue although rows, a model or a version changed since the run began."
+AcceptChanges = Annotated[bool, run_option("--accept-changes", help=ACCEPT_HELP)]
 Quiet = Annotated[bool, run_option("--quiet", help="Print nothing but the result.")]
+RESUME_HELP = "auto: continue where the same run stopped; the folder of a checkpoint; or never."
+Resume = Annotated[str, run_option("--resume", help=RESUME_HELP, metavar="auto|PATH|never")]
 
 
 @dataclass(frozen=True)
@@ -70,54 +64,38 @@ class RunOptions:
 
     out: Out = None
     set_: Set = None
-    resume: Annotated[
-        str,
-        run_option(
-            "--resume",
-            help="auto: continue where the same run stopped; the folder of a checkpoint; or never.",
-            metavar="auto|PATH|never",
-        ),
-    ] = "auto"
+    resume: Resume = "auto"
     overwrite: Overwrite = False
     accept_changes: AcceptChanges = False
     quiet: Quiet = False
 
 
-def recipe_command(
-    only: Collection[str] = (), omit: Collection[str] = ()
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorate a command so that its parameter `flags` becomes one option for each flag of the recipe's fields.
+def recipe_command(only: Collection[str] = (), omit: Collection[str] = ()) -> Callable[[Command], Command]:
+    """Decorate a command so that its parameter `flags` becomes one option for each flag, and `run` the run's options.
 
-    `only` and `omit` select flags by their names. A parameter whose type is a dataclass becomes one option for each
-    field. The command is called with the collected values.
+    `only` and `omit` select flags by their names. The command is called with the collected values.
     """
     selected = {
-        name.strip("-").replace("-", "_"): field
-        for name, field in FLAG_FIELDS.items()
+        name.strip("-").replace("-", "_"): flag
+        for name, flag in FLAGS.items()
         if name not in omit and (name in only or not only)
     }
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        parameters: list[Parameter] = []
-        groups: dict[str, type] = {}
-        for parameter in inspect.signature(command, eval_str=True).parameters.values():
-            if parameter.name == "flags":
-                parameters += [_parameter(name, field) for name, field in selected.items()]
-            elif isinstance(parameter.annotation, type) and is_dataclass(parameter.annotation):
-                groups[parameter.name] = parameter.annotation
-                parameters += inspect.signature(parameter.annotation, eval_str=True).parameters.values()
-            else:
-                parameters.append(parameter)
+    def decorate(command: Command) -> Command:
+        parameters = dict(inspect.signature(command, eval_str=True).parameters)
+        has_run = parameters.pop("run", None) is not None
+        del parameters["flags"]
+        options = list(parameters.values()) + [_parameter(name, flag) for name, flag in selected.items()]
+        if has_run:
+            options = [*inspect.signature(RunOptions, eval_str=True).parameters.values(), *options]
 
         def run(**values: Any) -> None:
-            flags = {field.path: (field.flag.name, field.value(values.pop(name))) for name, field in selected.items()}
-            grouped = {
-                name: group(**{field.name: values.pop(field.name) for field in fields(group)})
-                for name, group in groups.items()
-            }
-            command(flags=flags, **grouped, **values)
+            flags = {flag.path: (flag.name, flag.value(values.pop(name))) for name, flag in selected.items()}
+            if has_run:
+                values["run"] = RunOptions(**{field.name: values.pop(field.name) for field in fields(RunOptions)})
+            command(flags=flags, **values)
 
-        ordered = sorted(parameters, key=_group_number)
+        ordered = sorted(options, key=_group_number)
         run.__name__, run.__doc__ = command.__name__, command.__doc__
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in ordered}
         run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
@@ -128,13 +106,11 @@ def recipe_command(
     return decorate
 
 
-def _parameter(name: str, field: FlagField) -> Parameter:
-    flag = field.flag
-    option = typer.Option(flag.name, help=flag.help, metavar=flag.metavar, min=field.least, rich_help_panel=flag.group)
-    if field.value_type is bool:
-        return Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, option])
-    kind: Any = list[str] if flag.repeated else str if flag.parse else field.value_type
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
+def _parameter(name: str, flag: Flag) -> Parameter:
+    is_switch = flag.value_type is bool
+    kind: Any = list[str] if flag.repeated else str if flag.parse else flag.value_type
+    annotation: Any = Annotated[kind if is_switch else kind | None, recipe_option(flag.name, flag.group)]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=False if is_switch else None, annotation=annotation)
 
 
 def _group_number(parameter: Parameter) -> int:
@@ -145,22 +121,37 @@ def _group_number(parameter: Parameter) -> int:
 
 def columns(text: str | None, pair: str | None, label: str | None = None, choices: str | None = None) -> Columns:
     """The columns that the flags name."""
-    label_columns, choice_columns = (parse_columns(names) if names else None for names in (label, choices))
-    return Columns(
-        text,
-        pair,
-        tuple(label_columns) if isinstance(label_columns, list) else label_columns,
-        choices=tuple(choice_columns) if isinstance(choice_columns, list) else choice_columns,
-    )
+
+    def one_or_several(names: str | None) -> str | tuple[str, ...] | None:
+        return tuple(parse_names(names)) if names and "," in names else names
+
+    return Columns(text, pair, one_or_several(label), choices=one_or_several(choices))
 
 
 def plugin_fields(texts: list[str] | None) -> dict[str, Any]:
     """The fields of a plug-in from `--with layers=[1,2] --with rate=0.001`."""
-    values = {}
-    for text in texts or ():
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise InputError(f"--with {text}: has no value; write --with {text}=VALUE")
-        values[name.strip()] = parse_value(value.strip())
-    trust_command_line(values)
-    return values
+    return dict(parse_assignment("--with", text) for text in texts or ())
+
+
+def check_rows(source: str | None) -> None:
+    """Refuse rows that are missing; a name on the hub is not looked up."""
+    if source is not None:
+        locate(source)
+
+
+def check_model(model: str) -> None:
+    """Refuse a model that is missing; a name on the hub is looked up, and downloaded."""
+    if onnx_file(model) is None:
+        model_folder(model)
+
+
+def check_recipe(recipe: Recipe, with_models: bool = True) -> None:
+    """Refuse a recipe whose rows or models are missing."""
+    for data in recipe.data:
+        for source in (data.train, data.dev, data.unlabelled, *data.test.values()):
+            check_rows(source)
+    if not with_models:
+        return
+    for model in {data.teacher or recipe.teacher for data in recipe.data} | {recipe.start}:
+        if model:
+            check_model(model)

@@ -72,26 +72,20 @@ def network(run: Forward) -> Ask:
 def with_texts(predictions: np.ndarray, model: Generator, source: TokenisedSet[Task], beam: bool) -> list[np.ndarray]:
     """Add the texts that a model generates to predictions, which hold the probabilities of the gold texts.
 
-    With `beam` the text of beam search is added too; its log probability stands for that of the mode.
+    With `beam` the text of beam search is added too; its log probability approximates that of the mode.
     """
     texts = [text for text, _ in source.examples.texts()]
     with open_decoder(model, source) as decode:
-        greedy = [hypotheses[0].text for hypotheses in decode(texts, 1, 1)]
-        best = [hypotheses[0] for hypotheses in decode(texts, BEAM, 1)] if beam else [None] * len(texts)
-    completed = []
-    for prediction, text, hypothesis in zip(predictions, greedy, best, strict=True):
-        answer = unpack(prediction)._replace(greedy=text)
-        if hypothesis is not None:
-            answer = answer._replace(beam=hypothesis.text, mode=hypothesis.score)
-        completed.append(answer.pack())
-    return completed
+        greedy = decode(texts, 1, 1)
+        best = decode(texts, BEAM, 1) if beam else None
+    answers = [unpack(output)._replace(greedy=found[0].text) for output, found in zip(predictions, greedy, strict=True)]
+    if best is not None:
+        hypotheses = [each[0] for each in best]
+        answers = [a._replace(beam=h.text, mode=h.score) for a, h in zip(answers, hypotheses, strict=True)]
+    return [answer.pack() for answer in answers]
 
 
 def open_decoder(model: Generator, source: TokenisedSet[Task]) -> AbstractContextManager[Decoder]:
-    longest = longest_target(source)
+    """A text may grow to 1.5 times the tokens of the longest sequence of source and target that was read."""
+    longest = int(1.5 * source.lengths.max(initial=16)) + 8
     return decoder_of(model, longest) if isinstance(model, Path) else decoder(model, longest=longest)
-
-
-def longest_target(source: TokenisedSet[Task]) -> int:
-    """Return the longest target in tokens: 1.5 times the longest sequence of source and target that was read."""
-    return int(1.5 * source.lengths.max(initial=16)) + 8

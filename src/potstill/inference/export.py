@@ -30,9 +30,7 @@ def export_student(
     if folder.exists() and any(folder.iterdir()) and earlier is None:
         raise InputError(f"{folder} is not empty and not an export of potstill; give another folder with --out")
     if earlier is not None and not overwrite:
-        raise InputError(
-            f"{folder} holds an earlier export; write --overwrite to replace it, or --out for another folder"
-        )
+        raise InputError(f"{folder} holds an earlier export; write --overwrite to replace it, or another --out")
     student = load_student(model)
     prefix = language_prefix(language, student.tokenizer, model)
     examples = rows_for(student.model.config, data, columns.text, columns.pair) if data else iter(())
@@ -49,11 +47,9 @@ def export_student(
         size = sum(path.stat().st_size for path in draft.glob(f"{checked.file.name}*")) / 1e6
     where = f"{checked.rows or len(rows)} rows of {data}" if rows else "random rows"
     answers = f" of {checked.answers}" if checked.answers is not None else ""
-    comparison = (
-        f"same prediction {100 * checked.agreement:.1f} %{answers}, "
-        f"largest difference of {checked.of} {checked.difference:.1e}"
-    )
-    return f"{folder / checked.file.name}: {size:.1f} MB; on {where}: {comparison}"
+    same = f"same prediction {100 * checked.agreement:.1f} %{answers}"
+    difference = f"largest difference of {checked.of} {checked.difference:.1e}"
+    return f"{folder / checked.file.name}: {size:.1f} MB; on {where}: {same}, {difference}"
 
 
 def _earlier_export(folder: Path) -> list[str] | None:

@@ -34,11 +34,10 @@ def onnx_files(models: Mapping[str, Student], cached: str, show: Display) -> Ite
         for name, student in models.items():
             try:
                 with show.bar(f"{name} as ONNX and int8", 2, "file") as bar:
-                    files[name] = (
-                        _cached_files(student, bar.advance)
-                        if name == cached
-                        else _write_files(student, place / name, bar.advance)
-                    )
+                    if name == cached:
+                        files[name] = _cached_files(student, bar.advance)
+                    else:
+                        files[name] = _write_files(student, place / name, bar.advance)
             except Exception as error:  # exporters fail in as many ways as there are architectures
                 show.say(f"no figures of ONNX for the {name} model: {str(error).splitlines()[0]}")
         yield files
@@ -50,22 +49,22 @@ def _cached_files(student: Student, advance: Callable[[int], None]) -> tuple[Pat
     with folder_lock(folder):
         if not _is_complete(folder):
             _write_files(student, folder, advance)
-            sums = {path.name: file_xxh3(path) for path in _contents(folder)}
-            for path in _contents(folder):
-                fsync_path(path)
+            sums = _checksums(folder)
+            for name in sums:
+                fsync_path(folder / name)
             # the manifest is written last: if it is right, all files are complete
             write_atomically(folder / MANIFEST, seal({"files": sums}))
     return folder / "model.onnx", folder / "int8.onnx"
 
 
-def _contents(folder: Path) -> list[Path]:
-    return [path for path in sorted(folder.iterdir()) if path.name != MANIFEST and not path.name.startswith(".")]
+def _checksums(folder: Path) -> dict[str, str]:
+    contents = (path for path in sorted(folder.iterdir()) if path.name != MANIFEST and not path.name.startswith("."))
+    return {path.name: file_xxh3(path) for path in contents}
 
 
 def _is_complete(folder: Path) -> bool:
     try:
-        sums = unseal((folder / MANIFEST).read_bytes())["files"]
-        return {path.name: file_xxh3(path) for path in _contents(folder)} == sums
+        return bool(_checksums(folder) == unseal((folder / MANIFEST).read_bytes())["files"])
     except (OSError, ValueError, KeyError):
         return False
 

@@ -24,9 +24,7 @@ def translate(
 ) -> Iterator[str]:
     """Yield the best hypothesis for each line, on one line, in order. `batch` lines are read and translated together."""
     if beam < 1 or batch < 1:
-        raise InputError(
-            f"--beam {beam} --batch {batch}: both must be at least 1; write for example --beam 5 --batch 512"
-        )
+        raise InputError(f"--beam {beam} --batch {batch}: both must be at least 1; write --beam 5 --batch 512")
     rest = iter(lines)
     with decoder_of(model, longest or 256) as decode:
         prefix = language_prefix(language, load_tokenizer(model), model) if language else ""

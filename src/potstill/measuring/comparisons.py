@@ -88,14 +88,14 @@ def read_predictions(run: Path, measurements: Measurements) -> RunPredictions:
 
 
 def _predictions(files: Sequence[Mapping[str, np.ndarray]], measurements: Measurements) -> RunPredictions:
-    from potstill.tasks.registry import saved_task  # loads torch
+    from potstill.tasks.registry import TASKS  # loads torch
 
     found: RunPredictions = {}
     for key in files[0] if files else ():
         model, data, split = key.split("/")
         if model == GOLD or split not in measurements.quoted_splits(data):
             continue
-        task = saved_task(cast("TaskName", measurements.tasks[data]), measurements.labels[data])
+        task = TASKS[cast("TaskName", measurements.tasks[data])](tuple(measurements.labels[data]))
         gold = files[0][f"{GOLD}/{data}/{split}"]
         has_label = ~np.isnan(gold.reshape(len(gold), -1)).any(1)
         same = [file for file in files if key in file and np.array_equal(file[f"{GOLD}/{data}/{split}"], gold, True)]

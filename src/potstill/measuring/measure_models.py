@@ -77,7 +77,7 @@ def measure_models(
     busy = too_busy(speeds, [])
     return {
         "data": data,
-        "metrics": {"task": task.metrics},
+        "metrics": {"task": list(task.metrics)},
         **({"signatures": signatures()} if task.decodes else {}),
         **({"too_busy": busy} if busy else {}),
         "models": measured,

@@ -9,12 +9,10 @@ import typing
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
-if typing.TYPE_CHECKING:
-    from pydantic import BaseModel
-    from pydantic.fields import FieldInfo
-    from pydantic_core import ErrorDetails
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
-Location = tuple[int | str, ...]  # ("stage", 0, "optimizer", "rate")
 USERS_KEYS = ("test", "grid", "label_map")  # tables whose keys the user chooses
 LIMITS = {"gt": "more than", "ge": "at least", "lt": "less than", "le": "at most"}
 
@@ -37,8 +35,6 @@ def explain_error(recipe: type[BaseModel], error: ErrorDetails) -> str:
     where = ".".join(path)
     value = as_toml(error["input"])
     match error["type"]:
-        case "extra_forbidden":
-            return unknown_field(recipe, error["loc"])
         case "missing":
             return f"recipe: {where} is missing; write {where.replace('data.0.', 'data.')} = … ({expected})"
         case "string_pattern_mismatch":
@@ -50,34 +46,20 @@ def explain_error(recipe: type[BaseModel], error: ErrorDetails) -> str:
     return f"recipe: {where} = {value}: expected {expected}"
 
 
-def unknown_field(recipe: type[BaseModel], location: Location) -> str:
-    """The sentence about a field that the recipe, or one of its tables, does not have."""
-    model = recipe
-    for part in location[:-1]:
-        if isinstance(part, str):
-            model = table_model(model.model_fields[part]) or model
-    parent = "".join(f"{part}." for part in location[:-1]).rstrip(".")
-    name = str(location[-1])
-    return f"recipe: {parent + ' ' if parent else ''}has no '{name}'{did_you_mean(name, model.model_fields)}"
-
-
-def unknown_fields(model: type[BaseModel], tree: Any, at: Location = ()) -> Iterator[Location]:
-    """Where the tree of a recipe has fields that its schema does not know. Looks at names only."""
+def unknown_fields(model: type[BaseModel], tree: Any, place: str = "recipe:") -> Iterator[str]:
+    """A sentence for each field of the tree that its schema does not know. Looks at names only."""
     for name, value in tree.items() if isinstance(tree, dict) else ():
         if name not in model.model_fields:
-            yield (*at, name)
+            yield f"{place} has no '{name}'{did_you_mean(name, model.model_fields)}"
         elif table := table_model(model.model_fields[name]):
-            if isinstance(value, list):
-                for number, item in enumerate(value):
-                    yield from unknown_fields(table, item, (*at, name, number))
-            else:
-                yield from unknown_fields(table, value, (*at, name))
+            inner = f"{place} {name}" if place == "recipe:" else f"{place}.{name}"
+            for number, item in enumerate(value) if isinstance(value, list) else ():
+                yield from unknown_fields(table, item, f"{inner}.{number}")
+            yield from unknown_fields(table, value, inner)
 
 
 def table_model(field: FieldInfo) -> type[BaseModel] | None:
     """The schema of a field that holds a table with a schema, or a list of such tables."""
-    from pydantic import BaseModel
-
     parts = (field.annotation, *typing.get_args(field.annotation))
     return next((part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)), None)
 
@@ -109,9 +91,7 @@ def in_words(annotation: Any) -> str:
 
 def limits_in_words(metadata: Iterable[Any]) -> str:
     """The bounds in an annotation's metadata: " at least 0, at most 1"."""
-    limits = [
-        limit for item in metadata for limit in getattr(item, "metadata", [item])
-    ]  # pydantic's Field holds a list
+    limits = [limit for item in metadata for limit in getattr(item, "metadata", [item])]  # pydantic's Field has a list
     bounds = [(words, getattr(limit, name, None)) for limit in limits for name, words in LIMITS.items()]
     return ",".join(f" {words} {bound}" for words, bound in bounds if bound is not None)
 

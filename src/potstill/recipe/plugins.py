@@ -18,23 +18,16 @@ from abc import ABC
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
+
+from pydantic import TypeAdapter, ValidationError
 
 from potstill.errors import InputError
 from potstill.recipe.explain import as_toml, did_you_mean, in_words, may_be_none
 
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
-
 Kind = Literal["methods", "students", "data", "exports", "studies"]
-SINGULAR: dict[Kind, str] = {
-    "methods": "method",
-    "students": "student",
-    "data": "data",
-    "exports": "export",
-    "studies": "study",
-}
-BASES: dict[Kind, str] = {  # the class of potstill.api that a plug-in of this kind inherits
+# the class of potstill.api that a plug-in of this kind inherits
+BASES: dict[Kind, str] = {
     "methods": "Method",
     "students": "Builder",
     "data": "DataMaker",
@@ -55,23 +48,24 @@ class Plugin(ABC):
         return None
 
 
+def singular(kind: Kind) -> str:
+    return "study" if kind == "studies" else kind.removesuffix("s")
+
+
 def names(kind: Kind) -> list[str]:
     """All names of a kind, built-in ones first. Imports nothing."""
-    return list(_files(kind))
+    return list(_files(kind, (BUILT_IN, *user_folders())))
 
 
 def make(kind: Kind, name: str, fields: Mapping[str, Any]) -> Any:
     """The plug-in with these fields, each checked against its annotation; the word "none" stands for None."""
-    from pydantic import ValidationError
-
-    where = f"{SINGULAR[kind]}.{name}"
+    where = f"{singular(kind)}.{name}"
     hints = annotations_of(kind, name)
     for field in fields:
         if field not in hints:
             raise InputError(f"{where} has no '{field}'{did_you_mean(field, hints)}")
-    values = {
-        field: None if value == "none" and may_be_none(hints[field]) else value for field, value in fields.items()
-    }
+    nones = {field for field, value in fields.items() if value == "none" and may_be_none(hints[field])}
+    values = {**fields, **dict.fromkeys(nones)}
     try:
         # JSON, because its strict form takes a list for a tuple and 5 for 5.0, but not "5" for 5 and not true for 1
         return _adapter(find(kind, name)).validate_json(json.dumps(values, default=str), strict=True)
@@ -80,9 +74,10 @@ def make(kind: Kind, name: str, fields: Mapping[str, Any]) -> Any:
         if not first["loc"]:
             raise InputError(f"{where}: {first['msg'].removeprefix('Value error, ')}") from None
         field = str(first["loc"][0])
+        expected = in_words(hints[field])
         if field not in values:
-            raise InputError(f"{where}.{field} is missing; write {field} = … ({in_words(hints[field])})") from None
-        raise InputError(f"{where}.{field} = {as_toml(values[field])}: expected {in_words(hints[field])}") from None
+            raise InputError(f"{where}.{field} is missing; write {field} = … ({expected})") from None
+        raise InputError(f"{where}.{field} = {as_toml(values[field])}: expected {expected}") from None
 
 
 def complete(kind: Kind, name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,27 +90,42 @@ def describe(kind: Kind, name: str) -> tuple[str, list[tuple[str, str, str]]]:
     """The first line of the file's docstring, and the name, the type in words and the default of each field."""
     plugin = find(kind, name)
     text = sys.modules[plugin.__module__].__doc__ or plugin.__doc__ or ""
+    written = {field: as_toml(value) for field, value in defaults(kind, name).items()}
     hints = annotations_of(kind, name)
-    values = defaults(kind, name)
-    rows = [
-        (field, in_words(hint), as_toml(values[field]) if field in values else "needed")
-        for field, hint in hints.items()
-    ]
+    rows = [(field, in_words(hint), written.get(field, "needed")) for field, hint in hints.items()]
     return text.strip().partition("\n")[0], rows
 
 
 def find(kind: Kind, name: str) -> Any:
     """The dataclass of a plug-in."""
-    return _dataclass(kind, name, file_of(kind, name))
+    file, base = file_of(kind, name), BASES[kind]
+    module = _module(kind, name, file)
+    own = [value for value in vars(module).values() if getattr(value, "__module__", "") == module.__name__]
+    public = [
+        value
+        for value in own
+        if isinstance(value, type) and dataclasses.is_dataclass(value) and not value.__name__.startswith("_")
+    ]
+    class_names = ", ".join(plugin.__name__ for plugin in public) or "none"
+    if len(public) != 1:
+        raise InputError(f"{file}: needs exactly one public dataclass, has {class_names}; start other names with _")
+    plugin = public[0]
+    if not issubclass(plugin, Plugin) or plugin.plugin_kind != kind:
+        advice = f"write 'from potstill.api import {base}' and 'class {class_names}({base}):'"
+        raise InputError(f"{file}: {class_names} is not a {base}; {advice}")
+    if missing := sorted(plugin.__abstractmethods__):
+        missing_names = " and no ".join(missing)
+        raise InputError(f"{file}: {class_names} has no {missing_names}; write 'def {missing[0]}(self, …)'")
+    return plugin
 
 
 def file_of(kind: Kind, name: str) -> Path:
     """The file of a plug-in."""
-    files = _files(kind)
+    files = _files(kind, (BUILT_IN, *user_folders()))
     if name not in files:
         hint = did_you_mean(name, files)
         all_names = "" if "there are" in hint else f" There are: {', '.join(files)}"
-        raise InputError(f"there is no {SINGULAR[kind]} '{name}'{hint}{all_names}")
+        raise InputError(f"there is no {singular(kind)} '{name}'{hint}{all_names}")
     return files[name]
 
 
@@ -135,68 +145,32 @@ def defaults(kind: Kind, name: str) -> dict[str, Any]:
     return values
 
 
-def _files(kind: Kind) -> dict[str, Path]:
-    return _files_below(kind, BUILT_IN, os.environ.get("POTSTILL_PLUGINS", ""))
+def user_folders() -> list[Path]:
+    """The folders that POTSTILL_PLUGINS names."""
+    return [Path(folder).resolve() for folder in os.environ.get("POTSTILL_PLUGINS", "").split(os.pathsep) if folder]
 
 
 @lru_cache(maxsize=64)  # resolving a grid of 108 recipes asks some thousand times
-def _files_below(kind: Kind, built_in: Path, users: str) -> dict[str, Path]:
-    folders = [Path(folder) for folder in users.split(os.pathsep) if folder]
-    for folder in folders:
-        if not folder.is_dir():
-            raise InputError(f"POTSTILL_PLUGINS names {folder}, which is not a folder; name one that holds {kind}/")
+def _files(kind: Kind, folders: tuple[Path, ...]) -> dict[str, Path]:
     files: dict[str, Path] = {}
-    for folder in dict.fromkeys([built_in, *(folder.resolve() for folder in folders)]):
-        for file in sorted((folder / kind).glob("*.py")):
-            if file.stem.startswith("_"):
-                continue
+    for folder in dict.fromkeys(folders):
+        if folder != BUILT_IN and not folder.is_dir():
+            raise InputError(f"POTSTILL_PLUGINS names {folder}, which is not a folder; name one that holds {kind}/")
+        for file in sorted((folder / kind).glob("[!_]*.py")):
             if file.stem in files:
-                raise InputError(
-                    f"{file}: the {SINGULAR[kind]} '{file.stem}' exists already; give the file another name"
-                )
+                raise InputError(f"{file}: the {singular(kind)} '{file.stem}' exists already; rename the file")
             files[file.stem] = file
     return files
-
-
-def _dataclass(kind: Kind, name: str, file: Path) -> Any:
-    module = _module(kind, name, file)
-    public = [
-        value
-        for name, value in vars(module).items()
-        if isinstance(value, type)
-        and dataclasses.is_dataclass(value)
-        and value.__module__ == module.__name__
-        and not name.startswith("_")
-    ]
-    if len(public) != 1:
-        class_names = ", ".join(plugin.__name__ for plugin in public) or "none"
-        raise InputError(
-            f"{file}: needs exactly one public dataclass, has {class_names}; start the names of others with _"
-        )
-    _check_base(kind, public[0], file)
-    return public[0]
-
-
-def _check_base(kind: Kind, plugin: type, file: Path) -> None:
-    name, base = plugin.__name__, BASES[kind]
-    if not issubclass(plugin, Plugin) or plugin.plugin_kind != kind:
-        raise InputError(
-            f"{file}: {name} is not a {base}; write 'from potstill.api import {base}' and 'class {name}({base}):'"
-        )
-    if lacking := sorted(plugin.__abstractmethods__):
-        raise InputError(f"{file}: {name} has no {' and no '.join(lacking)}; write 'def {lacking[0]}(self, …)'")
 
 
 def _module(kind: Kind, name: str, file: Path) -> types.ModuleType:
     if file.parent.parent == BUILT_IN:
         return importlib.import_module(f"potstill.plugins.{kind}.{name}")
     module_name = f"potstill_plugins.{kind}.{name}"
-    loaded = sys.modules.get(module_name)
-    if loaded is not None and loaded.__file__ == str(file):
-        return loaded
+    if module_name in sys.modules and sys.modules[module_name].__file__ == str(file):
+        return sys.modules[module_name]
     spec = importlib.util.spec_from_file_location(module_name, file)
-    if spec is None or spec.loader is None:
-        raise InputError(f"{file}: is not a Python file that can be loaded; plug-ins end with .py")
+    assert spec is not None and spec.loader is not None  # the name ends with .py
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module  # annotations of the dataclass are resolved there
     try:
@@ -215,6 +189,4 @@ def _annotations(plugin: Any) -> dict[str, Any]:
 
 @lru_cache(maxsize=256)
 def _adapter(plugin: Any) -> TypeAdapter[Any]:
-    from pydantic import TypeAdapter
-
     return TypeAdapter(plugin)

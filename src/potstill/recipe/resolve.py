@@ -10,9 +10,8 @@ import copy
 import itertools
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,18 @@ from pydantic import ValidationError
 
 from potstill.errors import InputError
 from potstill.recipe import plugins, short_forms
-from potstill.recipe.explain import as_toml, did_you_mean, explain_error, unknown_field, unknown_fields
+from potstill.recipe.explain import as_toml, did_you_mean, explain_error, unknown_fields
 from potstill.recipe.pace import with_pace
 from potstill.recipe.schema import Data, Optimizer, Recipe, Stage
 from potstill.recipe.user_functions import trust_command_line
 from potstill.system.paths import expand_user, unreadable
 
 RECIPES = Path(__file__).parent / "shipped"
+# fields that are tables or lists of tables, with their model or the kind of the plug-in that they describe
+TABLES: dict[Any, dict[str, Any]] = {
+    Recipe: {"data": Data, "stage": Stage, "student": "students"},
+    Stage: {"data": "data", "reshape": "students", "method": "methods", "optimizer": Optimizer},
+}
 Flags = Mapping[str, tuple[str, Any]]
 """Path of the field -> the flag and its value: {"teacher": ("--teacher", "models/large")}. None: the flag was omitted."""
 
@@ -49,12 +53,7 @@ def resolve(path: str | Path | None, flags: Flags | None = None, sets: Sequence[
             trust_command_line(value)
             tree = _assign(tree, key, value, flag, sources)
     for text in sets:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise InputError(f"--set {text}: has no value; write --set {text}=VALUE")
-        parsed = short_forms.parse_value(value.strip())
-        trust_command_line(parsed)
-        tree = _assign(tree, key.strip(), parsed, "--set", sources)
+        tree = _assign(tree, *short_forms.parse_assignment("--set", text), "--set", sources)
     written = _with_task(_validated(tree), sources)
     recipe = with_pace(written)
     unset = {leaf for leaf, value in leaves(written.model_dump()) if value is None}
@@ -143,62 +142,53 @@ def _with_task(recipe: Recipe, sources: dict[str, str]) -> Recipe:
     return recipe.model_copy(update={"data": data_sets})
 
 
-def _without_short_forms(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """The tree with every short form written out, so that each value has one path."""
-    makers, builders = partial(short_forms.plugin_tables, "data"), partial(short_forms.plugin_tables, "students")
-    longer = {"data": _long_tables("data", tree.get("data", {}), {"test": short_forms.test_table})}
-    fields: dict[str, Callable[[Any], Any]] = {"method": short_forms.method_table, "data": makers, "reshape": builders}
-    longer["stage"] = _long_tables("stage", tree.get("stage", {}), fields)
-    if "student" in tree:
-        longer["student"] = builders(tree["student"])
-    return {**tree, **longer}
+def _without_short_forms(table: Mapping[str, Any], schema: Any = Recipe) -> dict[str, Any]:
+    """The table with every short form written out, so that each value has one path."""
+    longer = dict(table)
+    for field, inner in TABLES.get(schema, {}).items():
+        if inner in (Data, Stage):
+            value = table.get(field, {})
+            tables = [short_forms.as_table(field, item) for item in (value if isinstance(value, list) else [value])]
+            longer[field] = [_without_short_forms(item, inner) for item in tables]
+        elif field in table and inner == "methods":
+            longer[field] = short_forms.method_table(table[field])
+        elif field in table and inner in short_forms.KEY:
+            longer[field] = short_forms.plugin_tables(inner, table[field])
+    if schema is Data and "test" in table:
+        longer["test"] = short_forms.test_table(table["test"])
+    return longer
 
 
-def _long_tables(key: str, value: Any, fields: dict[str, Callable[[Any], Any]]) -> list[dict[str, Any]]:
-    tables = [short_forms.as_table(key, item) for item in (value if isinstance(value, list) else [value])]
-    return [{name: fields[name](item) if name in fields else item for name, item in table.items()} for table in tables]
+def _paths(table: dict[str, Any], schema: Any = Recipe) -> dict[str, str]:
+    """Every way to write a path -> the full path: the only index of a list may be omitted.
 
-
-def _paths(tree: dict[str, Any]) -> dict[str, str]:
-    """Every way to write a path -> the full path: the only index of a list may be omitted, and so may `stage.0`."""
-    full = list(Recipe.model_fields)
-    short: list[tuple[str, str]] = []
-
-    def members(prefix: str, tables: Sequence[Any], fields: Callable[[Any], Iterable[str]]) -> None:
-        for number, table in enumerate(tables):
-            full.extend(f"{prefix}.{number}.{field}" for field in fields(table))
-        if len(tables) == 1:
-            short.append((f"{prefix}.0.", f"{prefix}."))
-
-    def plugin_fields(kind: plugins.Kind, table: dict[str, Any]) -> list[str]:
-        key = short_forms.KEY[kind]
-        return [key, *plugins.annotations_of(kind, table[key])] if isinstance(table.get(key), str) else [key]
-
-    for number, stage in enumerate(tree["stage"]):
-        members(f"stage.{number}.data", stage.get("data", []), partial(plugin_fields, "data"))
-        members(f"stage.{number}.reshape", stage.get("reshape", []), partial(plugin_fields, "students"))
-        method = short_forms.method_table(stage.get("method", {}))
-        full += [f"stage.{number}.method.{field}" for field in plugin_fields("methods", method)]
-        full += [f"stage.{number}.optimizer.{field}" for field in Optimizer.model_fields]
-    members("stage", tree["stage"], lambda stage: Stage.model_fields)
-    members("data", tree["data"], lambda data: Data.model_fields)
-    members("student", tree.get("student", []), partial(plugin_fields, "students"))
-    if len(tree["stage"]) == 1:
-        short.append(("stage.0.", ""))
-    paths = {path: path for path in full}
-    for path in full:
-        forms = [path]
-        for long, brief in short:
-            forms += [brief + form.removeprefix(long) for form in forms if form.startswith(long)]
-        for form in forms:
-            if not (path.startswith("stage.") and form.startswith("data.")):  # data.… is the recipe's data set
-                paths.setdefault(form, path)
+    `schema` is the model of the table, or the kind of the plug-in that it describes.
+    """
+    if schema in short_forms.KEY:
+        key = short_forms.KEY[schema]
+        fields = [key, *plugins.annotations_of(schema, table[key])] if isinstance(table.get(key), str) else [key]
+    else:
+        fields = list(schema.model_fields)
+    paths = {field: field for field in fields}
+    for field, inner in TABLES.get(schema, {}).items():
+        value = table.get(field, {} if field in ("method", "optimizer") else [])
+        value = short_forms.method_table(value) if field == "method" else value
+        is_list = isinstance(value, list)
+        places = [(f"{field}.{number}", item) for number, item in enumerate(value)] if is_list else [(field, value)]
+        for place, item in places:
+            for form, full in _paths(item, inner).items():
+                paths[f"{place}.{form}"] = f"{place}.{full}"
+                if len(places) == 1:
+                    paths[f"{field}.{form}"] = f"{place}.{full}"
     return paths
 
 
 def _full_path(tree: dict[str, Any], path: str) -> list[str]:
     """The parts of a path in full."""
     paths = _paths(tree)
+    if len(tree["stage"]) == 1:  # stage.0 may be omitted, except before data, which is the recipe's data set
+        inner = [form for form in paths if form.startswith("stage.0.") and not form.startswith("stage.0.data.")]
+        paths = {form.removeprefix("stage.0."): paths[form] for form in inner} | paths
     if path.startswith("grid."):
         return path.split(".", 1)
     parent, _, name = path.rpartition(".")
@@ -246,7 +236,7 @@ def _forget(sources: dict[str, str], path: str) -> None:
 def _validated(tree: dict[str, Any]) -> Recipe:
     # first the names of fields: no plug-in is imported for them
     if unknown := list(unknown_fields(Recipe, tree)):
-        raise InputError("\n".join(unknown_field(Recipe, location) for location in unknown))
+        raise InputError("\n".join(unknown))
     try:
         return Recipe.model_validate(tree)
     except ValidationError as errors:

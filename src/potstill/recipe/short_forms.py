@@ -9,6 +9,7 @@ from typing import Any
 from potstill.errors import InputError
 from potstill.recipe import plugins
 from potstill.recipe.explain import as_toml
+from potstill.recipe.user_functions import trust_command_line
 
 PLAIN_METHOD = "soft_targets"
 OTHER_SPLITS = ("train", "dev")
@@ -30,14 +31,23 @@ def parse_value(text: str) -> Any:
     return value if len(parsed) == 1 and isinstance(value, bool | int | float | str | list | dict) else text
 
 
+def parse_assignment(flag: str, text: str) -> tuple[str, Any]:
+    """The name and the value of `--set NAME=VALUE`; functions that the value names may run, as the user wrote it."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise InputError(f"{flag} {text}: has no value; write {flag} {text}=VALUE")
+    parsed = parse_value(value.strip())
+    trust_command_line(parsed)
+    return name.strip(), parsed
+
+
 def plugin_tables(kind: plugins.Kind, value: Any) -> list[dict[str, Any]]:
     """A list of tables; from "keep_layers:3+trim_vocabulary", [{build = "keep_layers", layers = 3}, {build = …}]."""
     if not isinstance(value, list):
         # a name begins with a letter: the plus in marian:4+4x256 is part of its value
         value = re.split(r"\+(?=\s*[^\W\d])", value) if isinstance(value, str) else [value]
-    return [
-        plugin_table(kind, item) if isinstance(item, str) else as_table(plugins.SINGULAR[kind], item) for item in value
-    ]
+    name = plugins.singular(kind)
+    return [plugin_table(kind, item) if isinstance(item, str) else as_table(name, item) for item in value]
 
 
 def plugin_table(kind: plugins.Kind, text: str) -> dict[str, Any]:
@@ -49,23 +59,16 @@ def plugin_table(kind: plugins.Kind, text: str) -> dict[str, Any]:
         return {KEY[kind]: name, **short}
     fields = list(plugins.annotations_of(kind, name))
     if not fields:
-        raise InputError(f"{plugins.SINGULAR[kind]}.{name} takes no value; write '{name}'")
+        raise InputError(f"{plugins.singular(kind)}.{name} takes no value; write '{name}'")
     return {KEY[kind]: name, fields[0]: parse_value(value)}
 
 
 def test_table(value: Any) -> Any:
     """Test files by name; one file alone is named "test"."""
     if isinstance(value, dict) and (taken := next((name for name in OTHER_SPLITS if name in value), None)):
-        raise InputError(
-            f"a test set cannot be named '{taken}', the name of another split; "
-            f'give it another name, as in --test other_{taken}=FILE or test = {{ other_{taken} = "FILE" }}'
-        )
+        advice = f'write --test other_{taken}=FILE or test = {{ other_{taken} = "FILE" }}'
+        raise InputError(f"a test set cannot be named '{taken}', the name of another split; {advice}")
     return {"test": value} if isinstance(value, str) else value
-
-
-def class_name(value: Any) -> Any:
-    """Classes may be written as numbers: { positive = 1 }."""
-    return str(value) if type(value) is int else value
 
 
 def method_table(value: Any) -> dict[str, Any]:
@@ -81,16 +84,13 @@ def as_table(name: str, value: Any) -> dict[str, Any]:
 
 def complete(kind: plugins.Kind, value: Any) -> list[dict[str, Any]]:
     """Every table with the plug-in's defaults filled in, and each value checked."""
-    key = KEY[kind]
-    tables = plugin_tables(kind, value)
-    for table in tables:
+    key, what, completed = KEY[kind], plugins.singular(kind), []
+    for table in plugin_tables(kind, value):
         if not isinstance(table.get(key), str):
-            what = plugins.SINGULAR[kind]
             raise InputError(f'recipe: {what} {as_toml(table)} has no name; write {{ {key} = "NAME", … }}')
-    return [
-        {key: table[key], **plugins.complete(kind, table[key], {name: table[name] for name in table if name != key})}
-        for table in tables
-    ]
+        fields = {name: value for name, value in table.items() if name != key}
+        completed.append({key: table[key], **plugins.complete(kind, table[key], fields)})
+    return completed
 
 
 def complete_method(value: Any) -> dict[str, Any]:

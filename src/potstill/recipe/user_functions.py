@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from potstill.errors import InputError
+from potstill.recipe.plugins import user_folders
 
 _COMMAND_LINE: set[str] = set()  # texts of this process's command line
 
@@ -40,22 +41,17 @@ def user_function(purpose: str, name: str, instead: str) -> Any:
     if not colon or module.partition(".")[0] in sys.stdlib_module_names:
         raise InputError(f"there is no {purpose} '{name}'; write {instead}")
     named_by_user = name in _COMMAND_LINE or code_is_allowed()
-    if not named_by_user and not _is_plugged_in(module):
-        raise _not_allowed(purpose, name)
-    try:
-        function = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise InputError(f"{purpose} '{name}': {error}; name a function of a module that can be imported") from None
-    # a plug-in may import a function that runs its arguments: only functions defined in a plug-in are allowed
-    if not named_by_user and not _is_plugged_in(str(getattr(function, "__module__", ""))):
-        raise _not_allowed(purpose, name)
-    return function
-
-
-def _not_allowed(purpose: str, name: str) -> InputError:
-    return InputError(
-        f"the recipe wants to run the {purpose} '{name}'; if you trust it, write its name on the command line (--set), or set "
-        "POTSTILL_COMMANDS=allowed in the environment"
+    if named_by_user or _is_plugged_in(module):
+        try:
+            function = getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            raise InputError(f"{purpose} '{name}': {error}; name a function of a module that can be imported") from None
+        # a plug-in may import a function that runs its arguments: only functions defined in a plug-in are allowed
+        if named_by_user or _is_plugged_in(str(getattr(function, "__module__", ""))):
+            return function
+    raise InputError(
+        f"the recipe wants to run the {purpose} '{name}'; if you trust it, write its name on the command line (--set), "
+        "or set POTSTILL_COMMANDS=allowed in the environment"
     )
 
 
@@ -65,5 +61,4 @@ def _is_plugged_in(module: str) -> bool:
     spec = sys.modules[top].__spec__ if top in sys.modules else PathFinder.find_spec(top)
     if spec is None or not spec.has_location or spec.origin is None:
         return False
-    folders = [Path(path).resolve() for path in os.environ.get("POTSTILL_PLUGINS", "").split(os.pathsep) if path]
-    return any(folder in Path(spec.origin).resolve().parents for folder in folders)
+    return any(folder in Path(spec.origin).resolve().parents for folder in user_folders())

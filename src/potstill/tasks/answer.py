@@ -16,7 +16,6 @@ from potstill.data.tokens import Encoded, Tokens
 from potstill.errors import InputError
 from potstill.tasks.metrics import labels as metrics
 from potstill.tasks.metrics.labels import Score, softmax
-from potstill.tasks.tag import padded_golds
 from potstill.tasks.task import Asked, Rows, Task, clean
 from potstill.tasks.truncation import encode_texts, truncated_on_the_right
 
@@ -31,7 +30,7 @@ EXAMPLE = '{"question": "when did it begin ?", "context": "It began in May ."}'
 class QuestionAnswering(Task):
     """A long context is read in windows that overlap by a third; each gives two predictions over its tokens.
 
-    `targets` are (n, golds, 2) characters at which gold answers begin and end, of which the first is learned; `outputs` are
+    `targets` are (n, golds, 2) characters at which gold answers begin and end; the first one is learned. `outputs` are
     (n, NBEST, 5), best first: begin, end, logit, and exact match and F1 against the golds (NaN without them). -1 fills.
     The question's tokens are impossible classes; the first token means that the answer is not in this window.
     """
@@ -44,6 +43,8 @@ class QuestionAnswering(Task):
     names_outputs = False
     how_to_ask = f"a question as JSON, such as {EXAMPLE}"
     row_metrics = ("exact",)
+    metrics = ("f1", "exact", f"f1_best_of_{NBEST}")
+    target_width = 0  # differs from row to row
 
     @classmethod
     def row(cls, asked: Asked) -> tuple[str, str | None]:
@@ -53,10 +54,6 @@ class QuestionAnswering(Task):
         question, context = (asked["question"], asked["context"]) if isinstance(asked, Mapping) else asked
         return clean(question), clean(context)
 
-    @property
-    def target_width(self) -> int:
-        return 0
-
     def encode(self, label: Label, where: str) -> list[float]:
         spans = [span for span in label if isinstance(span, Span)]
         return [float(place) for span in spans for place in (span.start, span.start + len(span.text))]
@@ -64,18 +61,15 @@ class QuestionAnswering(Task):
     def tokenize(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
         """Windows of `length` tokens with the question in each; a question keeps a quarter of the length at most."""
         if length < SHORTEST:
-            raise InputError(
-                f"length = {length} leaves no room for a question and its context; write at least {SHORTEST}"
-            )
+            raise InputError(f"length = {length} has no room for question and context; write at least {SHORTEST}")
         questions = _first_tokens(tokenizer, [question for question, _ in texts], length // 4 - 3)
         contexts = [str(context) for _, context in texts]
         windows = {"truncation": "only_second", "stride": length // 3, "return_overflowing_tokens": True}
         with truncated_on_the_right(tokenizer):
             encoded = encode_texts(tokenizer, questions, contexts, length, return_offsets_mapping=True, **windows)
         rows = encoded["overflow_to_sample_mapping"]
-        characters = [
-            _context_characters(encoding, contexts[row]) for encoding, row in zip(encoded.encodings, rows, strict=True)
-        ]
+        sequences = zip(encoded.encodings, rows, strict=True)
+        characters = [_context_characters(encoding, contexts[row]) for encoding, row in sequences]
         counts = np.bincount(rows, minlength=len(texts)).tolist()
         truncated = sum(ours != theirs for ours, (theirs, _) in zip(questions, texts, strict=True))
         return Encoded(encoded["input_ids"], encoded["token_type_ids"], truncated, counts, characters=characters)
@@ -128,8 +122,7 @@ class QuestionAnswering(Task):
         output[: len(best), :EXACT], output[:, EXACT:] = best, np.nan
         if (gold := source.gold(row)) is not None:
             context = str(source.text(row)[1])
-            golds = [context[int(begin) : int(end)] for begin, end in gold.reshape(-1, 2)]
-            answers = [context[int(begin) : int(end)] for begin, end in best[:, :LOGIT]] or [""]
+            golds, answers = _texts(gold, context), _texts(best[:, :LOGIT], context) or [""]
             items = [{"prediction": answer, "answers": golds} for answer in answers]
             scores = metrics.answer_scores(items)["per_question"]
             output[:, EXACT:] = 0.0
@@ -137,7 +130,7 @@ class QuestionAnswering(Task):
         return output
 
     def golds(self, examples: Examples) -> np.ndarray:
-        golds = padded_golds(examples, -1, shortest=2)
+        golds = super().golds(examples)
         return golds.reshape(len(golds), -1, 2)
 
     def decode(self, outputs: np.ndarray) -> np.ndarray:
@@ -153,15 +146,11 @@ class QuestionAnswering(Task):
 
     def describe(self, output: np.ndarray, text: str, pair: str | None) -> dict[str, Any]:
         """{"answer", "start", "end", "probability", "nbest": [the same of all candidates]}, in characters of the context."""
+        spans = output[:, :LOGIT].astype(int).tolist()
         candidates = [
-            {
-                "answer": str(pair)[int(candidate[START]) : int(candidate[END])],
-                "start": int(candidate[START]),
-                "end": int(candidate[END]),
-                "probability": round(float(probability), 6),
-            }
-            for candidate, probability in zip(output, self.probabilities(output[None])[0], strict=True)
-            if candidate[START] >= 0
+            {"answer": str(pair)[start:end], "start": start, "end": end, "probability": round(float(probability), 6)}
+            for (start, end), probability in zip(spans, self.probabilities(output[None])[0], strict=True)
+            if start >= 0
         ]
         nothing = {"answer": "", "start": 0, "end": 0, "probability": 0.0}
         return {**(candidates[0] if candidates else nothing), "nbest": candidates}
@@ -171,12 +160,7 @@ class QuestionAnswering(Task):
         return prediction["answer"], prediction["probability"]
 
     def describe_gold(self, gold: np.ndarray, text: str, pair: str | None) -> str:
-        golds = [str(pair)[int(begin) : int(end)] for begin, end in gold.reshape(-1, 2)]
-        return " / ".join(dict.fromkeys(golds))
-
-    @property
-    def metrics(self) -> list[str]:
-        return ["f1", "exact", f"f1_best_of_{NBEST}"]
+        return " / ".join(dict.fromkeys(_texts(gold, str(pair))))
 
     def scorer(self, metric: str, targets: np.ndarray, outputs: np.ndarray) -> Score:
         scores = {"f1": outputs[:, 0, F1], "exact": outputs[:, 0, EXACT]}
@@ -188,15 +172,17 @@ class QuestionAnswering(Task):
         return np.asarray(outputs[:, 0, EXACT] == 1)
 
 
+def _texts(spans: np.ndarray, context: str) -> list[str]:
+    return [context[begin:end] for begin, end in spans.reshape(-1, 2).astype(int)]
+
+
 def _first_tokens(tokenizer: Tokenizer, texts: list[str], tokens: int) -> list[str]:
     """Each text up to the end of the character that its last token belongs to."""
     with truncated_on_the_right(tokenizer):
         options = {"return_offsets_mapping": True, "add_special_tokens": False}
         encodings = encode_texts(tokenizer, texts, None, tokens, **options).encodings
-    return [
-        text[: encoding.offsets[-1][1]] if encoding.overflowing else text
-        for text, encoding in zip(texts, encodings, strict=True)
-    ]
+    pairs = zip(texts, encodings, strict=True)
+    return [text[: encoding.offsets[-1][1]] if encoding.overflowing else text for text, encoding in pairs]
 
 
 def _context_characters(encoding: Any, context: str) -> np.ndarray:

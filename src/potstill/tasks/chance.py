@@ -14,8 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from potstill.tasks.answer import F1, QuestionAnswering
-from potstill.tasks.generate import Generation
+from potstill.tasks.answer import F1
 from potstill.tasks.metrics.labels import ranks
 from potstill.tasks.tag import ABSENT, TokenClassification
 from potstill.tasks.task import Task
@@ -45,7 +44,7 @@ class Judgement:
 
 
 def judge(task: Task, predictions: Predictions) -> Judgement:
-    if isinstance(task, QuestionAnswering | Generation):
+    if task.generates or task.outcome == "span":
         return _by_share(task, predictions)
     random = np.random.default_rng(0)
     rows = sum(len(targets) for targets, _ in predictions)
@@ -121,26 +120,24 @@ def _of_classes(
     gold: np.ndarray, predicted: np.ndarray, ranked: np.ndarray | None, rows: int, random: np.random.Generator
 ) -> Judgement:
     count, classes = len(gold), int(max(gold.max(), predicted.max())) + 1
-    shuffles, by_decent = _shuffles(count, random), gold[_decent_rows(count, random)]
+    shuffles, decent = _shuffles(count, random), gold[_decent_rows(count, random)]
     true = np.bincount(gold, minlength=classes).astype(float)
 
-    def matthews(right: np.ndarray, claimed: np.ndarray) -> np.ndarray:
-        """(draws,), given (draws,) counts of right rows and (draws, classes) counts of predictions of each class."""
+    def matthews(predictions: np.ndarray) -> np.ndarray:
+        """(draws,) of (draws, rows) predictions."""
+        cells = np.arange(len(predictions))[:, None] * classes + predictions
+        claimed = np.bincount(cells.ravel(), minlength=len(predictions) * classes).reshape(-1, classes).astype(float)
         spread = (count**2 - true @ true) * (count**2 - (claimed * claimed).sum(1))
-        return (right * float(count) - claimed @ true) / np.sqrt(np.where(spread > 0, spread, np.inf))
+        right = (gold == predictions).sum(1) * float(count)
+        return np.asarray((right - claimed @ true) / np.sqrt(np.where(spread > 0, spread, np.inf)))
 
-    ours = np.bincount(predicted, minlength=classes)[None].astype(float)
-    guesses = matthews((gold == predicted[shuffles]).sum(1), ours)
-    cells = (np.arange(DRAWS)[:, None] * classes + by_decent).ravel()
-    theirs = np.bincount(cells, minlength=DRAWS * classes).reshape(DRAWS, classes).astype(float)
-    decent = matthews((gold == by_decent).sum(1), theirs)
     ranking = None
     if ranked is not None:
         place, shares = np.arange(count), true / count
         by_chance = ranked[place, gold[shuffles]].mean(1)
         ranking = float(ranked[place, gold].mean()), by_chance, 1 - float(shares @ shares) / 2
-    observed = float(matthews(np.array([(gold == predicted).sum()]), ours)[0])
-    return _verdict(observed, guesses, decent, ranking, rows)
+    observed = float(matthews(predicted[None])[0])
+    return _verdict(observed, matthews(predicted[shuffles]), matthews(decent), ranking, rows)
 
 
 def _of_sets(
@@ -197,11 +194,9 @@ def _ranked(columns: np.ndarray) -> np.ndarray:
 def _by_share(task: Task, predictions: Predictions) -> Judgement:
     """Spans and texts are never right by chance, so the share that is right decides."""
     rows = sum(len(targets) for targets, _ in predictions)
-    if isinstance(task, Generation):
-        right = sum(float(outputs[:, 1, 0].sum()) for _, outputs in predictions)
-        total = sum(float(outputs[:, 0, 1].sum()) for _, outputs in predictions)
-    else:
-        right, total = sum(float(outputs[:, 0, F1].sum()) for _, outputs in predictions), float(rows)
+    place = (1, 0) if task.generates else (0, F1)
+    right = sum(float(outputs[:, *place].sum()) for _, outputs in predictions)
+    total = sum(float(outputs[:, 0, 1].sum()) for _, outputs in predictions) if task.generates else float(rows)
     share = right / max(total, 1.0)
     trials = int(min(total, 1000))
     tail = sum(math.comb(trials, k) * DECENT**k * (1 - DECENT) ** (trials - k) for k in range(int(share * trials) + 1))

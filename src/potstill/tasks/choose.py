@@ -29,6 +29,7 @@ class MultipleChoice(TextClassification):
     problem = None
     names_outputs = False
     how_to_ask = f"a question as JSON, such as {EXAMPLE}"
+    metrics = ("accuracy", "matthews")  # the F1 of a letter means nothing
 
     @classmethod
     def row(cls, asked: Asked) -> tuple[str, str | None]:
@@ -58,10 +59,6 @@ class MultipleChoice(TextClassification):
     def places(self, tokens: Tokens, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         at, _ = super().places(tokens, rows)
         return at, np.arange(len(rows) * self.classes).reshape(len(rows), self.classes)
-
-    @property
-    def metrics(self) -> list[str]:
-        return ["accuracy", "matthews"]  # the F1 of a letter means nothing
 
     def describe(self, output: np.ndarray, text: str, pair: str | None) -> dict[str, Any]:
         """{"label", "candidate", "probability", "probabilities"}"""

@@ -51,9 +51,9 @@ class TextClassification(Task):
         return self.labels[int(gold)]
 
     @property
-    def metrics(self) -> list[str]:
+    def metrics(self) -> tuple[str, ...]:
         f1 = [f"{F1_OF}{self.labels[self.positive]}"] if self.classes == 2 else ["f1_macro", "f1_micro"]
-        return ["accuracy", *f1, "matthews"]
+        return ("accuracy", *f1, "matthews")
 
     def scorer(self, metric: str, targets: np.ndarray, outputs: np.ndarray) -> Score:
         if metric == "accuracy":

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from potstill.data.formats.opened import ImageShape
+from potstill.data.formats.reading import ImageShape
 from potstill.data.pixel_reader import PixelReader, describe_size
 from potstill.data.row import pixels_to_text, text_to_pixels
 from potstill.data.task import Texts, Tokenizer
@@ -51,9 +51,8 @@ class ImageTask(Task):
         size = math.prod(tokenizer.shape)
         other = next((len(text) for text, _ in texts if len(text) != size), None)
         if other is not None:
-            raise InputError(
-                f"an image has {other} pixels, the model reads {describe_size(tokenizer.shape)}; give images of that size"
-            )
+            size_read = describe_size(tokenizer.shape)
+            raise InputError(f"an image has {other} pixels, the model reads {size_read}; give images of that size")
         pixels = np.frombuffer(text_to_pixels("".join(text for text, _ in texts)), np.uint8)
         token = [[0]] * len(texts)
         return Encoded(token, token, 0, pixels=pixels.reshape(len(texts), *tokenizer.shape))

@@ -48,10 +48,8 @@ class Generated(NamedTuple):
 
 def unpack(output: np.ndarray) -> Generated:
     (loss, tokens), (right, mode), sizes = output[:HEADER].tolist()
-    texts = [
-        None if size < 0 else "".join(map(chr, output[HEADER : HEADER + int(size), column].astype(int)))
-        for column, size in enumerate(sizes)
-    ]
+    columns = zip(sizes, output[HEADER:].T, strict=True)
+    texts = [None if size < 0 else "".join(map(chr, column[: int(size)].astype(int))) for size, column in columns]
     return Generated(loss, tokens, right, mode, *texts)
 
 
@@ -89,8 +87,7 @@ class Generation(Task):
         if tokens.firsts is None:
             return counts
         windows = tokens.counts(rows)
-        summed: np.ndarray = np.add.reduceat(counts, np.cumsum(windows) - windows)
-        return summed
+        return np.asarray(np.add.reduceat(counts, np.cumsum(windows) - windows))
 
     def targets(self, examples: Examples, tokens: Tokens, rows: np.ndarray) -> np.ndarray:
         """(predictions,) ids."""
@@ -160,10 +157,8 @@ class Generation(Task):
         first, has_loss = unpack(outputs[0]), bool(outputs[:, 0, 1].any())
         has = {"bleu": first.greedy is not None, "chrf": first.greedy is not None}
         has |= dict.fromkeys(BY_BEAM, first.beam is not None)
-        every = np.arange(len(outputs))
-        return {
-            metric: self.scorer(metric, targets, outputs)(every) for metric in self.metrics if has.get(metric, has_loss)
-        }
+        names, every = [name for name in self.metrics if has.get(name, has_loss)], np.arange(len(outputs))
+        return {metric: self.scorer(metric, targets, outputs)(every) for metric in names}
 
     def is_correct(self, targets: np.ndarray, outputs: np.ndarray) -> np.ndarray:
         """(n,) bool: the generated text is the gold text, character by character."""

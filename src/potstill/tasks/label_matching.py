@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from potstill.data.columns import MOST_CHOICES
 from potstill.data.examples import Examples
-from potstill.data.formats.opened import ImageShape
+from potstill.data.formats.reading import ImageShape
 from potstill.data.label_names import class_index, column_order, loose_spelling, match_indices, match_spellings
 from potstill.data.pixel_reader import describe_size
 from potstill.data.row import Form, Label
 from potstill.data.rows import Table
-from potstill.data.task_words import TASK_WORDS
+from potstill.data.task import TASK_WORDS
 from potstill.errors import InputError
 from potstill.tasks.choose import MultipleChoice
 from potstill.tasks.classify import TextClassification
@@ -118,12 +118,11 @@ def _match(
         numbers |= {str(number): number for number in range(len(names))} | indices
         pairs = ", ".join(f"{number} = {label}" for number, label in enumerate(names[:100]))
         return names, numbers | same, f"labels matched by number: {pairs}{mapping}"
-    # Hugging Face names classes so that have no names
+    # LABEL_0, LABEL_1 … are what Hugging Face writes if the classes have no names
     if unmatched and all(name == f"LABEL_{number}" for number, name in enumerate(names)):
-        raise InputError(
-            f"{source}: the labels {unmatched[:5]} are names, but the teacher's classes have none; write them in the order "
-            f"of its outputs, as in --labels {','.join(seen[: len(names)])}"
-        )
+        reason = f"the labels {unmatched[:5]} are names, but the teacher's classes have none"
+        todo = f"write them in the order of its outputs, as in --labels {','.join(seen[: len(names)])}"
+        raise InputError(f"{source}: {reason}; {todo}")
     return names, numbers | same, f"labels matched by name: {', '.join(names[:12])}{mapping}"
 
 
@@ -144,10 +143,7 @@ def labels_of(table: Table) -> list[Label]:
 
 
 def with_positive(task: Task, name: str | None, labelled: Examples) -> Task:
-    """Return the task with the class whose F1 is reported: the one the user names by label or number, else the rarer one.
-
-    The F1 of "normal" says little if "hate" is what one looks for.
-    """
+    """Return the task with the class whose F1 is reported: the one the user names by label or number, else the rarer one."""
     two = isinstance(task, TextClassification) and task.form != "choices" and task.classes == 2
     if name is not None:
         classes = {**match_spellings([name], task.numbers), **task.numbers}

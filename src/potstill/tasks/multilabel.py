@@ -22,6 +22,7 @@ class MultiLabelClassification(Task):
     outcome = "classes"
     problem = "multi_label_classification"
     row_metrics = ("exact",)
+    metrics = ("f1_micro", "f1_macro", "exact")
 
     @property
     def target_width(self) -> int:
@@ -52,10 +53,6 @@ class MultiLabelClassification(Task):
 
     def describe_gold(self, gold: np.ndarray, text: str, pair: str | None) -> str:
         return ", ".join(label for label, holds in zip(self.labels, gold, strict=True) if holds) or "none"
-
-    @property
-    def metrics(self) -> list[str]:
-        return ["f1_micro", "f1_macro", "exact"]
 
     def scorer(self, metric: str, targets: np.ndarray, outputs: np.ndarray) -> Score:
         if metric == "exact":

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from potstill.data.row import Form
-from potstill.data.task_words import TASK_WORDS
+from potstill.data.task import TASK_WORDS
 from potstill.models.heads import head_of_class
 from potstill.tasks.answer import QuestionAnswering
 from potstill.tasks.choose import MultipleChoice
@@ -36,12 +35,7 @@ TASKS: dict[TaskName, type[Task]] = {
         LanguageModelling,
     )
 }
-EVERY: tuple[type[Task], ...] = (
-    *TASKS.values(),
-    ImageClassification,
-    ImageMultiLabelClassification,
-    ImageRegression,
-)
+EVERY: tuple[type[Task], ...] = (*TASKS.values(), ImageClassification, ImageMultiLabelClassification, ImageRegression)
 
 
 def task_class(form: Form, outcome: Outcome | None = None) -> type[Task]:
@@ -53,8 +47,3 @@ def form_of(config: Any) -> Form:
     """Return the form of the rows that a model with this config reads, by its class name; texts if that says nothing."""
     head = head_of_class(str((getattr(config, "architectures", None) or [""])[0]))
     return next((form for form, words in TASK_WORDS.items() if words.head == head), "text")
-
-
-def saved_task(name: TaskName, labels: Sequence[str]) -> Task:
-    """Return the task of an earlier run, by what its measurements say."""
-    return TASKS[name](tuple(labels))

@@ -37,6 +37,7 @@ class Regression(Task):
     name = "regress"
     outcome = "value"
     problem = "regression"
+    metrics = tuple(SCORES)
 
     def encode(self, label: Label, where: str) -> list[float]:
         if isinstance(label, tuple) or not NUMBER.match(label) or not math.isfinite(float(label)):
@@ -55,10 +56,6 @@ class Regression(Task):
 
     def describe_gold(self, gold: np.ndarray, text: str, pair: str | None) -> str:
         return f"{float(gold):.2f}"
-
-    @property
-    def metrics(self) -> list[str]:
-        return list(SCORES)
 
     def scorer(self, metric: str, targets: np.ndarray, outputs: np.ndarray) -> Score:
         score = SCORES[metric]

@@ -33,6 +33,7 @@ class TokenClassification(Task):
 
     name = "tag"
     form = "words"
+    target_width = 0  # differs from row to row
 
     @classmethod
     def row(cls, asked: Asked) -> tuple[str, str | None]:
@@ -48,10 +49,6 @@ class TokenClassification(Task):
     @property
     def outside(self) -> int:
         return self.labels.index("O") if "O" in self.labels else 0
-
-    @property
-    def target_width(self) -> int:
-        return 0
 
     def encode(self, label: Label, where: str) -> list[float]:
         return [float(self.number(tag, where)) for tag in label]
@@ -105,14 +102,9 @@ class TokenClassification(Task):
         best = np.stack([logits.argmax(-1), softmax(logits).max(-1)], 1).astype(np.float32)
         outputs = np.split(best, np.cumsum(self.predictions(tokens, rows))[:-1])
         words = [len(split_parts(source.text(row)[0])) for row in rows]
-        truncated = np.array([[self.outside, 0.0]], np.float32)
-        return [
-            np.concatenate([output, truncated.repeat(count - len(output), 0)])
-            for output, count in zip(outputs, words, strict=True)
-        ]
-
-    def golds(self, examples: Examples) -> np.ndarray:
-        return padded_golds(examples, ABSENT, shortest=1)
+        truncated = np.tile(np.array([[self.outside, 0.0]], np.float32), (max(words, default=0), 1))
+        pairs = zip(outputs, words, strict=True)
+        return [np.concatenate([output, truncated[: count - len(output)]]) for output, count in pairs]
 
     def decode(self, outputs: np.ndarray) -> np.ndarray:
         """(n, words) classes."""
@@ -143,8 +135,8 @@ class TokenClassification(Task):
         return "; ".join(f"{kind}: {' '.join(words[first : last + 1])}" for kind, first, last in entities) or "none"
 
     @property
-    def metrics(self) -> list[str]:
-        return ["f1", "precision", "recall", "accuracy"] if self.finds_entities else ["accuracy", "f1_macro"]
+    def metrics(self) -> tuple[str, ...]:
+        return ("f1", "precision", "recall", "accuracy") if self.finds_entities else ("accuracy", "f1_macro")
 
     def scorer(self, metric: str, targets: np.ndarray, outputs: np.ndarray) -> Score:
         """Entities and words are counted once per sentence; a sample of sentences adds the counts up."""
@@ -156,11 +148,8 @@ class TokenClassification(Task):
             right, words = ((gold == predicted) & there).sum(1), there.sum(1)
             return lambda rows: float(right[rows].sum() / max(words[rows].sum(), 1))
         correct, claimed, true = self._entity_counts(gold, predicted).T
-        above, below = {
-            "f1": (2 * correct, claimed + true),
-            "precision": (correct, claimed),
-            "recall": (correct, true),
-        }[metric]
+        above = 2 * correct if metric == "f1" else correct
+        below = {"f1": claimed + true, "precision": claimed, "recall": true}[metric]
         return lambda rows: float(above[rows].sum() / max(below[rows].sum(), 1))
 
     def is_correct(self, targets: np.ndarray, outputs: np.ndarray) -> np.ndarray:
@@ -192,9 +181,8 @@ class TokenClassification(Task):
         if self.finds_entities:
             kinds = sorted({kind for tag in self._iobes for kind, *_ in metrics.entities([tag])})
             counts = {kind: self._entity_counts(gold, predicted, kind).sum(0) for kind in kinds}
-            details["per_class"] = {
-                kind: of_class(right, true, claimed) for kind, (right, claimed, true) in counts.items()
-            }
+            qualities = {kind: of_class(right, true, claimed) for kind, (right, claimed, true) in counts.items()}
+            details["per_class"] = qualities
         return details
 
     def fitted(self, targets: np.ndarray, outputs: np.ndarray) -> np.ndarray:
@@ -225,15 +213,6 @@ class TokenClassification(Task):
             )
             counts[place] = len(true & claimed), len(claimed), len(true)
         return counts
-
-
-def padded_golds(examples: Examples, fill: int, shortest: int) -> np.ndarray:
-    """(n, longest) targets that differ in length, filled up; NaN for rows without a label."""
-    rows = [examples.gold(row) for row in examples.index]
-    golds = np.full((len(rows), max((len(row) for row in rows if row is not None), default=shortest)), fill, np.float32)
-    for place, row in enumerate(rows):
-        golds[place, : len(row) if row is not None else None] = np.nan if row is None else row
-    return golds
 
 
 def _offsets(tokens: Tokens) -> np.ndarray:

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 import numpy as np
 
 from potstill.data.examples import Examples
-from potstill.data.formats.text import clean_text
+from potstill.data.formats.reading import clean_text
 from potstill.data.label_names import match_spellings
 from potstill.data.row import Form, Label
-from potstill.data.task import Texts, Tokenizer
-from potstill.data.task_words import TASK_WORDS
+from potstill.data.task import TASK_WORDS, Texts, Tokenizer
 from potstill.data.tokens import Encoded, Tokens, with_mask_token
 from potstill.errors import InputError
 from potstill.tasks.metrics import labels as metrics
@@ -89,13 +88,10 @@ class Task(ABC):
         """Return the target of a row. `where` is file:line for the error message."""
 
     def number(self, label: Any, where: str) -> int:
-        try:
-            return self.numbers[str(label)]
-        except KeyError:
+        if str(label) not in self.numbers:
             names = ", ".join(self.labels[:20])
-            raise InputError(
-                f"{where}: unknown label '{label}'; write one of {names}, or give all names with --labels"
-            ) from None
+            raise InputError(f"{where}: unknown label '{label}'; write one of {names}, or give all names with --labels")
+        return self.numbers[str(label)]
 
     def with_spellings_of(self, labels: Iterable[Label]) -> Self:
         """Return the same task for a file with these labels, which may be spelled differently from those in train."""
@@ -143,9 +139,15 @@ class Task(ABC):
         return list(logits)
 
     def golds(self, examples: Examples) -> np.ndarray:
-        """Return the targets of all examples as `score` takes them; NaN for rows without a label."""
-        targets = np.array(examples.targets[examples.index], np.float32)
-        targets[~np.asarray(examples.labelled[examples.index])] = np.nan
+        """Return the targets of all examples as `score` takes them; NaN for rows without a label, -1 behind shorter ones."""
+        if self.target_width:
+            targets = np.array(examples.targets[examples.index], np.float32)
+            targets[~np.asarray(examples.labelled[examples.index])] = np.nan
+            return targets
+        rows = [examples.gold(row) for row in examples.index]
+        targets = np.full((len(rows), max((len(row) for row in rows if row is not None), default=2)), -1, np.float32)
+        for place, row in enumerate(rows):
+            targets[place, : None if row is None else len(row)] = np.nan if row is None else row
         return targets
 
     @abstractmethod
@@ -182,7 +184,7 @@ class Task(ABC):
 
     @property
     @abstractmethod
-    def metrics(self) -> list[str]:
+    def metrics(self) -> tuple[str, ...]:
         """The metrics that `score` returns, in its order; by the first one the best epoch on dev is chosen."""
 
     def score(self, targets: np.ndarray, outputs: np.ndarray) -> dict[str, float]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -21,16 +18,12 @@ class Translation(Generation):
     name = "translate"
     form = "translation"
     decodes = True
-
-    @property
-    def metrics(self) -> list[str]:
-        return ["bleu", "bleu_beam", "chrf", "mode", "likelihood", "token_accuracy", "perplexity"]
+    metrics = ("bleu", "bleu_beam", "chrf", "mode", "likelihood", "token_accuracy", "perplexity")
 
     def tokenize(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
         """At most `length` tokens of the source, and as many of the target."""
-        sources, source_cut = _token_ids(tokenizer, [text for text, _ in texts], length)
-        with target_mode(tokenizer):
-            targets, target_cut = _token_ids(tokenizer, [str(pair or "") for _, pair in texts], length)
+        sources, source_cut = _token_ids(tokenizer, length, text=[text for text, _ in texts])
+        targets, target_cut = _token_ids(tokenizer, length, text_target=[str(pair or "") for _, pair in texts])
         ids = [[*source, *target] for source, target in zip(sources, targets, strict=True)]
         types = [[0] * len(source) + [TARGET] * len(target) for source, target in zip(sources, targets, strict=True)]
         return Encoded(ids, types, sum(a or b for a, b in zip(source_cut, target_cut, strict=True)))
@@ -58,21 +51,12 @@ class Translation(Generation):
         }
 
 
-@contextmanager
-def target_mode(tokenizer: Any) -> Iterator[None]:
-    """Tokenize targets inside, with tokenizers such as Marian's that treat the two languages differently."""
-    if hasattr(tokenizer, "_switch_to_target_mode"):
-        tokenizer._switch_to_target_mode()
-    try:
-        yield
-    finally:
-        if hasattr(tokenizer, "_switch_to_input_mode"):
-            tokenizer._switch_to_input_mode()
+def _token_ids(tokenizer: Tokenizer, length: int, **texts: list[str]) -> tuple[list[list[int]], list[bool]]:
+    """Token ids, at most `length` each and ended as the tokenizer ends a text, and whether each text was truncated.
 
-
-def _token_ids(tokenizer: Any, texts: Sequence[str], length: int) -> tuple[list[list[int]], list[bool]]:
-    """Token ids, at most `length` each and ended as the tokenizer ends a text, and whether each text was truncated."""
-    encoded = tokenizer(list(texts), truncation=True, max_length=length, return_attention_mask=False)
+    Some tokenizers, such as Marian's, treat `text` and `text_target` differently.
+    """
+    encoded = tokenizer(**texts, truncation=True, max_length=length, return_attention_mask=False)
     ids: list[list[int]] = encoded["input_ids"]
     if encoded.encodings is not None:
         return ids, [bool(encoding.overflowing) for encoding in encoded.encodings]

@@ -18,7 +18,7 @@ def encode_texts(tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None
 def shorten_pairs(
     tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None, length: int
 ) -> tuple[list[str], list[str] | None]:
-    """Return the texts, those that are far too long reduced to about twice what is read of them.
+    """Return the texts; where both of a pair are far too long, reduced to about twice what is read of them.
 
     The tokenizers library keeps what it truncates from a pair in every combination: two texts of 100,000 characters
     would need 22 GB.

@@ -21,10 +21,7 @@ class LanguageModelling(Generation):
 
     name = "write"
     form = "writing"
-
-    @property
-    def metrics(self) -> list[str]:
-        return ["likelihood", "token_accuracy", "perplexity"]
+    metrics = ("likelihood", "token_accuracy", "perplexity")
 
     def tokenize(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
         """An answer follows its prompt; if both are too long together, the prompt loses its beginning."""
@@ -49,7 +46,7 @@ class LanguageModelling(Generation):
                 windows = [([], target[at : at + room]) for at in range(0, max(len(target), 1), room)]
             for before, kept in windows:
                 window = [*bos, *before, *kept]
-                unpredicted = max(len(window) - len(kept), 1)  # nothing stands before the first token
+                unpredicted = max(len(window) - len(kept), 1)  # no token precedes the first one
                 ids.append(window or [tokenizer.eos_token_id or 0])
                 types.append(([0] * unpredicted + [TARGET] * len(window))[: len(ids[-1])])
             counts.append(len(windows))

@@ -1,26 +1,31 @@
-"""Commands that use a finished model. Torch is imported after the input is checked."""
+"""Commands for a finished model, and `augment` for rows. Torch is imported after the input is checked."""
 
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from potstill.app import options
-from potstill.app.inputs import check_model, check_rows
+from potstill.app.options import check_model, check_rows
 from potstill.recipe import plugins
-from potstill.recipe.flags import parse_names
+from potstill.recipe.flags import FLAGS, parse_names
+from potstill.system.display import Display
 from potstill.system.paths import check_readable
-from potstill.system.terminal import print_generated, print_json, print_line
+from potstill.system.terminal import print_generated, print_json, print_line, say
+
+SHORTEST = FLAGS["--length"].least  # tokens of a text
+ROWS_HELP = "Rows to predict; default: a text or a JSON object per line of standard input."
+MODELS_HELP = "Folders of models; the others are compared with the first."
+NGRAM_HELP = "keep: some copies are only an n-gram; mask: the n-gram is masked."
+FILES_HELP = "Texts, one per line; default: standard input."
 
 
 def predict(
     model: Annotated[str, typer.Argument(help="A student's folder, or that of any model for a task potstill knows.")],
-    file: Annotated[
-        str | None,
-        typer.Argument(help="Rows to predict; default: a text or a JSON object per line of standard input."),
-    ] = None,
+    file: Annotated[str | None, typer.Argument(help=ROWS_HELP)] = None,
     text: options.Text = None,
     pair: options.Pair = None,
     length: options.Length = None,
@@ -40,10 +45,7 @@ def predict(
 
 
 def measure(
-    models: Annotated[
-        list[str],
-        typer.Argument(help="Folders of models; the others are compared with the first.", metavar="MODEL…"),
-    ],
+    models: Annotated[list[str], typer.Argument(help=MODELS_HELP, metavar="MODEL…")],
     data: Annotated[str, typer.Option(help="Labelled rows.")],
     text: options.Text = None,
     pair: options.Pair = None,
@@ -76,15 +78,11 @@ def measure(
 
 def translate(
     model: Annotated[str, typer.Argument(help="A student's folder, or one written by `export --to ctranslate2`.")],
-    files: Annotated[
-        list[str] | None, typer.Argument(help="Texts, one per line; default: standard input.", metavar="FILE…")
-    ] = None,
+    files: Annotated[list[str] | None, typer.Argument(help=FILES_HELP, metavar="FILE…")] = None,
     beam: Annotated[int, typer.Option(help="Hypotheses at each step of the search; 1 is greedy.")] = 5,
     language: options.Language = None,
     batch: Annotated[int, typer.Option(help="Lines that are read, sorted by length and translated together.")] = 512,
-    length: Annotated[
-        int, typer.Option(min=options.SHORTEST, help="Tokens read of each text, and written for it, at most.")
-    ] = 256,
+    length: Annotated[int, typer.Option(min=SHORTEST, help="Tokens read of each text, and generated, at most.")] = 256,
 ) -> None:
     """Translate each line of text, or continue it with a language model; writes one line each to standard output.
 
@@ -103,9 +101,7 @@ def translate(
 def export(
     model: Annotated[str, typer.Argument(help="A student's folder.")],
     to: Annotated[str, typer.Option(help="onnx, int8, ctranslate2 (`potstill list exports`).")],
-    out: Annotated[
-        str | None, typer.Option(help="The new folder. Default: MODEL-onnx, MODEL-int8, MODEL-ctranslate2.")
-    ] = None,
+    out: Annotated[str | None, typer.Option(help="The new folder. Default: MODEL-TO, for example MODEL-onnx.")] = None,
     data: Annotated[str | None, typer.Option(help="Rows to compare it with PyTorch on. Default: random ones.")] = None,
     text: options.Text = None,
     pair: options.Pair = None,
@@ -126,3 +122,36 @@ def export(
 
     folder = out or f"{model.rstrip('/')}-{to}"
     print_line(export_student(model, form, folder, data, options.columns(text, pair), language, overwrite))
+
+
+def augment(
+    file: Annotated[str, typer.Argument(help="Rows of one text or a pair, in any format that --train takes.")],
+    out: Annotated[str, typer.Option(help="The new file: .csv .tsv .jsonl (also .gz).")],
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the random changes.")] = 0,
+    copies: Annotated[
+        int | None, typer.Option(help="Copies of each row at most; default: 20, or 10 for pairs.")
+    ] = None,
+    ngram: Annotated[str | None, typer.Option(help=NGRAM_HELP, metavar="keep|mask")] = None,
+    with_: Annotated[list[str] | None, options.plugin_option("data maker", "p_mask=0.2")] = None,
+    text: options.Text = None,
+    pair: options.Pair = None,
+    label: options.Label = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier file.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+) -> None:
+    """Write the rows, followed by copies with masked and replaced words, and n-grams of them.
+
+    potstill augment train.csv --out augmented.csv --seed 0 --copies 20
+    """
+    flags = {"draw": seed, "copies": copies, "ngram": ngram}
+    fields = options.plugin_fields(with_) | {name: value for name, value in flags.items() if value is not None}
+    maker = plugins.make("data", "augmented", fields)
+    check_rows(file)
+    from potstill.data.augment.files import augment_file
+    from potstill.data.making import MakeContext
+
+    make = partial(maker.make, context=MakeContext(seed, show=Display(quiet)))
+    columns = options.columns(text, pair, label)
+    rows, copied = augment_file(file, out, make, columns, maker.labels != "dropped", overwrite)
+    if not quiet:
+        say(f"{out}: {rows} rows and {copied} copies")

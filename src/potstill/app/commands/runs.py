@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, get_args
 
 import typer
 
 from potstill.app import options
-from potstill.app.inputs import check_recipe
-from potstill.app.options import recipe_command
+from potstill.app.options import check_recipe, recipe_command
 from potstill.errors import InputError
 from potstill.recipe import plugins
 from potstill.recipe.resolve import RECIPES, Flags, resolve, shipped
@@ -18,12 +18,14 @@ from potstill.system.display import Display
 from potstill.system.terminal import print_line, say
 
 KINDS: tuple[plugins.Kind, ...] = get_args(plugins.Kind)
+KIND_HELP = "methods, students, data, exports, studies or recipes; default: all."
+OUT_HELP = "The study's folder, one run in each sub-folder. Default: runs/NAME."
 
 
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs, as --out named them.", metavar="RUN…")],
     out: Annotated[
-        Path | None, typer.Option(help="The page. Default: RUN/report.html, or report.html for several.")
+        Path | None, typer.Option(help="The page. Default: RUN/report.html; for several: report.html.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that potstill did not write.")] = False,
 ) -> None:
@@ -52,10 +54,7 @@ def study(
     flags: Flags,
     name: Annotated[str, typer.Argument(help="size-curve, better-teacher … (`potstill list studies`).")],
     recipe: options.RecipeName = None,
-    out: Annotated[
-        str | None,
-        options.run_option("--out", help="The study's folder, one run in each sub-folder. Default: runs/NAME."),
-    ] = None,
+    out: Annotated[str | None, options.run_option("--out", help=OUT_HELP)] = None,
     with_: Annotated[list[str] | None, options.plugin_option("study", "'layers=[1, 2, 4]'")] = None,
     set_: options.Set = None,
     overwrite: options.Overwrite = False,
@@ -87,37 +86,29 @@ def show(recipe: options.RecipeName = None, set_: options.Set = None) -> None:
         print_line(line)
 
 
-def list_(
-    kind: Annotated[
-        str | None,
-        typer.Argument(help="methods, students, data, exports, studies or recipes; default: all.", metavar="[KIND]"),
-    ] = None,
-) -> None:
+def list_(kind: Annotated[str | None, typer.Argument(help=KIND_HELP, metavar="[KIND]")] = None) -> None:
     """List what recipes and commands can name: methods, students, data makers, exports, studies, and shipped recipes."""
-    if kind is None:
-        for plugin_kind in KINDS:
-            print_line(f"{plugin_kind}:")
-            print_plugins(plugin_kind, indent="  ")
-        print_line("recipes:")
-        print_recipes(indent="  ")
-    elif kind == "recipes":
-        print_recipes()
-    elif kind in KINDS:
-        print_plugins(kind)
-    else:
-        raise InputError(f"there is no list of '{kind}'; write one of {', '.join(KINDS)}, recipes")
+    listings: dict[str, Iterator[str]] = {plugin_kind: plugin_lines(plugin_kind) for plugin_kind in KINDS}
+    listings["recipes"] = recipe_lines()
+    if kind not in (None, *listings):
+        raise InputError(f"there is no list of '{kind}'; write one of {', '.join(listings)}")
+    for name, lines in listings.items():
+        if kind is None:
+            print_line(f"{name}:")
+        for line in lines if kind in (None, name) else ():
+            print_line(line if kind else f"  {line}")
 
 
-def print_plugins(kind: plugins.Kind, indent: str = "") -> None:
+def plugin_lines(kind: plugins.Kind) -> Iterator[str]:
     for name in plugins.names(kind):
         summary, fields = plugins.describe(kind, name)
-        print_line(f"{indent}{name:<18} {summary}")
+        yield f"{name:<18} {summary}"
         for field, expected, default in fields:
-            print_line(f"{indent}{'':<18}   {field} = {default}  ({expected})")
+            yield f"{'':<18}   {field} = {default}  ({expected})"
 
 
-def print_recipes(indent: str = "") -> None:
+def recipe_lines() -> Iterator[str]:
     width = max(map(len, shipped()))
     for name in shipped():
         first_line = (RECIPES / f"{name}.toml").read_text().splitlines()[0].lstrip("# ")
-        print_line(f"{indent}{name:<{width}} {first_line}")
+        yield f"{name:<{width}} {first_line}"

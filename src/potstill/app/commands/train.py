@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from potstill.app import options
-from potstill.app.inputs import check_model, check_recipe
-from potstill.app.options import RunOptions, recipe_command
+from potstill.app.options import RunOptions, check_model, check_recipe, recipe_command
 from potstill.errors import InputError
 from potstill.recipe.flags import MODELS, TRAINING
 from potstill.recipe.resolve import Flags, resolve
@@ -20,6 +19,11 @@ from potstill.system.paths import RunFolder
 from potstill.system.terminal import print_json, say
 
 machine_option = partial(typer.Option, rich_help_panel=options.MACHINE)
+MODEL_HELP = "An encoder or a generative model in Hugging Face's layout, or a hub name; omit it with --student mlp."
+GRID_HELP = "A TOML file to start from, for example with a \\[grid] over rates."
+RATE_HELP = "Learning rate, or several as 5e-5,2e-5: the best by dev is kept."
+SHAPE_HELP = "The network: marian:4+4x256, lstm_translator:2x500, mlp … (`potstill list students`)."
+PEAK_HELP = "Estimate hours for a machine that multiplies matrices at so many GFLOPS."
 TEACHER_FLAGS = ("--teacher", "--start", "--unlabelled", "--method", "--no-baseline", "--force")  # without a teacher
 
 
@@ -36,19 +40,9 @@ def distill(run: RunOptions, flags: Flags, recipe: options.RecipeName = None) ->
 def finetune(
     run: RunOptions,
     flags: Flags,
-    model: Annotated[
-        str | None,
-        typer.Argument(
-            help="An encoder or a generative model: a folder in Hugging Face's layout, or a hub name; omit it with --student mlp."
-        ),
-    ] = None,
-    recipe: Annotated[
-        str | None, typer.Option(help="A TOML file to start from, for example with a \\[grid] over rates.")
-    ] = None,
-    rate: Annotated[
-        str | None,
-        typer.Option(help="Learning rate, or several as 5e-5,2e-5: the best by dev is kept.", rich_help_panel=TRAINING),
-    ] = None,
+    model: Annotated[str | None, typer.Argument(help=MODEL_HELP)] = None,
+    recipe: Annotated[str | None, typer.Option(help=GRID_HELP)] = None,
+    rate: Annotated[str | None, typer.Option(help=RATE_HELP, rich_help_panel=TRAINING)] = None,
 ) -> None:
     """Make a teacher: fine-tune an encoder, a translation model or a language model. The result is in OUT/student.
 
@@ -57,7 +51,10 @@ def finetune(
     _, student = flags["student"]
     if model is not None and student is not None:
         raise InputError("give either MODEL or --student, not both")
-    rates = [_number(text, "--rate") for text in rate.split(",")] if rate else []
+    try:
+        rates = [float(text) for text in rate.split(",")] if rate else []
+    except ValueError:
+        raise InputError(f"--rate {rate}: expected numbers; write for example --rate 5e-5,2e-5") from None
     flags = {
         **flags,
         "student": ("--student", student if model is None else []),
@@ -72,13 +69,7 @@ def finetune(
 def train(
     run: RunOptions,
     flags: Flags,
-    shape: Annotated[
-        str | None,
-        typer.Option(
-            help="The network: marian:4+4x256, lstm_translator:2x500, mlp … (`potstill list students`).",
-            rich_help_panel=MODELS,
-        ),
-    ] = None,
+    shape: Annotated[str | None, typer.Option(help=SHAPE_HELP, rich_help_panel=MODELS)] = None,
     recipe: Annotated[str | None, typer.Option(help="A TOML file to start from.")] = None,
 ) -> None:
     """Train a network with random weights on the rows. The result is in OUT/student.
@@ -98,10 +89,7 @@ def plan(
     quiet: options.Quiet = False,
     flags: Flags,
     as_json: options.AsJson = False,
-    peak: Annotated[
-        float | None,
-        machine_option("--peak", help="Estimate hours for a machine that multiplies matrices at so many GFLOPS."),
-    ] = None,
+    peak: Annotated[float | None, machine_option("--peak", help=PEAK_HELP)] = None,
     devices: Annotated[int, machine_option("--devices", help="Estimate hours for so many devices.")] = 1,
     memory: Annotated[float | None, machine_option("--memory", help="Memory of such a device in GB.")] = None,
 ) -> None:
@@ -154,10 +142,3 @@ def run_recipe(
     print_comparisons(measurements.differences)
     if not run.quiet:
         say(f"student: {folder}/student   report: {folder}/report.html")
-
-
-def _number(text: str, flag: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError(f"{flag} {text}: is not a number; write for example {flag} 5e-5,2e-5") from None

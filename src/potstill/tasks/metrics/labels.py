@@ -125,9 +125,7 @@ def entities(tags: Sequence[str]) -> list[Entity]:
 
 def _prefix_and_type(tag: str) -> tuple[str, str]:
     if (match := TAG.fullmatch(tag)) is None:
-        raise InputError(
-            f"'{tag}' is not a tag; write O, or one of B, E, I, S before a dash and the type, such as B-PER"
-        )
+        raise InputError(f"'{tag}' is not a tag; write O, or one of B, E, I, S, a dash and the type, such as B-PER")
     return match[1] or "O", match[2] or "_"
 
 
@@ -136,7 +134,7 @@ def _pair(labels: ArrayLike, predictions: ArrayLike, dimensions: int = 1) -> tup
     if ours.shape != theirs.shape:
         raise ValueError(f"labels {ours.shape} and predictions {theirs.shape} differ in shape")
     if ours.ndim != dimensions:
-        hint = "multi-label examples need accuracy or f1" if ours.ndim == 2 else "give one row per example"
+        hint = "give one value per example; multi-label examples need f1"
         raise ValueError(f"labels have {ours.ndim} dimensions instead of {dimensions}; {hint}")
     if ours.size == 0:
         raise ValueError("there are no predictions to score")
