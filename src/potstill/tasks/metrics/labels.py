@@ -105,7 +105,7 @@ def rmse(labels: ArrayLike, predictions: ArrayLike) -> float:
 
 def spearman(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Correlation of ranks, -1..1, with ties at their mean rank; NaN if one side is constant."""
-    ours, theirs = (_ranks(side) for side in _pair(labels, predictions, dimensions=1))
+    ours, theirs = (ranks(side) for side in _pair(labels, predictions, dimensions=1))
     return pearson(ours, theirs)
 
 
@@ -242,7 +242,7 @@ def _centred(values: NDArray[Any]) -> NDArray[np.float64]:
     return centred
 
 
-def _ranks(values: NDArray[Any]) -> NDArray[np.float64]:
+def ranks(values: NDArray[Any]) -> NDArray[np.float64]:
     """1 for the smallest value; equal values share the mean of their ranks."""
     _, place, count = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(count)
