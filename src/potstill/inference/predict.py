@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from potstill.data.formats.text import short_repr
+from potstill.data.formats.reading import short_repr
 from potstill.data.row import Row, split_parts
 from potstill.data.rows import Columns, open_table
 from potstill.data.task import TASK_WORDS
