@@ -22,9 +22,9 @@ from potstill.models import student as students
 from potstill.models.heads import auto_class
 from potstill.models.inference import load_network
 from potstill.models.onnx.writing import write_config_and_tokenizer
+from potstill.models.safety import MOST_GROWTH, growth
 from potstill.models.student import Student, load_student, save_student
 from potstill.models.tokenizers import long_texts
-from potstill.models.tokenizers.safety import MOST_GROWTH, growth
 from potstill.system import randomness
 from potstill.tasks.classify import TextClassification
 from tests.support.commands import potstill

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from potstill.errors import InputError
+from potstill.models.heads import WITH_LABELS, head_of
 from potstill.models.safety import json_object, refuse_unsafe_files, refuse_unsafe_settings
 from potstill.system.paths import expand_user
 
@@ -27,9 +29,8 @@ def model_folder(model: str | Path) -> Path:
     if os.path.isdir(path) and str(model):  # unlike Path.is_dir, it takes names that no file can have
         return path
     if _is_path(model):
-        raise InputError(
-            f"there is no folder {str(model)[:200]}; write the path of a model's folder, or a name on the hub"
-        )
+        todo = "write the path of a model's folder, or a name on the hub"
+        raise InputError(f"there is no folder {str(model)[:200]}; {todo}")
     return _from_hub(str(model))
 
 
@@ -39,10 +40,9 @@ def safe_folder(model: str | Path) -> Path:
     refuse_unsafe_files(folder)
     if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.onnx")):
         pickled = any(folder.glob("*.bin")) or any(folder.glob("*.pt"))
-        raise InputError(
-            f"{model} has {'only pickled weights, which can run code' if pickled else 'no weights'}; "
-            "potstill reads safetensors only: write it with `model.save_pretrained(folder)` of a recent transformers"
-        )
+        problem = "only pickled weights, which can run code" if pickled else "no weights"
+        todo = "write safetensors only, with `model.save_pretrained(folder)` of a recent transformers"
+        raise InputError(f"{model} has {problem}; {todo}")
     refuse_unsafe_settings(folder)
     return folder
 
@@ -54,9 +54,16 @@ def onnx_file(model: str | Path) -> Path | None:
     return file if file.suffix == ".onnx" and os.path.isfile(file) else None
 
 
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, without its full stop."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+@contextmanager
+def explain_errors(problem: str, todo: str) -> Iterator[None]:
+    """Turn what other libraries raise, which is of many classes for broken files, into an `InputError`."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise InputError(f"{problem} ({reason}); {todo}") from error
 
 
 def _is_path(model: str | Path) -> bool:
@@ -72,13 +79,9 @@ def _from_hub(name: str) -> Path:
     from huggingface_hub import snapshot_download
 
     wanted = ["*.safetensors", "*.safetensors.index.json", "*.json", "*.txt", "*.model", "*.spm"]
-    try:
+    problem = f"there is no folder {name}, and the Hugging Face Hub gave no such model"
+    with explain_errors(problem, "check the name and the network, or give the path of a model's folder"):
         return Path(snapshot_download(name, allow_patterns=wanted, ignore_patterns=["*/*"]))
-    except Exception as error:  # no network, no such model, an invalid name: each has its own exception class
-        raise InputError(
-            f"there is no folder {name}, and the Hugging Face Hub gave no such model ({first_line(error)}); "
-            "check the name and the network, or give the path of a model's folder"
-        ) from error
 
 
 @dataclass(frozen=True)
@@ -126,9 +129,11 @@ def read_config(model: str | Path) -> ConfigFile:
     return ConfigFile(folder, fields)
 
 
-def refuse_odd_labels(id2label: Mapping[Any, Any] | None, folder: str | Path) -> None:
-    """Refuse classes of a trained head that are not numbered from 0, or do not have distinct, valid names."""
-    classes = id2label or {}
+def refuse_odd_labels(config: Any, folder: str | Path) -> None:
+    """Refuse classes that are not numbered from 0, or do not have distinct, valid names, if the head names them."""
+    if head_of(config) not in WITH_LABELS:
+        return
+    classes = config.id2label or {}
     if not classes or sorted(classes) != list(range(len(classes))):
         numbers = ", ".join(map(str, list(classes)[:5])) or "none"
         raise InputError(f"{folder}: the classes of id2label in config.json are {numbers}; number them 0, 1, …")

@@ -13,21 +13,16 @@ GENERATIVE = ("Seq2SeqLM", "CausalLM")
 
 def head_of_class(architecture: str) -> str | None:
     """Return the head of a class such as BertForTokenClassification; None if it has none of ours."""
-    if head := next(
-        (head for head in DESCRIPTIONS if head not in GENERATIVE and architecture.endswith(f"For{head}")), None
-    ):
-        return head
-    # classes of generative models follow no pattern, such as MarianMTModel
-    from transformers.models.auto.modeling_auto import (
-        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
-        MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
-    )
+    heads = [head for head in DESCRIPTIONS if architecture.endswith(f"For{head}")]
+    if heads and heads[0] not in GENERATIVE:
+        return heads[0]
+    from transformers.models.auto import modeling_auto as auto  # generative classes follow no pattern: MarianMTModel
 
-    if architecture in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values():
+    if architecture in auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values():
         return "Seq2SeqLM"
-    if architecture in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
+    if architecture in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
         return "CausalLM"
-    return next((head for head in GENERATIVE if architecture.endswith(f"For{head}")), None)
+    return heads[0] if heads else None
 
 
 def head_of(config: Any) -> str:

@@ -7,26 +7,20 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
+import transformers
 from torch import Tensor, nn
-from transformers import (
-    BertForMultipleChoice,
-    BertForSequenceClassification,
-    ElectraForSequenceClassification,
-    PreTrainedModel,
-    RobertaForMultipleChoice,
-    RobertaForSequenceClassification,
-)
+from transformers import PreTrainedModel
 
 from potstill.models.anatomy import encoder_layers, is_causal
 from potstill.signals import Signals, View, Wants, nothing
 
 # models whose head reads only the first token; the exact classes, because a subclass may read more
 READ_THE_FIRST_TOKEN = (
-    BertForMultipleChoice,
-    BertForSequenceClassification,
-    ElectraForSequenceClassification,
-    RobertaForMultipleChoice,
-    RobertaForSequenceClassification,
+    transformers.BertForMultipleChoice,
+    transformers.BertForSequenceClassification,
+    transformers.ElectraForSequenceClassification,
+    transformers.RobertaForMultipleChoice,
+    transformers.RobertaForSequenceClassification,
 )
 QUERIES = ("query", "q_lin", "q", "Wqkv")  # an attention module has one of these, depending on the architecture
 
@@ -95,30 +89,22 @@ def eager_attention(model: PreTrainedModel) -> Iterator[None]:
     With dropout, the attention of a network would differ from that of the very same network.
     """
     # a further head has a config of its own, and its encoder another
-    configs: tuple[Any, Any] = (model.config, model.base_model.config)
-    implementations = [config._attn_implementation for config in configs]
-    modules = [module for module in model.modules() if any(hasattr(module, name) for name in QUERIES)]
-    dropouts = [(child, child.p) for module in modules for child in module.children() if isinstance(child, nn.Dropout)]
-    rates = [
-        (module, module.attention_dropout)
-        for module in modules
-        if isinstance(vars(module).get("attention_dropout"), float)
+    changes: list[tuple[Any, str, Any]] = [
+        (config, "_attn_implementation", "eager") for config in (model.config, model.base_model.config)
     ]
+    for module in model.modules():
+        if any(hasattr(module, name) for name in QUERIES):
+            changes += [(child, "p", 0.0) for child in module.children() if isinstance(child, nn.Dropout)]
+            if isinstance(vars(module).get("attention_dropout"), float):
+                changes.append((module, "attention_dropout", 0.0))
+    before = [getattr(owner, name) for owner, name, _ in changes]
     try:
-        for config in configs:
-            config._attn_implementation = "eager"
-        for dropout, _ in dropouts:
-            dropout.p = 0.0
-        for module, _ in rates:
-            module.attention_dropout = 0.0  # type: ignore[assignment]
+        for owner, name, value in changes:
+            setattr(owner, name, value)
         yield
     finally:
-        for config, implementation in zip(configs, implementations, strict=True):
-            config._attn_implementation = implementation
-        for dropout, probability in dropouts:
-            dropout.p = probability
-        for module, rate in rates:
-            module.attention_dropout = rate
+        for (owner, name, _), value in zip(changes, before, strict=True):
+            setattr(owner, name, value)
 
 
 def end_of_attention(model: PreTrainedModel) -> nn.Module | None:

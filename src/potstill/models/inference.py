@@ -14,16 +14,14 @@ from accelerate import Accelerator
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from potstill.data.pixel_reader import PixelReader
 from potstill.errors import InputError
 from potstill.models.anatomy import all_parameters, is_spread, longest_input
 from potstill.models.folders import onnx_file, refuse_odd_labels, trained_length
-from potstill.models.heads import WITH_LABELS, head_of
 from potstill.models.hooks import head_outputs
 from potstill.models.loading import load_config, load_reader
-from potstill.models.onnx.exported import bytes_on_disk, open_onnx, refuse_infinite
+from potstill.models.onnx.exported import EXPORT_AGAIN, bytes_on_disk, open_onnx, refuse_infinite
+from potstill.models.safety import refuse_other_vocabulary
 from potstill.models.student import load_student
-from potstill.models.tokenizers.safety import refuse_other_vocabulary
 from potstill.system.paths import expand_user
 
 Forward = Callable[[dict[str, Tensor]], np.ndarray]
@@ -69,8 +67,7 @@ def torch_forward(model: PreTrainedModel) -> Forward:
         device = device_of(model)
         with torch.inference_mode(), without_dropout(model):
             outputs, _ = head_outputs(model, {name: tensor.to(device) for name, tensor in inputs.items()})
-        logits: np.ndarray = outputs.float().cpu().numpy()
-        return logits
+        return np.asarray(outputs.float().cpu())
 
     return forward
 
@@ -95,16 +92,9 @@ def load_network(path: str | Path) -> Network:
     model = student.model.to(Accelerator().device)
     parameters = all_parameters(model)
     longest = longest_input(model, student.tokenizer)
-    return Network(
-        refuse_infinite(torch_forward(model), path),
-        "pytorch",
-        model.config,
-        student.tokenizer,
-        longest,
-        trained_length(getattr(model.config, "potstill_length", None), longest, path),
-        parameters,
-        bytes_of(path, parameters),
-    )
+    length = trained_length(getattr(model.config, "potstill_length", None), longest, path)
+    forward, size = refuse_infinite(torch_forward(model), path), bytes_of(path, parameters)
+    return Network(forward, "pytorch", model.config, student.tokenizer, longest, length, parameters, size)
 
 
 def _load_onnx(file: Path) -> Network:
@@ -114,13 +104,10 @@ def _load_onnx(file: Path) -> Network:
         tokenizer = load_reader(config, folder)
         longest, parameters = int(config.potstill_longest), int(config.potstill_parameters)
         length = trained_length(getattr(config, "potstill_length", None), longest, folder)
-        if head_of(config) in WITH_LABELS:
-            refuse_odd_labels(config.id2label, folder)
-        if (rows := getattr(config, "vocab_size", None)) and not isinstance(tokenizer, PixelReader):
+        refuse_odd_labels(config, folder)
+        if rows := getattr(config, "vocab_size", None):
             refuse_other_vocabulary(tokenizer.get_vocab(), int(rows), folder)
     except Exception as error:
-        raise InputError(
-            f"{file}: its config.json and tokenizer.json cannot be used ({error}); write it again with potstill export"
-        ) from None
+        raise InputError(f"{folder} cannot be used ({error}); {EXPORT_AGAIN}") from None
     forward = refuse_infinite(onnx_forward(file), file)
     return Network(forward, "onnx", config, tokenizer, longest, length, parameters, bytes_on_disk(file))

@@ -25,10 +25,9 @@ from potstill.data.tokens import explain_panics
 from potstill.errors import InputError
 from potstill.models.anatomy import TESTED, architecture_name, has_layers, in_head, is_spread, layers_path
 from potstill.models.architectures.configs import PixelConfig
-from potstill.models.folders import SHORTEST, first_line, model_folder, read_config
+from potstill.models.folders import SHORTEST, explain_errors, model_folder, read_config
 from potstill.models.heads import head_of
-from potstill.models.safety import refuse_unsafe_files, refuse_unsafe_settings
-from potstill.models.tokenizers.safety import refuse_growing
+from potstill.models.safety import refuse_growing, refuse_unsafe_files, refuse_unsafe_settings
 
 NO_CODE: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 PADDED_TEXTS = (  # of many lengths
@@ -43,13 +42,9 @@ PADDING_EFFECT = 0.1  # tolerated, relative to how far the logits of these texts
 def load_config(model: str | Path) -> PreTrainedConfig:
     """Load the config of a model's folder, of an exported folder or its .onnx file, or of a name on the hub."""
     folder = read_config(model).folder
-    try:
-        with quiet_transformers():
-            config: PreTrainedConfig = AutoConfig.from_pretrained(folder, **NO_CODE)
-    except Exception as error:  # a broken config fails in many ways inside transformers
-        raise InputError(
-            f"{model} has a config.json that cannot be read ({first_line(error)}); use the model's original folder"
-        ) from error
+    problem = f"{model} has a config.json that cannot be read"
+    with explain_errors(problem, "use the model's original folder"), quiet_transformers():
+        config: PreTrainedConfig = AutoConfig.from_pretrained(folder, **NO_CODE)
     return config
 
 
@@ -72,16 +67,13 @@ def load_reader(config: PreTrainedConfig, folder: Path) -> PreTrainedTokenizerBa
 
 def _tokenizer(folder: Path, model: str | Path) -> PreTrainedTokenizerBase:
     refuse_growing(folder)
-    try:
-        with quiet_transformers(), explain_panics(folder=model):
-            tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder, **NO_CODE)
-    except InputError:
-        raise
-    except Exception as error:  # missing or broken files fail in many ways inside transformers
-        raise InputError(
-            f"{model} holds no tokenizer that can be read ({first_line(error)}); "
-            "give a folder that `tokenizer.save_pretrained(folder)` of transformers has written"
-        ) from error
+    todo = "give a folder that `tokenizer.save_pretrained(folder)` of transformers has written"
+    with (
+        explain_errors(f"{model} holds no tokenizer that can be read", todo),
+        quiet_transformers(),
+        explain_panics(folder=model),
+    ):
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder, **NO_CODE)
     files = set(tokenizer.vocab_files_names.values()) | {"tokenizer.json"}
     if tokenizer.vocab_files_names and not any((folder / name).exists() for name in files):
         raise InputError(f"{folder} has no vocabulary ({' or '.join(sorted(files))}); put the model's tokenizer there")

@@ -1,20 +1,23 @@
-"""Check untrusted model folders and tensor files before anything in them is loaded.
+"""Check untrusted model folders, tensor files and tokenizers before anything in them is loaded.
 
 This module loads neither torch nor transformers. Only regular files of the folder itself are opened: configs of stock
 architectures without code, and weights in safetensors with a short and consistent header. A network may not need far
-more numbers than the weights hold.
+more numbers than the weights hold. A few lines of JSON can make a tokenizer turn a short text into gigabytes, so its
+chain of replacements is examined.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import re
 import stat
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError, safe_open
 
 from potstill.errors import InputError
 
@@ -25,17 +28,16 @@ LARGEST_VOCABULARY = 64 * 2**20
 VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt")
 COUNTS = re.compile(r"label|layer|head|group|block|expert")  # numbers of a config that become lists when it is read
 LARGEST_COUNT = 10_000
-OTHER_FILES = {
-    "configuration_files",
-    "fast_tokenizer_files",
-    "vocab",
-    "merges",
-}  # would be read instead of the usual ones
+# fields whose files would be read instead of the usual ones
+OTHER_FILES = {"configuration_files", "fast_tokenizer_files", "vocab", "merges"}
 PLAIN_WORD = re.compile(r"\w*", re.ASCII)
 EXTRA_NUMBERS = 4 * 2**20  # that a network may have beyond twice those of its file: a new head
 FLOATS = ("F16", "BF16", "F32", "F64")
-BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2}
-BYTES |= {"I32": 4, "U32": 4, "F32": 4, "I64": 8, "U64": 8, "F64": 8, "C64": 8}
+MOST_GROWTH = 64  # characters that one character may become
+MOST_ADDED = 64  # tokens that may be put around a text
+LONGEST_FORM = 256  # bytes: the longest normal form of one character in Unicode needs 33
+ORIGINAL = "use the model's original tokenizer.json"
+NESTED = ("normalizers", "pretokenizers", "decoders", "processors")  # fields of a sequence that list its parts
 
 
 def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
@@ -44,40 +46,17 @@ def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
 
 
 def _tensors(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Return dtype and shape of each tensor."""
-    size = path.stat().st_size
+    """Return dtype and shape of each tensor. The library checks the header, but takes one of 100 MB."""
     with path.open("rb") as file:
-        start = file.read(8)
-        length = struct.unpack("<Q", start)[0] if len(start) == 8 else size
-        if length > LONGEST_HEADER or 8 + length > size:
-            raise ValueError(f"{path.name} begins with a header of {length:,} bytes, which no safetensors file has")
-        try:
-            header = json.loads(file.read(length))
-        except (ValueError, RecursionError):
-            raise ValueError(f"{path.name} has a header that is not JSON") from None
-    if not isinstance(header, dict):
-        raise ValueError(f"{path.name} has a header that is not an object")
-    header.pop("__metadata__", None)
-    spans, tensors = [], {}
-    for name, entry in header.items():
-        try:
-            begin, end = entry["data_offsets"]
-            dtype, shape = tensors[name] = entry["dtype"], tuple(entry["shape"])
-            whole = all(type(number) is int and number >= 0 for number in (*shape, begin, end))
-            fits = whole and math.prod(shape) * BYTES[dtype] == end - begin
-        except (KeyError, TypeError, ValueError):
-            fits = False
-        if not fits:
-            raise ValueError(f"{path.name} describes the tensor {name[:80]!r} inconsistently")
-        spans.append((begin, end))
-    reached = 0
-    for begin, end in sorted(spans):
-        if begin != reached:
-            raise ValueError(f"{path.name} holds overlapping tensors, or bytes that belong to none")
-        reached = end
-    if 8 + length + reached != size:
-        raise ValueError(f"{path.name} has {size:,} bytes where its tensors need {8 + length + reached:,}")
-    return tensors
+        length = int.from_bytes(file.read(8), "little")
+    if length > LONGEST_HEADER:
+        raise ValueError(f"{path.name} begins with a header of {length:,} bytes, which no safetensors file has")
+    try:
+        with safe_open(path, "np") as tensors:
+            slices = {name: tensors.get_slice(name) for name in tensors.keys()}  # noqa: SIM118 (it is not a dictionary)
+            return {name: (tensor.get_dtype(), tuple(tensor.get_shape())) for name, tensor in slices.items()}
+    except SafetensorError as error:
+        raise ValueError(f"{path.name} is damaged: {str(error)[:200]}") from None
 
 
 def refuse_unsafe_files(folder: Path) -> None:
@@ -101,16 +80,16 @@ def _refuse_unsafe_file(path: Path, folder: Path) -> None:
         raise InputError(f"{path} is not a regular file; remove it from the model's folder")
     limit = LARGEST_VOCABULARY if path.name in VOCABULARIES else LARGEST_SETTINGS
     if path.suffix in (".json", ".txt") and status.st_size > limit:
-        reason = f"has {status.st_size:,} bytes, more than the {limit:,} that such a file can need"
-        raise InputError(f"{path} {reason}; use the model's original folder")
+        raise InputError(
+            f"{path} has {status.st_size:,} bytes, more than such a file can need; use the model's original folder"
+        )
 
 
 def _stays_inside(link: Path, folder: Path) -> bool:
     """Whether a link leads into the folder, or, in the cache of the Hugging Face Hub, to a blob of the same model."""
     here, target = folder.resolve(), link.resolve()
-    if here.parent.name == "snapshots" and target.parent == here.parents[1] / "blobs":
-        return True
-    return here in target.parents
+    cached = here.parent.name == "snapshots" and target.parent == here.parents[1] / "blobs"
+    return cached or here in target.parents
 
 
 def refuse_unsafe_settings(folder: Path, needed: str = "config.json") -> None:
@@ -127,8 +106,7 @@ def refuse_unsafe_settings(folder: Path, needed: str = "config.json") -> None:
         for key, value in _nested_items(settings):
             if key == "auto_map":
                 raise InputError(
-                    f"{folder} brings its own code (auto_map), which is never run; use a stock architecture, such as "
-                    "bert"
+                    f"{folder} brings its own code (auto_map), which is never run; use a stock architecture"
                 )
             if "implementation" in key and (code := _code_name(value)):
                 raise InputError(f"{folder} asks for code of {code!r}, which is never run; remove {key} from {name}")
@@ -167,9 +145,7 @@ def stored_numbers(folder: Path) -> int:
     total = 0
     for name in names:
         if not FILE_NAME.fullmatch(name) or not name.endswith(".safetensors") or not (folder / name).is_file():
-            raise InputError(
-                f"{folder}: the weights should be in {name!r}, which is not a safetensors file there; {todo}"
-            )
+            raise InputError(f"{folder}: the weights' file {name!r} is not a safetensors file there; {todo}")
         try:
             tensors = _tensors(folder / name)
         except ValueError as error:
@@ -178,8 +154,7 @@ def stored_numbers(folder: Path) -> int:
             # masks and positions may be integers; integer weights would need a scale that nothing here reads
             if tensor.endswith(".weight") and dtype not in FLOATS:
                 raise InputError(
-                    f"{folder}: {tensor} is stored as {dtype}, which is not a plain number; use weights in float32, "
-                    "float16 or bfloat16"
+                    f"{folder}: {tensor} is stored as {dtype}; use weights in float32, float16 or bfloat16"
                 )
             total += math.prod(shape)
     return total
@@ -203,3 +178,89 @@ def json_object(path: Path, todo: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError(f"{path} is not a JSON object; {todo}")
     return content
+
+
+def refuse_growing(folder: Path) -> None:
+    """Refuse a tokenizer.json that would make far more of a text than it is."""
+    file = folder / "tokenizer.json"
+    if not file.exists():
+        return
+    settings = json_object(file, ORIGINAL)
+    parts = {name: _parts(settings.get(name)) for name in ("normalizer", "pre_tokenizer", "decoder", "post_processor")}
+    for name, chain in {"text": parts["normalizer"] + parts["pre_tokenizer"], "token": parts["decoder"]}.items():
+        if (factor := growth(chain)) > MOST_GROWTH:
+            raise InputError(f"{file} makes {factor:,.0f} characters of one character of a {name}; {ORIGINAL}")
+    for part in parts["post_processor"]:
+        template = [*(part.get("single") or ()), *(part.get("pair") or ())]
+        special = part.get("special_tokens") or {}
+        added = [token.get("ids") or () for token in special.values() if isinstance(token, dict)]
+        if len(template) > MOST_ADDED or any(len(ids) > MOST_ADDED for ids in added):
+            raise InputError(f"{file} puts more than {MOST_ADDED} tokens around a text; {ORIGINAL}")
+
+
+def growth(parts: list[dict[str, Any]]) -> float:
+    """Return the most characters that parts in sequence can make of one character.
+
+    A part multiplies what an earlier part writes only if its pattern could occur in that.
+    """
+    steps: list[tuple[str | None, float]] = []  # what each part may write (None: anything), and the growth up to it
+    for part in parts:
+        pattern, content, factor = _replacement(part)
+        before = [grown for text, grown in steps if pattern is None or text is None or set(text) & set(pattern)]
+        steps.append((content, factor * max(before, default=1.0)))
+    return max((grown for _, grown in steps), default=1.0)
+
+
+def _replacement(part: dict[str, Any]) -> tuple[str | None, str | None, float]:
+    """Return what a part matches (None: anything), what it writes (None: anything), and its largest growth."""
+    kind = part.get("type")
+    if kind == "Replace":
+        content, pattern = str(part.get("content", "")), part.get("pattern")
+        fields = pattern if isinstance(pattern, dict) else {}
+        if text := fields.get("String"):
+            return str(text), content, max(1.0, len(content) / len(str(text)))
+        return None, content, max(1.0, len(content) + (0 if _consumes(str(fields.get("Regex", ""))) else 1))
+    if kind == "Prepend":
+        return None, None, 1.0 + len(str(part.get("prepend", "")))
+    if kind == "ByteLevel":
+        return None, None, 4.0  # a character has up to four bytes, each written as a character
+    if kind == "Precompiled":
+        longest = _longest_form(part.get("precompiled_charsmap"))
+        return None, None, 1.0 if longest <= LONGEST_FORM else float(longest)
+    return None, None, 1.0
+
+
+def _parts(part: Any) -> list[dict[str, Any]]:
+    """Flatten a part of tokenizer.json that may be a sequence of parts, at any depth."""
+    if not isinstance(part, dict):
+        return []
+    inner = [item for name in NESTED if isinstance(part.get(name), list) for item in part[name]]
+    return [leaf for item in inner for leaf in _parts(item)] if inner else [part]
+
+
+def _consumes(pattern: str) -> bool:
+    """Whether a regular expression always matches at least one character; False if Python cannot parse it."""
+    try:
+        return re._parser.parse(pattern).getwidth()[0] >= 1  # type: ignore[attr-defined]
+    except (re.error, RecursionError, OverflowError):
+        return False
+
+
+def _longest_form(charsmap: Any) -> int:
+    """Return the bytes of the longest replacement in SentencePiece's compiled map, which is a trie and then texts."""
+    try:
+        raw = base64.b64decode(str(charsmap or ""))
+    except ValueError:
+        return 0  # the library refuses it
+    texts = raw[4 + int.from_bytes(raw[:4], "little") :]
+    return max(map(len, texts.split(b"\0")))
+
+
+def refuse_other_vocabulary(vocabulary: dict[str, int], rows: int, folder: str | Path) -> None:
+    """Refuse a tokenizer that does not belong to an embedding table with so many rows."""
+    largest = max(vocabulary.values(), default=-1)
+    if largest >= rows or 2 * len(vocabulary) < rows:
+        raise InputError(
+            f"{folder}: the tokenizer has {len(vocabulary)} tokens with ids up to {largest}, the model {rows} embeddings; "
+            "use a tokenizer.json that belongs to the weights, or call model.resize_token_embeddings(len(tokenizer))"
+        )

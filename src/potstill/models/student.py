@@ -18,8 +18,8 @@ from potstill.errors import InputError
 from potstill.models.anatomy import is_spread, positions
 from potstill.models.architectures.own_model import OwnModel
 from potstill.models.builder import Student
-from potstill.models.folders import SHORTEST, first_line, refuse_odd_labels, safe_folder
-from potstill.models.heads import DESCRIPTIONS, WITH_LABELS, auto_class, head_of, head_of_class
+from potstill.models.folders import SHORTEST, explain_errors, refuse_odd_labels, safe_folder
+from potstill.models.heads import DESCRIPTIONS, auto_class, head_of, head_of_class
 from potstill.models.loading import (
     NO_CODE,
     load_config,
@@ -29,8 +29,7 @@ from potstill.models.loading import (
     refuse_bad_weights,
     refuse_padding_effect,
 )
-from potstill.models.safety import refuse_larger, stored_numbers
-from potstill.models.tokenizers.safety import refuse_other_vocabulary
+from potstill.models.safety import refuse_larger, refuse_other_vocabulary, stored_numbers
 from potstill.system import paths
 from potstill.system.files import MODEL_FILE, TEMPORARY, disk_errors, fsync_path
 from potstill.system.paths import expand_user
@@ -57,40 +56,31 @@ def load_student(
     place = safe_folder(folder)
     stored = stored_numbers(place)
     config = load_config(place)
-    try:
-        with quiet_transformers(), seeded(seed):
-            head = head or head_of(config)
-            if head == "QuestionAnswering":  # start and end
-                config.num_labels = 2
-            elif labels and config.num_labels != len(labels):
-                config.num_labels = len(labels)
-            network = auto_class(head)
-            needed = _count_numbers(lambda: network.from_config(config, trust_remote_code=False))
-            refuse_larger(place, needed, stored)
-            model, info = network.from_pretrained(
-                str(place),
-                **NO_CODE,
-                **_device_map(devices),
-                config=config,
-                dtype=torch.float32,
-                use_safetensors=True,
-                output_loading_info=True,
-                ignore_mismatched_sizes=True,  # refused below, with their names
-            )
-            tokenizer = load_reader(config, place)
-            room = positions(model)
-    except InputError:
-        raise
-    except Exception as error:  # a broken folder fails in many ways inside transformers
-        raise InputError(
-            f"{folder} cannot be loaded as {DESCRIPTIONS.get(str(head), 'a model')} ({first_line(error)}); "
-            "give a folder with config.json, model.safetensors and tokenizer.json"
-        ) from error
-    reads_texts = not isinstance(tokenizer, PixelReader)
-    if room < SHORTEST and reads_texts:
-        raise InputError(
-            f"{folder}: config.json leaves room for {room} tokens; write the right max_position_embeddings"
+    head = head or head_of(config)
+    failure = f"{folder} cannot be loaded as {DESCRIPTIONS.get(head, 'a model')}"
+    todo = "give a folder with config.json, model.safetensors and tokenizer.json"
+    with explain_errors(failure, todo), quiet_transformers(), seeded(seed):
+        if head == "QuestionAnswering":  # start and end
+            config.num_labels = 2
+        elif labels and config.num_labels != len(labels):
+            config.num_labels = len(labels)
+        network = auto_class(head)
+        needed = _count_numbers(lambda: network.from_config(config, trust_remote_code=False))
+        refuse_larger(place, needed, stored)
+        model, info = network.from_pretrained(
+            str(place),
+            **NO_CODE,
+            **_device_map(devices),
+            config=config,
+            dtype=torch.float32,
+            use_safetensors=True,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # refused below, with their names
         )
+        tokenizer = load_reader(config, place)
+        room = positions(model)
+    if room < SHORTEST and not isinstance(tokenizer, PixelReader):
+        raise InputError(f"{folder}: config.json has room for {room} tokens; write the right max_position_embeddings")
     refuse_bad_weights(folder, model, info, may_make_head=labels is not None)
     if isinstance(model, OwnModel):
         # the last bit of an LSTM depends on the alignment of its weights, which a memory-mapped file does not keep
@@ -102,10 +92,9 @@ def load_student(
         model.config.id2label = dict(enumerate(labels))
         model.config.label2id = {label: index for index, label in enumerate(labels)}
         model.config.problem_type = problem
-    elif head in WITH_LABELS:
-        refuse_odd_labels(model.config.id2label, folder)
-    table = model.get_input_embeddings()
-    if isinstance(table, torch.nn.Embedding) and reads_texts:
+    else:
+        refuse_odd_labels(model.config, folder)
+    if isinstance(table := model.get_input_embeddings(), torch.nn.Embedding):
         refuse_other_vocabulary(tokenizer.get_vocab(), table.num_embeddings, folder)
     if head == "SequenceClassification" and not isinstance(model, OwnModel) and not is_spread(model):
         refuse_padding_effect(folder, model.eval(), tokenizer)
@@ -115,12 +104,9 @@ def load_student(
 def _device_map(devices: str | dict[str, str]) -> dict[str, Any]:
     if devices == "one":
         return {}
-    limits = (
-        {int(name) if name.isdigit() else name: size for name, size in devices.items()}
-        if isinstance(devices, dict)
-        else None
-    )
-    return {"device_map": "auto", "max_memory": limits, "offload_folder": str(paths.offloaded())}
+    limits = devices.items() if isinstance(devices, dict) else ()
+    memory = {int(name) if name.isdigit() else name: size for name, size in limits} or None
+    return {"device_map": "auto", "max_memory": memory, "offload_folder": str(paths.offloaded())}
 
 
 def save_student(student: Student, folder: Path) -> None:

@@ -13,7 +13,7 @@ from potstill.models.anatomy import is_spread
 from potstill.models.generation.ctranslate2 import convert, special_tokens
 from potstill.models.generation.decoding import (
     Hypothesis,
-    _prompts,
+    _sources,
     batches_by_length,
     ctranslate2_search,
     decoder,
@@ -142,14 +142,14 @@ def test_prompts_are_read_as_they_are_trained_on(begins: bool) -> None:
     tokenizer.bos_token = "<pad>" if begins else None
     known = special_tokens(student.model, tokenizer)._replace(start=None, ends=[0])
     room = 12
-    made = _prompts(tokenizer, known, [*TEXTS[:6], " ".join(TEXTS[:3])], room)
+    made = _sources(tokenizer, known, [*TEXTS[:6], " ".join(TEXTS[:3])], room)
     task, _ = make_task("write", None, [], None, "rows", "writing")
     for text, ids in zip([*TEXTS[:6], " ".join(TEXTS[:3])], made, strict=True):
         answer = len(tokenizer("film", add_special_tokens=False)["input_ids"]) + 1
         (trained,) = task.tokenize([(text, "film")], tokenizer, room + answer).ids
         assert ids == trained[:-answer]
     assert max(map(len, made)) == room
-    assert _prompts(tokenizer, known, [""], room) == [[tokenizer.bos_token_id] if begins else [0]]
+    assert _sources(tokenizer, known, [""], room) == [[tokenizer.bos_token_id] if begins else [0]]
 
 
 def test_language_models_continue_a_prompt_alone_as_among_others() -> None:

@@ -26,7 +26,6 @@ LIGHT = (
     "heads",
     "onnx.exported",
     "tokenizers.json_tokenizer",
-    "tokenizers.safety",
     "tokenizers.long_texts",
 )
 TEXTS = ["", *(text for text, _ in sentences(12, 0)), "Ünïcode , of a “film” 日本"]

@@ -43,14 +43,11 @@ class MlpConfig(PixelConfig):
         super().__post_init__(**kwargs)
 
 
-class BilstmConfig(PreTrainedConfig):
-    """`pairs`: a row is two texts, told apart by their token types, which go through the same encoder."""
-
-    model_type = "potstill-bilstm"
+class WordVectorConfig(PreTrainedConfig):
+    """`pairs`: a row is two texts, separated by their token types, which go through the same encoder."""
 
     vocab_size: int = 30522
     embedding_size: int = 300
-    hidden_size: int = 150  # of each direction
     features: int = 200
     pairs: bool = False
     dropout: float = 0.0
@@ -59,20 +56,16 @@ class BilstmConfig(PreTrainedConfig):
     pad_token_id: int | None = 0
 
 
-class BagConfig(PreTrainedConfig):
-    """The same without an LSTM: the mean of word vectors is as wide as they are."""
+class BilstmConfig(WordVectorConfig):
+    model_type = "potstill-bilstm"
 
+    hidden_size: int = 150  # of each direction
+
+
+class BagConfig(WordVectorConfig):
     model_type = "potstill-bag"
 
-    vocab_size: int = 30522
-    embedding_size: int = 300
-    hidden_size: int = 300  # of a text's vector
-    features: int = 200
-    pairs: bool = False
-    dropout: float = 0.0
-    num_hidden_layers: int = 0
-    max_position_embeddings: int = 512
-    pad_token_id: int | None = 0
+    hidden_size: int = 300  # of a text's vector, as wide as word vectors
 
 
 class LstmTranslatorConfig(PreTrainedConfig):

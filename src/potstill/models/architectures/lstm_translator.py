@@ -27,9 +27,6 @@ class States(NamedTuple):
     cell: Tensor  # (layers, batch, width)
     attended: Tensor  # (batch, 1, width) attention output at the last word
 
-    def of_beams(self, rows: Tensor) -> States:
-        return States(self.hidden[:, rows], self.cell[:, rows], self.attended[rows])
-
 
 @dataclass
 class EncoderOutput(ModelOutput):
@@ -196,4 +193,5 @@ class LstmTranslatorForSeq2SeqLM(LstmTranslatorPreTrainedModel, GenerationMixin)
 
     @staticmethod
     def _reorder_cache(past_key_values: States, beam_idx: Tensor) -> States:
-        return past_key_values.of_beams(beam_idx)
+        hidden, cell, attended = past_key_values
+        return States(hidden[:, beam_idx], cell[:, beam_idx], attended[beam_idx])

@@ -26,8 +26,7 @@ from potstill.system.paths import expand_user
 
 Weights = Literal["int8", "float32"]
 TRANSLATORS = {"marian": "BartLoader", "bart": "BartLoader", "t5": "T5Loader", "m2m_100": "M2M100Loader"}
-LANGUAGE_MODELS = {"gpt2": "GPT2Loader", "llama": "LlamaLoader"}
-LOADERS = {**TRANSLATORS, **LANGUAGE_MODELS}
+LOADERS = {**TRANSLATORS, "gpt2": "GPT2Loader", "llama": "LlamaLoader"}
 CLASSES = ("MTModel", "ForConditionalGeneration", "LMHeadModel", "ForCausalLM")  # ends of their names
 # whether there is a norm before each layer, and one after the embeddings
 NORMS = {"marian": (False, False), "bart": (False, True), "m2m_100": (True, False)}
@@ -109,7 +108,13 @@ def convert(student: Student, folder: Path, weights: Weights = "int8") -> None:
         spec.save(str(folder))
     with quiet_transformers():
         student.tokenizer.save_pretrained(folder)
-    (folder / ABOUT).write_text(json.dumps(_about(student), indent=1), encoding="utf-8")
+    about = {
+        "model_type": model.config.model_type,
+        "parameters": all_parameters(student.model),
+        "longest": longest_text(student),
+        "pieces": special_tokens(student.model, student.tokenizer)._asdict(),
+    }
+    (folder / ABOUT).write_text(json.dumps(about, indent=1), encoding="utf-8")
 
 
 def _specification(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Any:
@@ -140,16 +145,6 @@ def output_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) ->
     rows = int(model.get_output_embeddings().weight.shape[0])
     tokens = {id: token for token, id in tokenizer.get_vocab().items()}
     return [tokens.get(id, f"<unused {id}>") for id in range(rows)]
-
-
-def _about(student: Student) -> dict[str, Any]:
-    model = student.model
-    return {
-        "model_type": model.config.model_type,
-        "parameters": all_parameters(model),
-        "longest": longest_text(student),
-        "pieces": special_tokens(model, student.tokenizer)._asdict(),
-    }
 
 
 def longest_text(student: Student) -> int:

@@ -26,6 +26,7 @@ from potstill.data.tokens import explain_panics
 from potstill.errors import InputError
 from potstill.models.anatomy import is_spread
 from potstill.models.builder import Student
+from potstill.models.folders import explain_errors
 from potstill.models.generation.ctranslate2 import (
     ABOUT,
     TRANSLATORS,
@@ -72,10 +73,8 @@ def decoder(
     `weights` are those of CTranslate2. For causal language models a text is a prompt, and the output continues it.
     """
     if not student.model.can_generate():
-        raise InputError(
-            f"a {type(student.model).__name__} does not generate text; give the folder of a translation model or a "
-            "causal language model"
-        )
+        name = type(student.model).__name__
+        raise InputError(f"a {name} does not generate text; give the folder of a translation model or a language model")
     special = special_tokens(student.model, student.tokenizer)
     longest = _length_limit(longest_text(student), special, longest)
     if engine_for(student, engine) == "transformers":
@@ -97,16 +96,11 @@ def decoder_of(folder: str | Path, longest: int = 256, engine: Engine = "auto") 
         return
     import_ctranslate2()
     tokenizer = load_tokenizer(place)
-    try:
+    with explain_errors(f"{folder} cannot be read as an exported model", "write it again with potstill export"):
         about = json.loads((place / ABOUT).read_text(encoding="utf-8"))
         special = SpecialTokens(**about["pieces"])
         longest = _length_limit(int(about["longest"]), special, longest)
         search = ctranslate2_search(place, longest, "cpu", special.forced)
-    except Exception as error:  # files of many kinds, read by three libraries
-        raise InputError(
-            f"{folder} cannot be read as an exported model ({str(error).splitlines()[0]}); "
-            "write it again with potstill export"
-        ) from None
     yield _decoder(search, tokenizer, special, longest)
 
 
@@ -141,11 +135,7 @@ def _decoder(search: Search, tokenizer: PreTrainedTokenizerBase, special: Specia
         if not texts:
             return []
         with explain_panics(tokenizer):
-            sources = (
-                _prompts(tokenizer, special, texts, longest)
-                if special.start is None
-                else _sources(tokenizer, texts, longest)
-            )
+            sources = _sources(tokenizer, special, texts, longest)
         empty = {*special.ends, special.padding, tokenizer.bos_token_id, tokenizer.cls_token_id}
         results: list[list[Hypothesis]] = [[Hypothesis("", 0.0)] for _ in texts]
         rows = [row for row, ids in enumerate(sources) if special.start is None or not set(ids) <= empty]
@@ -160,14 +150,11 @@ def _decoder(search: Search, tokenizer: PreTrainedTokenizerBase, special: Specia
     return decode
 
 
-def _sources(tokenizer: Any, texts: Sequence[str], longest: int) -> list[list[int]]:
-    shortened = beginnings(tokenizer, list(texts), longest)
-    ids: list[list[int]] = tokenizer(shortened, truncation=True, max_length=longest)["input_ids"]
-    return ids
-
-
-def _prompts(tokenizer: Any, special: SpecialTokens, texts: Sequence[str], longest: int) -> list[list[int]]:
-    """As in training (`tasks.write`): after the token that begins texts, without an end, truncated on the left."""
+def _sources(tokenizer: Any, special: SpecialTokens, texts: Sequence[str], longest: int) -> list[list[int]]:
+    """Return token ids. Prompts are as in training: after the begin token, without an end, truncated on the left."""
+    if special.start is not None:
+        shortened = beginnings(tokenizer, list(texts), longest)
+        return list(tokenizer(shortened, truncation=True, max_length=longest)["input_ids"])
     begin = [] if tokenizer.bos_token_id is None else [int(tokenizer.bos_token_id)]
     plain = tokenizer(beginnings(tokenizer, list(texts), longest, side="left"), add_special_tokens=False)["input_ids"]
     room = max(longest - len(begin), 1)
@@ -243,9 +230,9 @@ def transformers_search(student: Student, special: SpecialTokens, longest: int) 
         return results
 
     def search_batch(sources: list[list[int]], beam: int, best: int) -> list[list[tuple[list[int], float]]]:
-        device, on_the_left = device_of(model), special.start is None
-        inputs = _padded(sources, special.padding, on_the_left).to(device)
-        mask = _padded([[1] * len(ids) for ids in sources], 0, on_the_left).to(device)
+        device = device_of(model)
+        padded = _inputs(sources, special.padding, on_the_left=special.start is None)
+        inputs = {name: tensor.to(device) for name, tensor in padded.items()}
         settings = GenerationConfig(
             num_beams=beam,
             num_return_sequences=best,
@@ -264,10 +251,10 @@ def transformers_search(student: Student, special: SpecialTokens, longest: int) 
         model.generation_config = settings  # otherwise the model's own would fill what is not set
         try:
             with torch.inference_mode(), quiet_transformers(), without_dropout(model):
-                generated = model.generate(inputs, attention_mask=mask)
+                generated = model.generate(**inputs)
         finally:
             model.generation_config = before
-        skipped = 1 if special.start is not None else inputs.shape[1]
+        skipped = 1 if special.start is not None else inputs["input_ids"].shape[1]
         outputs = [_until_end(ids, special.ends) for ids in generated[:, skipped:].tolist()]
         scores = log_probabilities(student, special, [source for source in sources for _ in range(best)], outputs)
         hypotheses = list(zip(outputs, scores, strict=True))
@@ -287,8 +274,7 @@ def log_probabilities(
         texts, targets = sources[begin : begin + batch], outputs[begin : begin + batch]
         if special.start is not None:
             inputs = _inputs(texts, special.padding)
-            shifted = [[special.start, *ids[:-1]] for ids in targets]
-            inputs["decoder_input_ids"] = _padded(shifted, special.padding)
+            inputs["decoder_input_ids"] = _padded([[special.start, *ids[:-1]] for ids in targets], special.padding)
             first = [0] * len(texts)
         else:
             inputs = _inputs([[*ids, *more] for ids, more in zip(texts, targets, strict=True)], special.padding)
@@ -303,8 +289,9 @@ def log_probabilities(
     return results
 
 
-def _inputs(rows: list[list[int]], padding: int) -> dict[str, Tensor]:
-    return {"input_ids": _padded(rows, padding), "attention_mask": _padded([[1] * len(ids) for ids in rows], 0)}
+def _inputs(rows: list[list[int]], padding: int, on_the_left: bool = False) -> dict[str, Tensor]:
+    mask = _padded([[1] * len(ids) for ids in rows], 0, on_the_left)
+    return {"input_ids": _padded(rows, padding, on_the_left), "attention_mask": mask}
 
 
 def _padded(rows: list[list[int]], padding: int, on_the_left: bool = False) -> Tensor:

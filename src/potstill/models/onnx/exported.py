@@ -15,16 +15,17 @@ import numpy as np
 from potstill.data.pixel_reader import PixelReader
 from potstill.errors import InputError
 from potstill.models.architectures.registration import PREFIX
-from potstill.models.folders import ConfigFile, first_line, read_config, refuse_odd_labels, trained_length
-from potstill.models.heads import WITH_LABELS, head_of
+from potstill.models.folders import ConfigFile, explain_errors, read_config, refuse_odd_labels, trained_length
+from potstill.models.heads import head_of
+from potstill.models.safety import refuse_other_vocabulary
 from potstill.models.tokenizers.json_tokenizer import JsonTokenizer
-from potstill.models.tokenizers.safety import refuse_other_vocabulary
 
 ArrayForward = Callable[[Mapping[str, np.ndarray]], np.ndarray]
 """(batch, tokens) inputs by name -> float32 (batch, outputs), or (batch, tokens, outputs) for heads over tokens."""
 
 Inputs = TypeVar("Inputs")
 SEQUENTIAL = "potstill.sequential"  # metadata of graphs whose steps wait for each other, such as LSTMs
+EXPORT_AGAIN = "write it again with potstill export"
 ROWS_PER_THREAD = 4  # with fewer rows for each thread, one thread takes all
 
 
@@ -77,10 +78,8 @@ def _session(file: Path, threads: int) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
-    try:
+    with explain_errors(f"{file} cannot be run", EXPORT_AGAIN):
         return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # ONNX Runtime has its own exception class for every kind of broken file
-        raise InputError(f"{file} cannot be run ({first_line(error)}); write it again with potstill export") from None
 
 
 def refuse_infinite(forward: Callable[[Inputs], np.ndarray], model: str | Path) -> Callable[[Inputs], np.ndarray]:
@@ -127,20 +126,12 @@ def load_exported(file: Path, threads: int | None = None) -> ExportedModel:
     model = open_onnx(file, threads or default_threads())
     longest, parameters = (_exported_number(config, name) for name in ("potstill_longest", "potstill_parameters"))
     reads_images = head_of(config) == "ImageClassification"
-    try:
+    with explain_errors(f"{folder} cannot be used", EXPORT_AGAIN):
         tokenizer = PixelReader(config.shape) if reads_images else JsonTokenizer(folder, model.input_names, longest)
-        if head_of(config) in WITH_LABELS:
-            refuse_odd_labels(config.id2label, folder)
-        if (rows := config.fields.get("vocab_size")) and not reads_images:
+        refuse_odd_labels(config, folder)
+        if rows := config.fields.get("vocab_size"):
             refuse_other_vocabulary(tokenizer.get_vocab(), rows, folder)
         length = trained_length(config.fields.get("potstill_length"), longest, folder)
-    except InputError:
-        raise
-    except Exception as error:  # values of a wrong type, in files that anybody may have written
-        raise InputError(
-            f"{file}: its config.json and tokenizer.json cannot be used ({first_line(error)}); "
-            "write it again with potstill export"
-        ) from None
     forward = refuse_infinite(model.forward, file)
     return ExportedModel(forward, config, tokenizer, longest, length, parameters, bytes_on_disk(file))
 
@@ -149,7 +140,7 @@ def _exported_number(config: ConfigFile, name: str) -> int:
     """Return a number that an export writes into its config.json."""
     value = config.fields.get(name)
     if type(value) is not int:
-        raise InputError(f"{config.folder}: config.json has no {name}; write it again with potstill export")
+        raise InputError(f"{config.folder}: config.json has no {name}; {EXPORT_AGAIN}")
     return value
 
 

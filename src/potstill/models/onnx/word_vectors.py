@@ -6,6 +6,7 @@ reaches no state, and ONNX Runtime can quantise it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,15 +24,15 @@ class _Graph:
 
     def __init__(self) -> None:
         self.nodes: list[Any] = []
-        self.constants: dict[str, Any] = {}
+        self.constants: list[Any] = []
 
-    def add(self, kind: str, name: str, *inputs: str | np.ndarray, **attributes: Any) -> str:
-        names = [self.constant(f"{name}.{i}", x) if isinstance(x, np.ndarray) else x for i, x in enumerate(inputs)]
-        self.nodes.append(helper.make_node(kind, names, [name], name=name, **attributes))
-        return name
-
-    def constant(self, name: str, value: np.ndarray) -> str:
-        self.constants[name] = numpy_helper.from_array(np.ascontiguousarray(value), name)
+    def add(
+        self, kind: str, name: str, *inputs: str | np.ndarray, outputs: Sequence[str] = (), **attributes: Any
+    ) -> str:
+        names = [f"{name}.{i}" if isinstance(x, np.ndarray) else x for i, x in enumerate(inputs)]
+        arrays = [(n, x) for n, x in zip(names, inputs, strict=True) if isinstance(x, np.ndarray)]
+        self.constants += [numpy_helper.from_array(np.ascontiguousarray(array), n) for n, array in arrays]
+        self.nodes.append(helper.make_node(kind, names, outputs or [name], name=name, **attributes))
         return name
 
 
@@ -48,7 +49,7 @@ def make_graph(model: WordVectorModel) -> ModelProto:
     recurrent = isinstance(model.encoder, Bilstm)
     features = (_lstm if recurrent else _mean)(graph, model.encoder, ids, lengths)
     if model.config.pairs:
-        graph.nodes.append(helper.make_node("Split", [features], ["a", "b"], name="both", axis=0, num_outputs=2))
+        graph.add("Split", "both", features, outputs=["a", "b"], axis=0, num_outputs=2)
         product, difference = graph.add("Mul", "product", "a", "b"), graph.add("Sub", "difference", "a", "b")
         distance = graph.add("Abs", "distance", difference)
         features = graph.add("Concat", "features", "a", "b", product, distance, axis=1)
@@ -61,7 +62,7 @@ def make_graph(model: WordVectorModel) -> ModelProto:
             model.config.model_type,
             [helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "tokens"]) for name in names],
             [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", model.config.num_labels])],
-            list(graph.constants.values()),
+            graph.constants,
         ),
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=10,
@@ -92,25 +93,13 @@ def _lstm(graph: _Graph, encoder: Any, ids: str, lengths: str) -> str:
     vectors = graph.add("Gather", "vectors", _array(encoder.embeddings.weight), turned, axis=0)
     some = graph.add("Cast", "some", graph.add("Max", "at_least_one", lengths, np.array(1)), to=TensorProto.INT32)
     lstm = encoder.lstm
-    ends = ("", "_reverse")
-    weights = np.stack([_gates(getattr(lstm, f"weight_ih_l0{end}")) for end in ends])
-    states = np.stack([_gates(getattr(lstm, f"weight_hh_l0{end}")) for end in ends])
-    biases = np.stack(
-        [np.concatenate([_gates(getattr(lstm, f"bias_{kind}_l0{end}")) for kind in ("ih", "hh")]) for end in ends]
+    weights, states, first_bias, second_bias = (
+        np.stack([_gates(getattr(lstm, f"{name}_l0{end}")) for end in ("", "_reverse")])
+        for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     )
-    parameters = [
-        graph.constant(f"lstm.{name}", value) for name, value in (("W", weights), ("R", states), ("B", biases))
-    ]
-    graph.nodes.append(
-        helper.make_node(
-            "LSTM",
-            [vectors, *parameters, some],
-            ["", "last_states"],
-            name="lstm",
-            direction="bidirectional",
-            hidden_size=lstm.hidden_size,
-        )
-    )
+    biases = np.concatenate([first_bias, second_bias], 1)
+    options = {"direction": "bidirectional", "hidden_size": lstm.hidden_size}
+    graph.add("LSTM", "lstm", vectors, weights, states, biases, some, outputs=["", "last_states"], **options)
     turned = graph.add("Transpose", "states_by_text", "last_states", perm=[1, 0, 2])
     flat = graph.add("Reshape", "states", turned, _integers(-1, 2 * lstm.hidden_size))
     there = graph.add("Cast", "there", graph.add("Greater", "not_empty", lengths, np.array(0)), to=TensorProto.FLOAT)
@@ -136,8 +125,7 @@ def _gates(weight: Tensor) -> np.ndarray:
 
 
 def _array(weight: Tensor) -> np.ndarray:
-    array: np.ndarray = weight.detach().numpy()
-    return array
+    return np.asarray(weight.detach())
 
 
 def _integers(*values: int) -> np.ndarray:

@@ -19,8 +19,6 @@ from potstill.models.anatomy import all_parameters, longest_input
 from potstill.models.architectures.own_model import OwnModel
 from potstill.models.student import Student
 
-INPUT_NAMES = ("input_ids", "attention_mask", "token_type_ids")
-
 
 def write_onnx(student: Student, out: Path) -> Path:
     """Write out/model.onnx with config and tokenizer beside it; return the file."""
@@ -122,4 +120,4 @@ def sample_inputs(student: Student, rows: int, tokens: int, seed: int = 0) -> di
         "attention_mask": real.long(),
         "token_type_ids": torch.where(real, second, 0),
     }
-    return {name: inputs[name] for name in INPUT_NAMES if name in student.tokenizer.model_input_names}
+    return {name: tensor for name, tensor in inputs.items() if name in student.tokenizer.model_input_names}

