@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedTokenizerFast
 
 from potstill.data.rows import Columns, open_table
-from potstill.data.views import split_by_tokens
+from potstill.data.tokens import split_by_tokens
 from potstill.models.inference import Forward, onnx_forward, torch_forward
 from potstill.models.onnx.quantizing import quantize
 from potstill.models.onnx.word_vectors import make_graph

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from potstill.data.batches import epoch_order
-from potstill.data.views import split_by_tokens
+from potstill.data.tokens import split_by_tokens
 from potstill.system.randomness import mix
 
 LENGTHS = st.lists(st.integers(2, 128), min_size=1, max_size=300).map(np.array)

@@ -13,8 +13,8 @@ import pytest
 
 from potstill.data.examples import Examples, store
 from potstill.data.rows import Columns, Table, open_table
+from potstill.data.splits import open_unlabelled
 from potstill.data.tokens import tokenise
-from potstill.data.unlabelled import open_unlabelled
 from potstill.errors import InputError
 from potstill.signals import Wants
 from potstill.system import column_files, ranks

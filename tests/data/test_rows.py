@@ -330,7 +330,7 @@ def test_several_labels(tmp_path: Path) -> None:
 
 def test_answers_of_a_teacher(tmp_path: Path) -> None:
     listed = open_table(written(tmp_path, "a.csv", 'text,logits\na,"[1, -2.5]"\nb,\n'))
-    assert (listed.has_answers, listed.answer_labels) == (True, None)
+    assert listed.answers and listed.answer_labels is None
     assert [row.answer for row in listed.rows()] == [(1.0, -2.5), None]
     named = open_table(written(tmp_path, "b.csv", "text,logit_Good,label,logit_bad\na,1e1,Good,-2\nb,,bad,\n"))
     assert named.answer_labels == ("Good", "bad")
@@ -342,7 +342,7 @@ def test_answers_of_a_teacher(tmp_path: Path) -> None:
     table = open_table(tmp_path / "d.parquet")
     assert table.answer_labels == ("x", "y")
     assert [row.answer for row in table.rows()] == [pytest.approx((math.log(0.5),) * 2)]
-    assert not open_table(written(tmp_path, "e.csv", "text,probability\na,1\n")).has_answers
+    assert not open_table(written(tmp_path, "e.csv", "text,probability\na,1\n")).answers
 
 
 @pytest.mark.parametrize(

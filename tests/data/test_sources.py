@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from potstill.data import formats, sources
-from potstill.data.formats.opened import FileFormat
+from potstill.data.formats.reading import FileFormat
 
 READ = """
 import sys
@@ -31,8 +31,8 @@ def test_a_text_file_is_read_without_torch_and_arrow(tmp_path: Path, name: str, 
 def test_a_format_is_one_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A module with FORMATS in the folder is all that a new format needs."""
     (tmp_path / "shouted.py").write_text(
-        "from potstill.data.formats.opened import FileFormat, Opened, Record\n"
-        "def open_shouted(path, source, knows):\n"
+        "from potstill.data.formats.reading import FileFormat, Opened, Record\n"
+        "def open_shouted(path, source):\n"
         "    texts = path.read_text().split('!')[:-1]\n"
         "    records = lambda _: (Record(n, {'text': text}) for n, text in enumerate(texts, 1))\n"
         "    return Opened(['text'], records, 'shouted')\n"
@@ -41,7 +41,7 @@ def test_a_format_is_one_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(formats, "__path__", [*formats.__path__, str(tmp_path)])
     monkeypatch.setattr(sources, "file_formats", sources.file_formats.__wrapped__)
     (tmp_path / "a.shouted").write_text("one!two!")
-    opened = sources.open_source(str(tmp_path / "a.shouted"), lambda _: True)
+    opened = sources.locate(str(tmp_path / "a.shouted"))()
     assert [record.values["text"] for record in opened.records(["text"])] == ["one", "two"]
     assert opened.fingerprint == opened.digest() != ""
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from potstill.data.examples import store
 from potstill.data.rows import Columns, open_table
-from potstill.data.unlabelled import with_unlabelled
+from potstill.data.splits import with_unlabelled
 from potstill.errors import InputError
 from potstill.models.student import save_student
 from potstill.plugins.methods.teacher_labels import TeacherLabels

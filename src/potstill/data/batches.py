@@ -17,8 +17,7 @@ from torch import Tensor
 from potstill.data.examples import Examples
 from potstill.data.making import Change
 from potstill.data.task import DataTask
-from potstill.data.tokens import Tokens, ranges
-from potstill.data.views import array_view, split_by_tokens
+from potstill.data.tokens import Tokens, array_view, ranges, split_by_tokens
 from potstill.signals import Batch, Over, View, Wants, nothing
 from potstill.system.randomness import draw_uniform, mix, splitmix64
 

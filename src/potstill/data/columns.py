@@ -70,6 +70,11 @@ class Columns:
     def choice_columns(self) -> tuple[str, ...]:
         return (self.choices,) if isinstance(self.choices, str) else self.choices or ()
 
+    @property
+    def names(self) -> list[str]:
+        """All columns."""
+        return [*filter(None, (self.text, self.pair)), *self.label_columns, *self.choice_columns]
+
 
 class AnswerColumns(NamedTuple):
     """Columns with a teacher's answers."""
@@ -108,24 +113,25 @@ def first_pair_of(names: Names, usual: Sequence[tuple[str, str]]) -> tuple[str |
     return next(pairs, (None, None))
 
 
-def columns_to_inspect(names: Sequence[str], wanted: Columns) -> list[str]:
-    """Return the columns whose first values decide the form; none if the names alone do."""
-    deciding = {*WORDS, *CANDIDATES, *QA_ANSWERS, *TAGS, *TEXTS, *(first for first, _ in PAIRS), LANGUAGES}
-    if not wanted.text and not any(name.lower() in (*WORDS, *CANDIDATES, *QA_ANSWERS, LANGUAGES) for name in names):
-        return []
-    asked = {wanted.text, *wanted.label_columns}
-    return [name for name in names if name.lower() in deciding or name in asked]
+def detect_form(
+    columns: Sequence[str], wanted: Columns, first_values: Callable[[list[str]], Mapping[str, object]]
+) -> Form:
+    """Return the form of the rows, by the names of the columns and the values of some columns in the first record.
 
-
-def detect_form(columns: Sequence[str], wanted: Columns, first: Mapping[str, object]) -> Form:
-    """Return the form of the rows, by the names of the columns and the values of the first record."""
+    `first_values` reads these values. It is called only if the names alone do not decide.
+    """
+    first: Mapping[str, object] = {}
+    if wanted.text or any(name.lower() in (*WORDS, *CANDIDATES, *QA_ANSWERS, LANGUAGES) for name in columns):
+        deciding = {*WORDS, *CANDIDATES, *QA_ANSWERS, *TAGS, *TEXTS, *(text for text, _ in PAIRS), LANGUAGES}
+        asked = {wanted.text, *wanted.label_columns}
+        first = first_values([name for name in columns if name.lower() in deciding or name in asked])
     names = names_by_lower_case(columns)
     lists = (first.get(names[name]) for name in CANDIDATES if name in names)
     if wanted.choices or candidate_columns(names) or any(isinstance(value, list | dict) for value in lists):
         return "choices"
-    asked = wanted.text, wanted.pair, wanted.label
+    named = wanted.text, wanted.pair, wanted.label
     usual = [names.get(name) for name in ("question", "context", "answers")]
-    if all(usual) and all(column in (None, name) for column, name in zip(asked, usual, strict=True)):
+    if all(usual) and all(column in (None, name) for column, name in zip(named, usual, strict=True)):
         labelled = wanted.label is None and first_of(names, LABELS)  # then "answers" is read only if it is a list
         return "text" if labelled and not isinstance(first.get(str(usual[2])), list | dict) else "answers"
     label = first.get(wanted.label) if isinstance(wanted.label, str) else None
@@ -147,11 +153,8 @@ def detect_generated_form(columns: Sequence[str], wanted: Columns, first: Mappin
         return None
     certain: dict[Form, tuple[tuple[str, str], ...]]
     certain = {"translation": CERTAIN_TRANSLATIONS, "writing": CERTAIN_PROMPTS}
-    for form, usual in certain.items():
-        _, target = first_pair_of(names, usual)
-        if target and first_of(names, LABELS, (target,)) is None:
-            return form
-    return None
+    targets = ((form, first_pair_of(names, usual)[1]) for form, usual in certain.items())
+    return next((form for form, target in targets if target and not first_of(names, LABELS, (target,))), None)
 
 
 def has_words(columns: Sequence[str], wanted: Columns, first: Mapping[str, object]) -> bool:
@@ -188,35 +191,48 @@ def candidate_columns(names: Names) -> tuple[str, ...]:
 
 
 def resolve_columns(
-    form: Form, names: Sequence[str], wanted: Columns, need_label: bool, where: str, hint: str = ""
+    form: Form, names: Sequence[str], wanted: Columns, need_label: bool = False, hint: str = ""
 ) -> tuple[Columns, AnswerColumns | None]:
-    """Find the columns that the user did not name; look for a teacher's answers in the remaining ones."""
-    listed = f"the columns are {', '.join(repr(name[:60]) for name in names[:20])}{' ...' if len(names) > 20 else ''}"
-    check_names(names, wanted, where, listed, hint)
+    """Find the columns that the user did not name; look for a teacher's answers in the remaining ones.
+
+    Errors do not say which table it is. `hint` ends the error if no column has a usual name.
+    """
+    check_names(names, wanted, hint)
     if form in ("text", "translation") and wanted.pair is not None and wanted.text is None:
-        raise InputError(f"{where}: --pair names the second text, but the first is not named; add --text NAME")
+        raise InputError("--pair names the second text, but the first is not named; add --text NAME")
     if form in ("words", "pixels") and wanted.pair is not None:
-        raise InputError(f"{where}: --pair names a second text, but rows of {form} have only one; omit --pair")
+        raise InputError(f"--pair names a second text, but rows of {form} have only one; omit --pair")
     if form not in ("text", "pixels") and isinstance(wanted.label, tuple):
-        raise InputError(f"{where}: --label names several columns, which only texts can have; name one")
+        raise InputError("--label names several columns, which only texts can have; name one")
     if form in GENERATED and wanted.label is not None:
-        reason = f"--label names a label, but rows of {form} have a text in its place"
-        raise InputError(f"{where}: {reason}; name it with --pair, and omit --label")
+        raise InputError(f"rows of {form} have a text in place of a label; name it with --pair, and omit --label")
     by_lower_case = names_by_lower_case(names, wanted.label_columns)
     columns = FORMS[form].find(by_lower_case, wanted)
-    refuse_omitted_inputs(form, by_lower_case, wanted, columns, where)
-    refuse_missing(form, names, columns, need_label, where, listed, hint)
+    guessed = columns.text if form == "writing" and wanted.text is None else None
+    if guessed and guessed == by_lower_case.get("instruction") and "input" in by_lower_case:  # Alpaca
+        reason = "'instruction' seems to be the prompt, but there is 'input' too"
+        todo = f"join them, or write --text {guessed} --pair {columns.pair or 'NAME'} to omit the inputs"
+        raise InputError(f"{reason}; {todo}")
+    refuse_missing(form, names, columns, need_label, hint)
     if form in ("words", "answers", *GENERATED):
         return columns, None
-    used = {columns.text, columns.pair, *columns.label_columns, *columns.choice_columns}
-    return columns, find_answers([name for name in names if name not in used])
+    return columns, find_answers([name for name in names if name not in columns.names])
 
 
-def check_names(names: Sequence[str], wanted: Columns, where: str, listed: str, hint: str) -> None:
+def unread_label(names: Sequence[str], columns: Columns) -> str | None:
+    """Return a column with a usual name for labels that is not used."""
+    return first_of(names_by_lower_case(names), LABELS, columns.names)
+
+
+def list_names(names: Sequence[str]) -> str:
+    return f"the columns are {', '.join(repr(name[:60]) for name in names[:20])}{' ...' if len(names) > 20 else ''}"
+
+
+def check_names(names: Sequence[str], wanted: Columns, hint: str) -> None:
     """Refuse two columns of one name, and names that the user gives but the table does not have."""
-    twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
-    if twice is not None:
-        raise InputError(f"{where}: two columns are called {twice!r}; give each column its own name")
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"two columns are called {twice!r}; give each column its own name")
     asked = [("--text", wanted.text), ("--pair", wanted.pair)]
     asked += [("--label", name) for name in wanted.label_columns]
     asked += [("--choices", name) for name in wanted.choice_columns]
@@ -224,28 +240,16 @@ def check_names(names: Sequence[str], wanted: Columns, where: str, listed: str, 
         if name is not None and name not in names:
             close = difflib.get_close_matches(name, names, n=1) or [n for n in names if n.lower() == name.lower()]
             todo = f"did you mean {option} {close[0]}?" if close else f"write {option} and one of these{hint}"
-            raise InputError(f"{where}: there is no column {name!r}, {listed}; {todo}")
+            raise InputError(f"there is no column {name!r}, {list_names(names)}; {todo}")
 
 
-def refuse_omitted_inputs(form: Form, names: Names, wanted: Columns, columns: Columns, where: str) -> None:
-    """Refuse Alpaca's instructions without their inputs, which are in a column of their own."""
-    guessed = columns.text if form == "writing" and wanted.text is None else None
-    if guessed and guessed == names.get("instruction") and "input" in names:
-        reason = "'instruction' seems to be the prompt, but there is 'input' too"
-        todo = f"join them in one column, or write --text {guessed} --pair {columns.pair or 'NAME'} to omit the inputs"
-        raise InputError(f"{where}: {reason}; {todo}")
-
-
-def refuse_missing(
-    form: Form, names: Sequence[str], columns: Columns, need_label: bool, where: str, listed: str, hint: str
-) -> None:
+def refuse_missing(form: Form, names: Sequence[str], columns: Columns, need_label: bool, hint: str) -> None:
     """Refuse a table without a column that the form needs."""
     spec = FORMS[form]
     missing = [(f"--{part}", what) for part, what in spec.needed if not getattr(columns, part)]
-    if form == "choices" and not (columns.text or columns.pair):
-        missing.append(("--text or --pair", "passages or questions"))
-    if form == "writing" and not (columns.text or columns.pair):
-        missing.append(("--text", spec.target))
+    if form in ("choices", "writing") and not (columns.text or columns.pair):
+        passages = ("--text or --pair", "passages or questions")
+        missing.append(passages if form == "choices" else ("--text", spec.target))
     target = "pair" if form in GENERATED else "label"
     if need_label and not getattr(columns, target):
         missing.append((f"--{target}", spec.target))
@@ -256,14 +260,13 @@ def refuse_missing(
     if form == "translation" and option == "--pair":
         if others := [name[:60] for name in names if name != columns.text][:20]:
             either = " or ".join([", ".join(others[:-1]), others[-1]] if others[1:] else others)
-            reason = "the column of the translations is missing"
-            raise InputError(f"{where}: {reason}; name it with --pair: {either}")
+            raise InputError(f"the column of the translations is missing; name it with --pair: {either}")
         todo = "give two files of translated lines, as in train.en,train.de"
     elif form == "translation" and len(names) > 1 and not any(" " in name for name in names):
         todo = f"name them and their translations, as in --text {names[0]} --pair {names[1]}"
     if option == "--text":
         todo += hint.replace("text,label", spec.header)
-    raise InputError(f"{where}: no column has a usual name for {what}, {listed}; {todo}")
+    raise InputError(f"no column has a usual name for {what}, {list_names(names)}; {todo}")
 
 
 def text_columns(names: Names, wanted: Columns) -> Columns:
@@ -327,9 +330,7 @@ FORMS: dict[Form, FormColumns] = {
     "answers": FormColumns(answers_columns, (("text", "questions"), ("pair", "contexts"))),
     "choices": FormColumns(choices_columns, (("choices", "candidates"),)),
     "pixels": FormColumns(pixels_columns, (("text", "images"),)),
-    "translation": FormColumns(
-        translation_columns, (("text", "texts to be translated"),), "translations", "source,target"
-    ),
+    "translation": FormColumns(translation_columns, (("text", "source texts"),), "translations", "source,target"),
     "writing": FormColumns(writing_columns, (), "texts to be written", "prompt,completion"),
 }
 
@@ -337,9 +338,8 @@ FORMS: dict[Form, FormColumns] = {
 def find_answers(names: Sequence[str]) -> AnswerColumns | None:
     """Return the columns with a teacher's logits or probabilities."""
     for usual, are_probabilities in ANSWER_LISTS:
-        for name in names:
-            if name.lower() == usual:
-                return AnswerColumns((name,), are_probabilities, None)
+        if column := next((name for name in names if name.lower() == usual), None):
+            return AnswerColumns((column,), are_probabilities, None)
     for prefix, are_probabilities in ANSWER_PREFIXES:
         columns = tuple(name for name in names if name.lower().startswith(prefix) and len(name) > len(prefix))
         if columns:

@@ -31,48 +31,42 @@ def add_rows(
     `what` describes the rows and is part of the folder's hash. With `with_labels` an added row has the label of its
     origin, otherwise none. Without `keep_repeats`, rows are omitted whose text occurs before them.
     """
+
+    def write(columns: ColumnFiles) -> None:
+        writer = ExampleWriter(columns, examples.meta["target_width"])
+        has_label = np.asarray(examples.labelled[examples.index])
+        every_key: list[np.ndarray] = []
+
+        def add(texts: list[tuple[str, str | None]], keys: np.ndarray, origins: np.ndarray, labels: np.ndarray) -> None:
+            rows = examples.index[origins]
+            targets = examples.targets[rows] if writer.width else [examples.gold(row) for row in rows]
+            writer.add(texts, targets, labels, keys, origins=origins.astype(np.int64))
+            every_key.append(keys)
+
+        for begin, part in zip(range(0, len(examples), CHUNK), examples.parts(), strict=True):
+            positions = np.arange(begin, begin + len(part))
+            add(list(part.texts()), np.asarray(examples.keys[part.index]), positions, has_label[positions])
+        for texts, origins in more():
+            keys = np.array([key_of(*text) for text in texts], np.int64)
+            if not keep_repeats:  # repeats of earlier chunks are found below
+                first = np.sort(np.unique(keys, return_index=True)[1])
+                texts, keys, origins = [texts[position] for position in first], keys[first], origins[first]
+            if texts:
+                add(texts, keys, origins, has_label[origins] & (origins >= 0) & with_labels)
+        kept = np.arange(writer.rows)
+        if not keep_repeats:
+            first = np.unique(np.concatenate(every_key), return_index=True)[1]
+            kept = np.concatenate([kept[: len(examples)], np.sort(first[first >= len(examples)])])
+        columns.add("kept", kept)
+        writer.finish()  # answers of a teacher in the file stay with the original examples
+
     folder = folder_of("more rows", examples.folder.name, examples.index_hash, with_labels, keep_repeats, *what)
-    write_once(folder, lambda columns: _write_more(examples, more(), with_labels, keep_repeats, columns))
+    write_once(folder, write)
     return Examples(examples.source, folder, np.array(column(folder, "kept", np.int64)))
 
 
-def _write_more(
-    examples: Examples, more: Iterable[AddedRows], with_labels: bool, keep_repeats: bool, columns: ColumnFiles
-) -> None:
-    writer = ExampleWriter(columns, examples.meta["target_width"])
-    has_label = np.asarray(examples.labelled[examples.index])
-    every_key: list[np.ndarray] = []
-
-    def add(texts: list[tuple[str, str | None]], keys: np.ndarray, origins: np.ndarray, labelled: np.ndarray) -> None:
-        rows = examples.index[origins]
-        targets = examples.targets[rows] if writer.width else [examples.gold(row) for row in rows]
-        writer.add(texts, targets, labelled, keys, origins=origins.astype(np.int64))
-        every_key.append(keys)
-
-    for begin, part in zip(range(0, len(examples), CHUNK), examples.parts(), strict=True):
-        positions = np.arange(begin, begin + len(part))
-        add(list(part.texts()), np.asarray(examples.keys[part.index]), positions, has_label[positions])
-    for texts, origins in more:
-        keys = np.array([key_of(*text) for text in texts], np.int64)
-        if not keep_repeats:  # repeats of earlier chunks are found below
-            first = np.sort(np.unique(keys, return_index=True)[1])
-            texts, keys, origins = [texts[position] for position in first], keys[first], origins[first]
-        if texts:
-            labelled = has_label[origins] & (origins >= 0) & with_labels
-            add(texts, keys, origins, labelled)
-    kept = np.arange(writer.rows)
-    if not keep_repeats:
-        first = np.unique(np.concatenate(every_key), return_index=True)[1]
-        kept = np.concatenate([kept[: len(examples)], np.sort(first[first >= len(examples)])])
-    columns.add("kept", kept)
-    writer.finish()  # answers of a teacher in the file stay with the original examples
-
-
 def replace_targets(
-    examples: Examples,
-    what: list[Any],
-    rows: Callable[[], Iterator[tuple[str, str, int]]],
-    task: DataTask | None,
+    examples: Examples, what: list[Any], rows: Callable[[], Iterator[tuple[str, str, int]]], task: DataTask | None
 ) -> Examples:
     """Return examples with other second texts: `rows` yields text, second text and position of the original example.
 
@@ -81,17 +75,14 @@ def replace_targets(
     """
     width = examples.meta["target_width"]
     target = list(task.encode(HAS_TARGET, examples.source)) if task else [0.0] * width
+
+    def write(columns: ColumnFiles) -> None:
+        writer, remaining = ExampleWriter(columns, width), rows()
+        while chunk := list(islice(remaining, CHUNK)):
+            labelled = np.array([bool(pair) for _, pair, _ in chunk])
+            origins = np.array([origin for *_, origin in chunk], np.int64)
+            writer.add([(text, pair) for text, pair, _ in chunk], [target] * len(chunk), labelled, origins=origins)
+        writer.finish()
+
     folder = folder_of("other targets", examples.folder.name, examples.index_hash, target, *what)
-    meta = write_once(folder, lambda columns: _write_targets(examples, rows(), target, columns))
-    return Examples(examples.source, folder, np.arange(meta["rows"]))
-
-
-def _write_targets(
-    examples: Examples, rows: Iterator[tuple[str, str, int]], target: list[float], columns: ColumnFiles
-) -> None:
-    writer = ExampleWriter(columns, examples.meta["target_width"])
-    while chunk := list(islice(rows, CHUNK)):
-        labelled = np.array([bool(pair) for _, pair, _ in chunk])
-        origins = np.array([origin for *_, origin in chunk], np.int64)
-        writer.add([(text, pair) for text, pair, _ in chunk], [target] * len(chunk), labelled, origins=origins)
-    writer.finish()
+    return Examples(examples.source, folder, np.arange(write_once(folder, write)["rows"]))

@@ -152,7 +152,6 @@ class ExampleWriter:
         self.columns, self.width = columns, target_width
         self.rows = self.labelled = 0
         self.pairs = False
-        self.ends: dict[str, int] = {}
 
     def add(
         self,
@@ -165,7 +164,7 @@ class ExampleWriter:
         """Append rows. The targets of unlabelled rows are ignored; `others` are columns that not all folders have."""
         encoded = [part.encode() for text, pair in texts for part in (text, pair or "")]
         self.columns.add("texts", np.frombuffer(b"".join(encoded), np.uint8))
-        self._add_offsets("text_offsets", [len(part) for part in encoded])
+        self.columns.add_offsets("text_offsets", [len(part) for part in encoded])
         self.columns.add("keys", np.array([key_of(*text) for text in texts], np.int64) if keys is None else keys)
         if self.width:
             values = np.array(targets, np.float32).reshape(len(texts), self.width)
@@ -174,7 +173,7 @@ class ExampleWriter:
         else:
             kept = [np.ravel(target) if has_label else () for target, has_label in zip(targets, labelled, strict=True)]
             self.columns.add("targets", np.array([number for each in kept for number in each], np.float32))
-            self._add_offsets("target_offsets", [len(each) for each in kept])
+            self.columns.add_offsets("target_offsets", [len(each) for each in kept])
         self.columns.add("labelled", np.asarray(labelled, np.bool_))
         for name, values in others.items():
             self.columns.add(name, values)
@@ -182,13 +181,6 @@ class ExampleWriter:
         self.labelled += int(np.sum(labelled))
         self.pairs = self.pairs or any(pair is not None for _, pair in texts)
         interrupts.stop_if_asked()
-
-    def _add_offsets(self, name: str, sizes: list[int]) -> None:
-        if name not in self.ends:
-            self.columns.add(name, np.zeros(1, np.int64))
-        offsets = self.ends.get(name, 0) + np.cumsum(sizes, dtype=np.int64)
-        self.columns.add(name, offsets)
-        self.ends[name] = int(offsets[-1])
 
     def finish(self, answers: bool = False) -> None:
         counts = {"rows": self.rows, "labelled": self.labelled}
@@ -206,17 +198,16 @@ def store(table: Table, task: DataTask | None = None) -> Examples:
 
 def _write(table: Table, task: DataTask | None, columns: ColumnFiles) -> None:
     writer = ExampleWriter(columns, task.target_width if task else 1)
-    with_answers = task is not None and table.has_answers
+    nothing = [0.0] * writer.width
+    with_answers = task is not None and table.answers is not None
     order = _answer_order(table, task) if task else None
     for chunk in _chunks(table.rows()):
         labelled = np.array([task is not None and row.label is not None for row in chunk], np.bool_)
-        targets: list[list[float]] = []
-        answers = []
-        for row in chunk:
-            where = f"{table.source}:{row.line}"
-            targets.append(task.encode(row.label, where) if task and row.label is not None else [0.0] * writer.width)
-            if task and with_answers:
-                answers.append(_answer(row, order, task, where))
+        targets = [
+            task.encode(row.label, f"{table.source}:{row.line}") if task and row.label is not None else nothing
+            for row in chunk
+        ]
+        answers = [_answer(row, order, task, table.source) for row in chunk] if task and with_answers else []
         others = {"answers": np.stack(answers)} if answers else {}
         writer.add([(row.text, row.pair) for row in chunk], targets, labelled, **others)
     if table.digest() != table.fingerprint:
@@ -240,7 +231,7 @@ def _chunks(rows: Iterator[Row]) -> Iterator[list[Row]]:
 
 def _answer_order(table: Table, task: DataTask) -> list[int] | None:
     """Return for each class of the task its position in the file's answers; None if they are in the same order."""
-    if not table.has_answers or table.answer_labels is None:
+    if table.answer_labels is None:
         return None
     order = column_order(table.answer_labels, task.labels)
     if order is None:
@@ -249,10 +240,10 @@ def _answer_order(table: Table, task: DataTask) -> list[int] | None:
     return order
 
 
-def _answer(row: Row, order: list[int] | None, task: DataTask, where: str) -> np.ndarray:
+def _answer(row: Row, order: list[int] | None, task: DataTask, source: str) -> np.ndarray:
     if row.answer is None:
         return np.full(task.classes, np.nan, np.float32)
     if len(row.answer) != task.classes:
         reason = f"{len(row.answer)} numbers in the teacher's answer, but there are {task.classes} classes"
-        raise InputError(f"{where}: {reason}; write one for each")
+        raise InputError(f"{source}:{row.line}: {reason}; write one for each")
     return np.array([row.answer[i] for i in order] if order else row.answer, np.float32)

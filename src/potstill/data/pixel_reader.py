@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from potstill.data.formats.opened import ImageShape
+from potstill.data.formats.reading import ImageShape
 
 if TYPE_CHECKING:  # to type checkers it is a tokenizer; at run time it does without transformers
     from transformers import PreTrainedTokenizerBase as Base

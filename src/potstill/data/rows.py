@@ -9,26 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import get_args
 
 from potstill.data.columns import (
     BESIDE_ANSWERS,
     GENERATED,
-    LABELS,
     AnswerColumns,
     Columns,
-    columns_to_inspect,
     detect_form,
-    first_of,
-    names_by_lower_case,
     resolve_columns,
+    unread_label,
 )
-from potstill.data.formats.opened import ImageShape, Opened, Record, Records
 from potstill.data.formats.parallel import split_languages
 from potstill.data.formats.race import split_questions
-from potstill.data.records import READERS, read_answer, read_choices
+from potstill.data.formats.reading import ImageShape, Record, Records
+from potstill.data.records import READERS, read_answer
 from potstill.data.row import Form, Row, split_parts
-from potstill.data.sources import open_source
+from potstill.data.sources import locate
 from potstill.errors import InputError
 
 __all__ = ["Columns", "Row", "Table", "open_table"]
@@ -51,10 +47,6 @@ class Table:
     unread_label: str | None = None  # a column with a usual name for labels that rows with target texts do not use
 
     @property
-    def has_answers(self) -> bool:
-        return self.answers is not None
-
-    @property
     def answer_labels(self) -> tuple[str, ...] | None:
         """The classes of the teacher's answers if their columns name them; None: they are in the order of the labels."""
         return self.answers.labels if self.answers else None
@@ -62,19 +54,24 @@ class Table:
     def rows(self) -> Iterator[Row]:
         classes = self.choices
         for record in self.records():
-            where = record.where(self.source)
-            answer = read_answer(record.values, self.answers, where) if self.answers else None
-            if answer is not None:
-                classes = classes or len(answer)
-                if len(answer) != classes:
+            try:
+                row = self.read(record)
+                classes = classes or len(row.answer or ())
+                if row.answer is not None and len(row.answer) != classes:
                     others = f"there are {classes} candidates" if self.choices else f"earlier ones have {classes}"
                     todo = f"write one number per {'candidate' if self.choices else 'class'} in every row"
-                    raise InputError(f"{where}: the answer has {len(answer)} numbers, {others}; {todo}")
-            text, pair, label = READERS[self.form](record.values, self.columns, where)
-            if self.choices and (candidates := len(split_parts(str(pair)))) != self.choices:
-                reason = f"there are {candidates} candidates, the first row has {self.choices}"
-                raise InputError(f"{where}: {reason}; write the same number in every row")
-            yield Row(record.line, self.columns.before + text, pair, label, answer)
+                    raise InputError(f"the answer has {len(row.answer)} numbers, {others}; {todo}")
+                if self.choices and (candidates := len(split_parts(str(row.pair)))) != self.choices:
+                    reason = f"there are {candidates} candidates, the first row has {self.choices}"
+                    raise InputError(f"{reason}; write the same number in every row")
+            except InputError as error:
+                raise InputError(f"{record.where(self.source)}: {error}") from None
+            yield row
+
+    def read(self, record: Record) -> Row:
+        answer = read_answer(record.values, self.answers) if self.answers else None
+        text, pair, label = READERS[self.form](record.values, self.columns)
+        return Row(record.line, self.columns.before + text, pair, label, answer)
 
 
 def open_table(
@@ -90,56 +87,42 @@ def open_table(
     record decide it. `need_label` refuses a table without labels, or without target texts if they are the targets.
     """
     source = str(source)
-    opened = _open(source, columns, form)
+    try:
+        opened = locate(source)()
+    except OSError as error:  # no permission, a name too long for the file system
+        raise InputError(f"{source}: cannot be read ({error.strerror}); check the path and its permissions") from None
     if opened.images and form in (None, "text"):
         form = "pixels"
     if form not in ("text", "pixels", *GENERATED):
         opened = split_questions(opened, source)
     if form is None:
-        inspected = columns_to_inspect(opened.names, columns)
-        values = _first_record(opened.records(inspected), source).values if inspected else {}
-        form = detect_form(opened.names, columns, values)
+        form = detect_form(opened.names, columns, lambda names: _first_record(opened.records(names), source).values)
+    languages: list[str] = []
     if form == "translation":
         opened, languages = split_languages(opened, source)
+    try:
         if languages and columns.text is None and columns.pair is None:
-            columns = _language_columns(languages, columns, f"{source}:1")
-    resolved, answers = resolve_columns(form, opened.names, columns, need_label, f"{source}:1", opened.hint)
-    if form == "pixels" and resolved.text not in opened.images:
-        todo = f"name one of {', '.join(opened.images)} with --text" if opened.images else "give a file of images"
-        raise InputError(f"{source}:1: {resolved.text!r} does not contain images; {todo}")
-    wanted = [resolved.text, resolved.pair, *resolved.label_columns, *resolved.choice_columns]
-    wanted += [*(answers.columns if answers else ()), *(BESIDE_ANSWERS if form == "answers" else ())]
+            columns = _language_columns(languages, columns)
+        columns, answers = resolve_columns(form, opened.names, columns, need_label, opened.hint)
+        if form == "pixels" and columns.text not in opened.images:
+            todo = f"name one of {', '.join(opened.images)} with --text" if opened.images else "give a file of images"
+            raise InputError(f"{columns.text!r} does not contain images; {todo}")
+    except InputError as error:
+        raise InputError(f"{source}:1: {error}") from None
+    wanted = [*columns.names, *(answers.columns if answers else ()), *(BESIDE_ANSWERS if form == "answers" else ())]
     needed = [name for name in dict.fromkeys(wanted) if name in opened.names]
 
     def records() -> Records:
         every = opened.records(needed)
-        return _paragraphs(every, str(resolved.pair)) if form == "writing" and resolved.text is None else every
+        return _paragraphs(every, str(columns.pair)) if form == "writing" and columns.text is None else every
 
-    table = Table(source, resolved, answers, opened.kind, opened.fingerprint, opened.digest, records, form)
-    first = _first_record(table.records(), source)
+    table = Table(source, columns, answers, opened.kind, opened.fingerprint, opened.digest, records, form)
+    _first_record(table.records(), source)  # refuses a table without rows
     if form == "choices":
-        _, pair, _ = read_choices(first.values, resolved, first.where(source))
-        table = replace(table, choices=len(split_parts(str(pair))))
+        table = replace(table, choices=len(split_parts(str(next(table.rows()).pair))))
     if form in GENERATED:
-        used = (resolved.text, resolved.pair)
-        table = replace(table, unread_label=first_of(names_by_lower_case(opened.names), LABELS, used))
-    return replace(table, shape=opened.images.get(str(resolved.text)))
-
-
-def _open(source: str, columns: Columns, form: Form | None) -> Opened:
-    def knows(names: list[str]) -> bool:
-        """Tell whether a form can be read from columns of these names."""
-        for possible in [form] if form else get_args(Form):
-            try:
-                return bool(resolve_columns(possible, names, columns, False, ""))
-            except InputError:
-                pass
-        return False
-
-    try:
-        return open_source(source, knows)
-    except OSError as error:  # no permission, a name too long for the file system
-        raise InputError(f"{source}: cannot be read ({error.strerror}); check the path and its permissions") from None
+        table = replace(table, unread_label=unread_label(opened.names, columns))
+    return replace(table, shape=opened.images.get(str(columns.text)))
 
 
 def _first_record(records: Records, source: str) -> Record:
@@ -156,8 +139,8 @@ def _paragraphs(records: Records, column: str) -> Records:
             yield record
 
 
-def _language_columns(languages: list[str], columns: Columns, where: str) -> Columns:
+def _language_columns(languages: list[str], columns: Columns) -> Columns:
     if len(languages) > 2:
         todo = f"name two of them, as in --text {languages[0]} --pair {languages[1]}"
-        raise InputError(f"{where}: there are {len(languages)} languages, {', '.join(languages)}; {todo}")
+        raise InputError(f"there are {len(languages)} languages, {', '.join(languages)}; {todo}")
     return replace(columns, text=languages[0], pair=languages[1] if len(languages) == 2 else None)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import difflib
 import os
 import re
+from collections.abc import Callable, Iterable
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Literal, NamedTuple
 
 from potstill.data import formats
 from potstill.data.formats import arrow, parallel, race
-from potstill.data.formats.opened import FileFormat, KnowsColumns, Opened
+from potstill.data.formats.reading import FileFormat, Opened
 from potstill.errors import InputError
 from potstill.system.files import file_xxh3
 
@@ -28,71 +28,49 @@ def file_formats() -> list[FileFormat]:
     return sorted(every, key=lambda file_format: file_format.has_content is None)
 
 
-def format_of(path: Path) -> FileFormat | None:
+def formats_of(path: Path) -> list[FileFormat]:
+    """Return the formats that have the ending of this file."""
     name = path.name.lower().removesuffix(".gz")
-    fitting = (file_format for file_format in file_formats() if name.endswith(file_format.endings))
-    return next((each for each in fitting if each.has_content is None or each.has_content(path)), None)
+    return [file_format for file_format in file_formats() if name.endswith(file_format.endings)]
 
 
 def files_of(path: Path) -> list[Path]:
     """Return the files that are read when `path` is given: itself and its companions, or the files of a RACE folder."""
     if path.is_dir():
         return race.race_files(path)
-    name = path.name.lower().removesuffix(".gz")
-    return [path, *(file for each in file_formats() if name.endswith(each.endings) for file in each.companions(path))]
+    return [path, *(file for file_format in formats_of(path) for file in file_format.companions(path))]
 
 
-class Location(NamedTuple):
-    """Where rows are. Nothing is opened yet."""
+def locate(source: str) -> Callable[[], Opened]:
+    """Return the function that opens the source; refuse a source that is missing. A name on the Hub is not looked up.
 
-    kind: Literal["folder", "file", "two files", "hub"]
-    paths: tuple[Path, ...] = ()
-    split: str | None = None  # of a folder that has several
-    hub: tuple[str, str | None, str] = ("", None, "")  # name, configuration, split
-
-
-def locate(source: str) -> Location:
-    """Find FILE, FIRST,SECOND, FOLDER, FOLDER:SPLIT or NAME[:CONFIG]:SPLIT of the Hub; refuse a source that is missing."""
+    A source is FILE, FIRST,SECOND, FOLDER, FOLDER:SPLIT or NAME[:CONFIG]:SPLIT of the Hub.
+    """
     path = Path(os.path.expanduser(source))  # an unknown ~user stays as it is
     if path.is_dir():
-        return Location("folder", (path,))
+        return partial(open_folder, path, None, source)
     if path.is_file():
-        return Location("file", (path,))
+        return partial(open_file, path, source)
     if path.exists():
         raise InputError(f"{source}: this is not a regular file; write the rows into a file first")
     name, _, split = source.rpartition(":")
     if name and (folder := Path(os.path.expanduser(name))).is_dir():
-        return Location("folder", (folder,), split)
+        return partial(open_folder, folder, split, source)
     if both := parallel.two_files(source):
-        return Location("two files", both)
+        pairs = Opened(parallel.NAMES, lambda _: parallel.line_pairs(*both), "two files")
+        return lambda: with_digest(lambda: pairs, lambda: fingerprint(both))
     if hub := HUB_NAME.fullmatch(source):
-        return Location("hub", hub=(hub[1], hub[2], hub[3]))
+        return partial(arrow.open_hub_data_set, hub[1], hub[2], hub[3], source)
     raise InputError(f"{source}: there is no such file; {similar_file(path)}")
 
 
-def open_source(source: str, knows: KnowsColumns) -> Opened:
-    """Open a source as the user wrote it."""
-    kind, paths, split, hub = locate(source)
-    if kind == "folder":
-        return open_folder(paths[0], split, source)
-    if kind == "file":
-        return open_file(paths[0], source, knows)
-    if kind == "two files":
-        first, second = paths
-        digest = partial(fingerprint, first, second)
-        return Opened(parallel.NAMES, lambda _: parallel.line_pairs(first, second), "two files", digest(), digest)
-    return arrow.open_hub_data_set(*hub, source)
-
-
-def open_file(path: Path, source: str, knows: KnowsColumns) -> Opened:
-    digest = partial(fingerprint, *files_of(path))
-    before = digest()
-    file_format = format_of(path)
-    if file_format is None:
-        endings = sorted({ending for each in file_formats() for ending in each.endings[:2]})
-        todo = f"rename it to end in one of {', '.join(endings)} (text formats may also be gzipped: .gz)"
-        raise InputError(f"{source}: the format is not clear from the file's name; {todo}")
-    return file_format.open(path, source, knows)._replace(fingerprint=before, digest=digest)
+def open_file(path: Path, source: str) -> Opened:
+    matching = (each for each in formats_of(path) if each.has_content is None or each.has_content(path))
+    if file_format := next(matching, None):
+        return with_digest(partial(file_format.open, path, source), lambda: fingerprint(files_of(path)))
+    endings = ", ".join(sorted({ending for each in file_formats() for ending in each.endings[:2]}))
+    todo = f"rename it to end in one of {endings} (text formats may also be gzipped: .gz)"
+    raise InputError(f"{source}: the format is not clear from the file's name; {todo}")
 
 
 def open_folder(folder: Path, split: str | None, source: str) -> Opened:
@@ -100,10 +78,15 @@ def open_folder(folder: Path, split: str | None, source: str) -> Opened:
         return arrow.open_saved_data_set(folder, split, source)
     if split is not None:
         raise InputError(f"{source}: this is a folder of .txt files, which has no splits; write {folder / split}")
-    return race.open_race_folder(folder, files)
+    return with_digest(lambda: race.open_race_folder(files), lambda: race.fingerprint(folder, files))
 
 
-def fingerprint(*paths: Path) -> str:
+def with_digest(open_it: Callable[[], Opened], digest: Callable[[], str]) -> Opened:
+    before = digest()
+    return open_it()._replace(fingerprint=before, digest=digest)
+
+
+def fingerprint(paths: Iterable[Path]) -> str:
     return "".join(file_xxh3(path) for path in paths)
 
 

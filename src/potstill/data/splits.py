@@ -1,13 +1,16 @@
-"""Splits off dev rows if no dev file is given, and counts rows that occur in two splits."""
+"""Splits: holds out dev rows if no dev file is given, adds unlabelled texts to train, counts rows that occur twice."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from potstill.data.examples import Examples, key_of
+from potstill.data.derived import AddedRows, add_rows
+from potstill.data.examples import Examples, key_of, store
+from potstill.data.rows import Columns, Table, open_table
 from potstill.data.task import DataTask
 from potstill.errors import InputError
 from potstill.system.randomness import mix
@@ -21,12 +24,10 @@ def split_off_dev(rows: Examples, task: DataTask) -> tuple[Examples, Examples]:
     The split does not depend on the seed, so that seeds are compared on the same rows.
     """
     if len(rows) < 2:
-        reason = f"{len(rows)} row(s), and at least two are needed to hold one out as dev"
-        raise InputError(f"{rows.source} has {reason}; add rows, or give a file with --dev")
+        raise InputError(f"{rows.source}: one row cannot be train and dev; add rows, or give a file with --dev")
     _, first, text = np.unique(text_keys(rows, task), return_index=True, return_inverse=True)
     if len(first) < 2:
-        reason = "all rows have the same text, so none can be held out as dev"
-        raise InputError(f"{rows.source}: {reason}; give a file with --dev")
+        raise InputError(f"{rows.source}: all rows have the same text, so none can be dev; give a file with --dev")
     sizes, classes = np.bincount(text), _classes(rows, task)[first]
     order = np.random.default_rng(mix("dev")).permutation(len(first))
     order = order[np.argsort(classes[order], kind="stable")]
@@ -64,10 +65,51 @@ def _classes(rows: Examples, task: DataTask) -> np.ndarray:
 def leaks(train: Examples, others: Mapping[str, Examples], task: DataTask) -> list[dict[str, Any]]:
     """Count the rows of dev and test whose text is also in train, and the rows of test whose text is also in dev."""
     keys = {name: text_keys(examples, task) for name, examples in {"train": train, **others}.items()}
-    counts = []
-    for before in ("train", "dev"):
-        for name in others:
-            rows = int(np.isin(keys[name], keys[before]).sum()) if name != before else 0
-            if rows:
-                counts.append({"split": name, "also_in": before, "rows": rows, "of": len(keys[name])})
-    return counts
+    pairs = [(name, before) for before in ("train", "dev") for name in others if name != before]
+    counts = [(name, before, int(np.isin(keys[name], keys[before]).sum())) for name, before in pairs]
+    return [{"split": name, "also_in": before, "rows": n, "of": len(keys[name])} for name, before, n in counts if n]
+
+
+def with_unlabelled(
+    train: Examples, source: str, like: Table, task: DataTask, held_out: Sequence[Examples], say: Callable[[str], None]
+) -> Examples:
+    """Return the rows of train, then those of `source` without labels, except for texts that occur in `held_out`."""
+    rows = store(open_unlabelled(source, like), task)
+    # the keys of texts to be translated do not depend on their translation, which the new rows do not have
+    keys = [text_keys(each, task) if task.form == "translation" else each.keys[each.index] for each in held_out]
+    new = ~np.isin(rows.keys, np.concatenate(keys))
+    if omitted := int((~new).sum()):
+        say(f"{source}: {omitted} of {len(new)} rows are also in dev or test and are left out")
+    if not new.any():
+        raise InputError(f"{source}: all rows are also in dev or test; give other texts")
+    added = rows.take(np.flatnonzero(new))
+
+    def more() -> Iterator[AddedRows]:
+        for part in added.parts():
+            yield AddedRows(list(part.texts()), np.full(len(part), -1))
+
+    return add_rows(train, ["unlabelled", rows.folder.name, added.index_hash], more)
+
+
+def open_unlabelled(source: str, like: Table) -> Table:
+    """Open a table of texts without reading its labels or translations.
+
+    Columns have the names of train's columns, or usual names of their own. What precedes every text of train precedes
+    these texts too.
+    """
+    usual = Columns(before=like.columns.before)
+    is_translation = like.form == "translation"
+    pair = None if is_translation else like.columns.pair
+    named = replace(usual, text=like.columns.text, pair=pair, choices=like.columns.choices)
+    try:
+        table = open_table(source, named, form=like.form)
+    except InputError:
+        table = open_table(source, usual, form=like.form)
+    if is_translation:
+        return replace(table, columns=replace(usual, text=table.columns.text))
+    if (table.columns.pair is None) != (like.columns.pair is None) or table.choices != like.choices:
+        reason = "do not have the same parts (one text or two, or the number of candidates)"
+        raise InputError(f"{source} and {like.source} {reason}; use the same column names in both")
+    if table.shape != like.shape:
+        raise InputError(f"{source} and {like.source} have images of different sizes; give images of one size")
+    return replace(table, columns=replace(table.columns, label=None), answers=None)

@@ -1,4 +1,7 @@
-"""Texts as token ids: made once per tokenizer and length, memory-mapped afterwards."""
+"""Texts as token ids: made once per tokenizer and length, memory-mapped afterwards. Rows as padded NumPy arrays.
+
+It needs no torch: `predict` on ONNX works with these arrays alone.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ ARRAYS: dict[str, tuple[Any, int]] = {  # type and width
     "characters": (np.int32, 2),
     "pixels": (np.uint8, 1),
 }
-CUMULATIVE = ("offsets", "firsts", "place_offsets")  # begin with 0, and continue over chunks
+OFFSETS = ("offsets", "firsts", "place_offsets")  # begin with 0
 INPUTS = ("input_ids", "attention_mask", "token_type_ids", "pixel_values")
 MASK = "[MASK]"  # a masked word in a text, for every tokenizer
 
@@ -91,19 +94,15 @@ def ranges(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
 
 
 def tokenizer_fingerprint(tokenizer: Tokenizer) -> str:
-    described = (
-        tokenizer.backend_tokenizer.to_str()
-        if hasattr(tokenizer, "backend_tokenizer")
-        else json.dumps(tokenizer.get_vocab(), sort_keys=True)
-    )
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    described = json.loads(backend.to_str()) if backend else tokenizer.get_vocab()
     # padding and truncation are settings of the last call, not of the vocabulary
-    described = json.dumps(
-        {k: v for k, v in json.loads(described).items() if k not in ("padding", "truncation")}, sort_keys=True
-    )
-    side = [] if tokenizer.truncation_side == "right" else [tokenizer.truncation_side]
+    kept = {name: value for name, value in described.items() if name not in ("padding", "truncation")}
+    parts = sorted(tokenizer.model_input_names)
+    parts += [] if tokenizer.truncation_side == "right" else [tokenizer.truncation_side]
     ends = (tokenizer.bos_token_id, tokenizer.eos_token_id)  # put around generated texts, independent of tokenizer.json
-    side += [] if ends == (None, None) else [str(ends)]
-    return xxhash.xxh3_128_hexdigest(described.encode() + repr(sorted(tokenizer.model_input_names) + side).encode())
+    parts += [] if ends == (None, None) else [str(ends)]
+    return xxhash.xxh3_128_hexdigest(json.dumps(kept, sort_keys=True).encode() + repr(parts).encode())
 
 
 @contextmanager
@@ -126,31 +125,41 @@ def with_mask_token(texts: Sequence[str], tokenizer: Tokenizer) -> list[str]:
 
 
 def tokenise(
-    task: DataTask,
-    examples: Examples,
-    tokenizer: Tokenizer,
-    length: int,
-    progress: Callable[[int], None] | None = None,
+    task: DataTask, examples: Examples, tokenizer: Tokenizer, length: int, progress: Callable[[int], None] | None = None
 ) -> Tokens:
     """Tokenise all rows of the examples' folder into sequences of at most `length`, once per tokenizer and length."""
+
+    def write(columns: ColumnFiles) -> None:
+        shortened = 0
+        for rows in examples.chunks():
+            encoded = _encode(task, [examples.text(row) for row in rows], tokenizer, length)
+            for name, values in _flat(encoded).items():
+                (columns.add_offsets if name in OFFSETS else columns.add)(name, values)
+            shortened += encoded.shortened
+            if progress:
+                progress(len(rows))
+            interrupts.stop_if_asked()
+        columns.finish({"shortened": shortened})
+
     folder = examples.folder / f"tokens-{tokenizer_fingerprint(tokenizer)}-{length}"
-    meta = write_once(folder, lambda columns: _write(task, examples, tokenizer, length, columns, progress))
-    arrays = {
-        name: column(folder, name, dtype, width)
-        for name, (dtype, width) in ARRAYS.items()
-        if (folder / f"{name}.bin").exists()
-    }
-    return _tokens(arrays, meta["shortened"], tokenizer)
+    meta = write_once(folder, write)
+    stored = {name: how for name, how in ARRAYS.items() if (folder / f"{name}.bin").exists()}
+    return _tokens({name: column(folder, name, *how) for name, how in stored.items()}, meta["shortened"], tokenizer)
 
 
 def tokenise_texts(task: DataTask, texts: Texts, tokenizer: Tokenizer, length: int) -> Tokens:
     """Tokenise a few rows in memory."""
-    with explain_panics(tokenizer):
-        encoded = task.tokenize(texts, tokenizer, length)
-    arrays = _arrays(encoded)
-    for name in arrays.keys() & set(CUMULATIVE):
-        arrays[name] = np.concatenate([[0], arrays[name]])
+    encoded = _encode(task, texts, tokenizer, length)
+    arrays = {
+        name: np.cumsum([0, *values], dtype=np.int64) if name in OFFSETS else values
+        for name, values in _flat(encoded).items()
+    }
     return _tokens(arrays, encoded.shortened, tokenizer)
+
+
+def _encode(task: DataTask, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
+    with explain_panics(tokenizer):
+        return task.tokenize(texts, tokenizer, length)
 
 
 def _tokens(arrays: dict[str, np.ndarray], shortened: int, tokenizer: Tokenizer) -> Tokens:
@@ -160,47 +169,67 @@ def _tokens(arrays: dict[str, np.ndarray], shortened: int, tokenizer: Tokenizer)
     return Tokens(shortened=shortened, names=names, padding=int(tokenizer.pad_token_id or 0), **arrays)
 
 
-def _write(
-    task: DataTask,
-    examples: Examples,
-    tokenizer: Tokenizer,
-    length: int,
-    columns: ColumnFiles,
-    progress: Callable[[int], None] | None,
-) -> None:
-    shortened = 0
-    ends: dict[str, int] = {}
-    for rows in examples.chunks():
-        with explain_panics(tokenizer):
-            encoded = task.tokenize([examples.text(row) for row in rows], tokenizer, length)
-        for name, values in _arrays(encoded).items():
-            if name in CUMULATIVE:
-                if name not in ends:
-                    columns.add(name, np.zeros(1, np.int64))
-                values = values + ends.get(name, 0)
-                ends[name] = int(values[-1])
-            columns.add(name, values)
-        shortened += encoded.shortened
-        if progress:
-            progress(len(rows))
-        interrupts.stop_if_asked()
-    columns.finish({"shortened": shortened})
-
-
-def _arrays(encoded: Encoded) -> dict[str, np.ndarray]:
-    """Return the arrays of `Tokens` for some rows; cumulative ones without the leading 0."""
+def _flat(encoded: Encoded) -> dict[str, np.ndarray]:
+    """Return the arrays of `Tokens` for some rows; sizes in place of offsets."""
     arrays = {
         "ids": np.concatenate([np.array(ids, np.int32) for ids in encoded.ids]),
         "segments": np.concatenate([np.array(segments, np.uint8) for segments in encoded.segments]),
-        "offsets": np.cumsum([len(ids) for ids in encoded.ids], dtype=np.int64),
+        "offsets": np.array([len(ids) for ids in encoded.ids]),
     }
     if encoded.counts is not None:
-        arrays["firsts"] = np.cumsum(encoded.counts, dtype=np.int64)
+        arrays["firsts"] = np.array(encoded.counts)
     if encoded.places is not None:
         arrays["places"] = np.concatenate([places.astype(np.int32) for places in encoded.places])
-        arrays["place_offsets"] = np.cumsum([len(places) for places in encoded.places], dtype=np.int64)
+        arrays["place_offsets"] = np.array([len(places) for places in encoded.places])
     if encoded.characters is not None:
         arrays["characters"] = np.concatenate([each.astype(np.int32) for each in encoded.characters])
     if encoded.pixels is not None:
         arrays["pixels"] = encoded.pixels
     return arrays
+
+
+@dataclass(frozen=True)
+class ArrayView:
+    """One model's reading of some rows; `potstill.signals.View` is the same with tensors."""
+
+    inputs: dict[str, np.ndarray]  # arguments of forward
+    real: np.ndarray  # (batch, tokens) bool: not padding
+    at: np.ndarray  # (places, 2) row and position where the head is read
+    layout: np.ndarray | None  # (predictions, classes); None: a place is a prediction
+
+    def predictions(self, heads: np.ndarray) -> np.ndarray:
+        """Return the logits, (predictions, classes), of a head's (batch, outputs) or (batch, tokens, outputs)."""
+        rows = heads if heads.ndim == 3 else heads[:, None]  # a head for the whole row is read at one place
+        places: np.ndarray = rows[self.at[:, 0], self.at[:, 1]]
+        if self.layout is None:
+            return places
+        impossible = np.full(1, -np.inf, places.dtype)
+        return np.asarray(np.concatenate([places.reshape(-1), impossible])[self.layout])
+
+
+def array_view(task: DataTask, tokens: Tokens, rows: np.ndarray) -> ArrayView:
+    """Return rows as arrays, padded to the longest sequence."""
+    sequences = tokens.sequences(rows)
+    lengths = tokens.sizes(sequences)
+    columns = np.arange(int(lengths.max()))
+    real = columns < lengths[:, None]
+    places = (tokens.offsets[sequences][:, None] + columns)[real]  # in the flat files
+    ids = np.full(real.shape, tokens.padding, np.int64)
+    segments = np.zeros(real.shape, np.int64)
+    ids[real], segments[real] = tokens.ids[places], tokens.segments[places]
+    arrays = {"input_ids": ids, "attention_mask": real.astype(np.int64), "token_type_ids": segments}
+    if tokens.pixels is not None:
+        arrays["pixel_values"] = tokens.pixels[sequences].astype(np.float32) / 255
+    at, layout = task.places(tokens, rows)
+    return ArrayView(task.inputs(arrays, real, tokens), real, at, layout)
+
+
+def split_by_tokens(positions: np.ndarray, lengths: np.ndarray, tokens: int) -> list[np.ndarray]:
+    """Return micro-batches of at most `tokens` padded tokens, longest first. A longer example is a micro-batch alone."""
+    ordered = positions[np.argsort(-lengths[positions], kind="stable")]
+    parts, begin = [], 0
+    while begin < len(ordered):
+        size = max(1, tokens // max(int(lengths[ordered[begin]]), 1))
+        parts.append(ordered[begin : begin + size])
+        begin += size
+    return parts

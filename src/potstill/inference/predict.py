@@ -16,9 +16,8 @@ import numpy as np
 from potstill.data.formats.text import short_repr
 from potstill.data.row import Row, split_parts
 from potstill.data.rows import Columns, open_table
-from potstill.data.task_words import TASK_WORDS
-from potstill.data.tokens import tokenise_texts
-from potstill.data.views import array_view, split_by_tokens
+from potstill.data.task import TASK_WORDS
+from potstill.data.tokens import array_view, split_by_tokens, tokenise_texts
 from potstill.errors import InputError
 from potstill.models.folders import onnx_file
 from potstill.models.onnx.exported import ArrayForward, ExportedModel, can_load_light, load_exported

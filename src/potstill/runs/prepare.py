@@ -15,10 +15,9 @@ from potstill.data.examples import Examples, store
 from potstill.data.pixel_reader import describe_size
 from potstill.data.row import Form
 from potstill.data.rows import Columns, Table, open_table
-from potstill.data.splits import leaks, split_off_dev
-from potstill.data.task_words import TASK_WORDS
+from potstill.data.splits import leaks, split_off_dev, with_unlabelled
+from potstill.data.task import TASK_WORDS
 from potstill.data.tokens import tokenise, tokenizer_fingerprint
-from potstill.data.unlabelled import with_unlabelled
 from potstill.errors import InputError
 from potstill.models.anatomy import longest_input
 from potstill.models.fingerprints import fingerprint
@@ -158,7 +157,7 @@ def choose_task(data: Data, tables: Tables, teacher: Student | None, say: Say) -
     names = data.labels or (list(train.answer_labels) if train.answer_labels and not teacher else None)
     row_shape = (train.form, train.choices, train.shape)
     task, matched = make_task(data.task, config, labels, names, train.source, *row_shape, label_map=data.label_map)
-    if teacher and train.has_answers:
+    if teacher and train.answers:
         say(f"{train.source}: the answers in its rows are not used, since a teacher model is given")
     return task, matched if labels or teacher else ""
 

@@ -8,7 +8,7 @@ import logging
 import os
 import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, Any
 
@@ -88,6 +88,7 @@ class ColumnFiles:
         self.draft.mkdir(parents=True)
         self.files: dict[str, IO[bytes]] = {}
         self.digests: dict[str, Any] = {}
+        self.ends: dict[str, int] = {}  # of columns of offsets
 
     def add(self, name: str, values: np.ndarray) -> None:
         with disk_errors(self.folder / f"{name}.bin"):
@@ -97,6 +98,14 @@ class ColumnFiles:
             data = np.ascontiguousarray(values).tobytes()
             self.files[name].write(data)
             self.digests[name].update(data)
+
+    def add_offsets(self, name: str, sizes: Iterable[int]) -> None:
+        """Append the ends of parts of these sizes to a column that begins with 0."""
+        if name not in self.files:
+            self.add(name, np.zeros(1, np.int64))
+        offsets = np.cumsum([self.ends.get(name, 0), *sizes], dtype=np.int64)
+        self.add(name, offsets[1:])
+        self.ends[name] = int(offsets[-1])
 
     def finish(self, meta: dict[str, Any]) -> None:
         with disk_errors(self.folder):

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from potstill.data.formats.opened import ImageShape
+from potstill.data.formats.reading import ImageShape
 from potstill.data.pixel_reader import PixelReader, describe_size
 from potstill.data.row import pixels_to_text, text_to_pixels
 from potstill.data.task import Texts, Tokenizer

@@ -584,7 +584,7 @@ def test_a_form_that_is_asked_for_is_enforced(tmp_path: Path) -> None:
 def test_answers_of_a_teacher_are_for_texts_and_choices(tmp_path: Path) -> None:
     for record in ({"tokens": ["a"], "tags": ["O"]}, {**ASKED, "answers": SPANS}):
         table = open_table(written(tmp_path, "a.jsonl", [record | {"logits": [1, 2]}]))
-        assert not table.has_answers and [row.answer for row in table.rows()] == [None]
+        assert not table.answers and [row.answer for row in table.rows()] == [None]
 
 
 # real files

@@ -10,18 +10,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from potstill.data.examples import Examples, store
 from potstill.data.rows import Columns, open_table
-from potstill.data.sources import open_source
+from potstill.data.sources import locate
 from potstill.errors import InputError
 from potstill.system import interrupts
 from potstill.system.files import atomic_writer
 from potstill.system.paths import expand_user, output_path
 
 Values = dict[str, object]
-ENDINGS = (".csv", ".tsv", ".jsonl")
 
 
 def augment_file(
@@ -42,12 +41,12 @@ def augment_file(
     if table.form != "text":
         raise InputError(f"{file}: these are {table.form}; only rows of one text or a pair of texts can be augmented")
     texts = [name for name in (table.columns.text, table.columns.pair) if name is not None]
-    opened = open_source(file, lambda names: set(texts) <= set(names))
+    opened = locate(file)()
     # the teacher's answers are for the original text
     emptied = [*(table.answers.columns if table.answers else ()), *(() if keep_labels else table.columns.label_columns)]
     with interrupts.deferred(), file_writer(path, opened.names) as write:
-        unlabelled = replace(table, columns=replace(table.columns, label=None), answers=None)
-        rows = store(unlabelled)  # labels are copied as they are written
+        # labels are copied as they are written
+        rows = store(replace(table, columns=replace(table.columns, label=None), answers=None))
         augmented = make(rows)
         for record in opened.records(opened.names):
             write(record.values)
@@ -62,9 +61,8 @@ def augment_file(
 
 
 def check_output(file: str, path: Path, overwrite: bool) -> None:
-    if Path(path.name.removesuffix(".gz")).suffix not in ENDINGS:
-        reason = "the format is not clear from the file's name"
-        raise InputError(f"--out {path}: {reason}; end it in .csv, .tsv or .jsonl, perhaps with .gz")
+    if not path.name.removesuffix(".gz").endswith((".csv", ".tsv", ".jsonl")):
+        raise InputError(f"--out {path}: the format is not clear; end it in .csv, .tsv or .jsonl, perhaps with .gz")
     if not path.parent.is_dir():
         raise InputError(f"--out {path}: there is no folder {path.parent}; make it first")
     if path.exists() and expand_user(file).exists() and path.samefile(expand_user(file)):
@@ -74,35 +72,28 @@ def check_output(file: str, path: Path, overwrite: bool) -> None:
 
 
 @contextmanager
-def file_writer(path: Path, names: list[str]) -> Iterator[Callable[[Values], None]]:
+def file_writer(path: Path, names: list[str]) -> Iterator[Callable[[Values], object]]:
     """Give a function that writes a record. The file takes its name when all records are written."""
     with atomic_writer(path) as raw:
         # without a time in the gzip header, the same rows make the same bytes
         packed: Any = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if path.suffix == ".gz" else None
         file = io.TextIOWrapper(packed or raw, encoding="utf-8", newline="")
-        ending = Path(path.name.removesuffix(".gz")).suffix
-        yield json_writer(file, names) if ending == ".jsonl" else table_writer(file, names, ending)
+        if path.name.removesuffix(".gz").endswith(".jsonl"):
+            yield lambda values: file.write(as_json({name: values[name] for name in names if name in values}) + "\n")
+        else:
+            delimiter = "\t" if path.name.removesuffix(".gz").endswith(".tsv") else ","
+            table = csv.writer(file, delimiter=delimiter, lineterminator="\n")
+            table.writerow(names)
+            yield lambda values: table.writerow([as_cell(values.get(name)) for name in names])
         file.detach()  # flushes; without it, the wrapper would close the file below
         if packed:
             packed.close()
 
 
-def json_writer(file: IO[str], names: list[str]) -> Callable[[Values], None]:
-    def write(values: Values) -> None:
-        ordered = {name: values[name] for name in names if name in values}
-        file.write(json.dumps(ordered, ensure_ascii=False, default=str) + "\n")
-
-    return write
-
-
-def table_writer(file: IO[str], names: list[str], ending: str) -> Callable[[Values], None]:
-    writer = csv.writer(file, delimiter="\t" if ending == ".tsv" else ",", lineterminator="\n")
-    writer.writerow(names)
-    return lambda values: writer.writerow([as_cell(values.get(name)) for name in names])
+def as_json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def as_cell(value: object) -> str:
     """Return a value as the reader of tables reads it back: a list as JSON, None as an empty cell."""
-    if value is None or isinstance(value, str):
-        return value or ""
-    return json.dumps(value, ensure_ascii=False, default=str)
+    return value or "" if value is None or isinstance(value, str) else as_json(value)

@@ -55,12 +55,10 @@ def tag_examples(examples: Examples, tagger: str, progress: Callable[[int], None
 def _write(examples: Examples, tag: Tagger, name: str, columns: ColumnFiles, progress: Callable[[int], None]) -> None:
     vocabulary: dict[str, int] = {}
     tag_names: dict[str, int] = {}
-    end = 0
-    columns.add("offsets", np.zeros(1, np.int64))
     for part in examples.parts():
         words: list[int] = []
         tags: list[int] = []
-        ends: list[int] = []
+        sizes: list[int] = []
         for text in (text or "" for pair in part.texts() for text in pair):
             matches = list(WORD.finditer(text))
             for match in matches:
@@ -69,14 +67,14 @@ def _write(examples: Examples, tag: Tagger, name: str, columns: ColumnFiles, pro
             tags_of_text = tag([match[0] for match in matches]) if matches else []
             if len(tags_of_text) != len(matches):
                 reason = f"gives {len(tags_of_text)} tags for the {len(matches)} words of {text[:60]!r}"
-                todo = "use a tagger that gives one tag per word"
-                raise InputError(f"{examples.source}: the tagger '{name}' {reason}; {todo}")
+                raise InputError(
+                    f"{examples.source}: the tagger '{name}' {reason}; use one that gives one tag per word"
+                )
             tags += [tag_names.setdefault(str(each), len(tag_names)) for each in tags_of_text]
-            ends.append(end + len(words))
+            sizes.append(len(matches))
         columns.add("words", np.array(words, np.int32))
         columns.add("tags", np.array(tags, np.int32))
-        columns.add("offsets", np.array(ends, np.int64))
-        end += len(words)
+        columns.add_offsets("offsets", sizes)
         progress(len(part))
         interrupts.stop_if_asked()
     columns.add("vocabulary", np.frombuffer("\n".join(vocabulary).encode(), np.uint8))  # no word contains a line break
@@ -85,10 +83,13 @@ def _write(examples: Examples, tag: Tagger, name: str, columns: ColumnFiles, pro
 
 def load_tagger(name: str) -> Tagger:
     """Return the tagger "textblob", "spacy", or "module:function" of an installed module: words of a text -> one tag per word."""
-    if name == "textblob":
-        return _textblob()
-    if name == "spacy":
-        return _spacy()
+    try:
+        if name == "textblob":
+            return _textblob()
+        if name == "spacy":
+            return _spacy()
+    except (ImportError, OSError):
+        raise _missing(name) from None
     tagger: Tagger = user_function("tagger", name, '"textblob", "spacy" or "module:function" of your own')
     return tagger
 
@@ -108,26 +109,20 @@ def tagger_fingerprint(name: str) -> str:
 
 
 def _textblob() -> Tagger:
-    try:
-        import textblob.en
-    except ImportError:
-        raise _missing("textblob") from None
+    import textblob.en
+
     tag: Any = textblob.en.tag
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", ResourceWarning
-        )  # textblob reads its word lists with the first text and leaves them open
+        # textblob reads its word lists with the first text and leaves them open
+        warnings.simplefilter("ignore", ResourceWarning)
         tag("one", tokenize=False)
     return lambda words: [each for _, each in tag(" ".join(words), tokenize=False)]
 
 
 def _spacy() -> Tagger:
-    try:
-        import spacy
+    import spacy
 
-        language = spacy.load("en_core_web_sm", exclude=["parser", "ner", "lemmatizer"])
-    except (ImportError, OSError):
-        raise _missing("spacy") from None
+    language = spacy.load("en_core_web_sm", exclude=["parser", "ner", "lemmatizer"])
     return lambda words: [token.tag_ for token in language(spacy.tokens.Doc(language.vocab, words=words))]
 
 

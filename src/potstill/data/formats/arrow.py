@@ -11,15 +11,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from potstill.data.formats.compressed import BOMB, expansion_limit
-from potstill.data.formats.opened import FileFormat, KnowsColumns, Opened, Record, Records
-from potstill.data.formats.text import LONGEST, short_repr
+from potstill.data.formats.reading import (
+    BOMB,
+    LONGEST,
+    FileFormat,
+    Opened,
+    Record,
+    Records,
+    expansion_limit,
+    short_repr,
+)
 from potstill.errors import InputError
 
 ROWS_AT_ONCE = 256  # rows of Parquet or a data set that become Python objects together
 
 
-def open_parquet(path: Path, source: str, knows: KnowsColumns) -> Opened:
+def open_parquet(path: Path, source: str) -> Opened:
     import pyarrow
     from pyarrow.parquet import ParquetFile
 
@@ -36,11 +43,6 @@ def open_parquet(path: Path, source: str, knows: KnowsColumns) -> Opened:
             reason = f"this is not a Parquet file, or it is damaged ({str(error)[:200]})"
             raise InputError(f"{source}:1: {reason}; write it again, or correct its name") from None
 
-    def records(needed: Sequence[str]) -> Records:
-        with opened() as file:
-            batches = small_batches(file.iter_batches(ROWS_AT_ONCE, columns=list(needed)), limit, bomb)
-            yield from arrow_records(batches, features, source)
-
     with opened() as file:
         groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
         size = sum(group.total_byte_size for group in groups)
@@ -48,11 +50,17 @@ def open_parquet(path: Path, source: str, knows: KnowsColumns) -> Opened:
             raise InputError(bomb)
         # the dictionary of a long column would hold all its different texts
         long = long_columns(file, groups) if size > LONGEST else set()
-        strings = [field.name for field in file.schema_arrow if pyarrow.types.is_string(field.type)]
+        schema = file.schema_arrow
+        strings = [field.name for field in schema if pyarrow.types.is_string(field.type)]
         repeated_texts += [name for name in strings if name not in long]
-        names, metadata = list(file.schema_arrow.names), file.schema_arrow.metadata or {}
-        features = json.loads(metadata.get(b"huggingface", b"{}")).get("info", {}).get("features")
-    return Opened(names, records, "parquet")
+        features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features")
+
+    def records(needed: Sequence[str]) -> Records:
+        with opened() as file:
+            batches = small_batches(file.iter_batches(ROWS_AT_ONCE, columns=list(needed)), limit, bomb)
+            yield from arrow_records(batches, features, source)
+
+    return Opened(list(schema.names), records, "parquet")
 
 
 FORMATS = (FileFormat((".parquet",), open_parquet),)
@@ -122,7 +130,7 @@ def class_name(value: Any, names: list[str], where: str) -> object:
     if value is None or value == -1:
         return None
     if not 0 <= value < len(names):
-        raise InputError(f"{where}: there is no class {value}, the classes are {short_repr(names)}; correct the label")
+        raise InputError(f"{where}: there is no class {value}; correct the label, the classes are {short_repr(names)}")
     return names[value]
 
 
@@ -152,9 +160,8 @@ def open_hub_data_set(name: str, config: str | None, split: str, source: str) ->
     try:
         return open_data_set(datasets.load_dataset(name, config, split=split), source)
     except Exception as error:  # no network, no such data set or split: each library below raises its own
-        reason = f"there is no such file, and the Hugging Face Hub has no such data set ({str(error)[:300]})"
-        todo = "check the name and the network, or use a local file such as train.csv"
-        raise InputError(f"{source}: {reason}; {todo}") from None
+        reason = f"there is no such file, and no such data set on the Hugging Face Hub ({str(error)[:300]})"
+        raise InputError(f"{source}: {reason}; check name and network, or use a local file such as train.csv") from None
 
 
 def open_data_set(data: Any, source: str) -> Opened:

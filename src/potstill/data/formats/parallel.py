@@ -11,8 +11,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from potstill.data.columns import LANGUAGES
-from potstill.data.formats.opened import Opened, Record, Records
-from potstill.data.formats.text import short_repr, text_lines, without_break
+from potstill.data.formats.reading import Opened, Record, Records, short_repr, text_lines, without_break
 from potstill.errors import InputError
 
 NAMES = ["source", "target"]
@@ -30,8 +29,8 @@ def two_files(source: str) -> tuple[Path, Path] | None:
         if not path.is_file():
             raise InputError(f"{source}: there is no file '{path}'; write both files, with one comma between them")
         if path.name.lower().removesuffix(".gz").endswith(TABLES):
-            todo = "give one table with both texts, or two files with one sentence per line"
-            raise InputError(f"{source}: '{path}' is a table, and its lines are not sentences; {todo}")
+            reason = f"'{path}' is a table, and its lines are not sentences"
+            raise InputError(f"{source}: {reason}; give one table with both texts, or two text files")
     return first, second
 
 
@@ -42,15 +41,14 @@ def line_pairs(first: Path, second: Path) -> Records:
         if line is None or other is None:
             shorter, longer, rest = (first, second, others) if line is None else (second, first, lines)
             reason = f"the file has {number - 1} lines, {longer} has {number + sum(1 for _ in rest)}"
-            todo = "give two files in which every line has its translation in the other"
-            raise InputError(f"{shorter}:{max(1, number - 1)}: {reason}; {todo}")
+            raise InputError(f"{shorter}:{max(1, number - 1)}: {reason}; give each line its translation")
         text, target = without_break(line[1]), without_break(other[1])
         if not text.strip() and not target.strip():
             raise InputError(f"{first}:{number}: the line is empty in both files; delete it in both")
-        for path, value, partner in ((first, text, second), (second, target, first)):
-            if not value.strip():
-                reason = f"the line is empty, but line {number} of {partner} is not"
-                raise InputError(f"{path}:{number}: {reason}; write the text, or delete the line in both files")
+        if not text.strip() or not target.strip():
+            path, partner = (second, first) if text.strip() else (first, second)
+            reason = f"the line is empty, but line {number} of {partner} is not"
+            raise InputError(f"{path}:{number}: {reason}; write the text, or delete the line in both files")
         yield Record(number, {"source": text, "target": target})
 
 
@@ -68,8 +66,7 @@ def split_languages(opened: Opened, source: str) -> tuple[Opened, list[str]]:
             texts = record.values.get(column)
             if not isinstance(texts, dict):
                 reason = f"{column!r} is {short_repr(texts)}, not a text per language"
-                todo = 'write {"en": "...", "de": "..."}, or delete the row'
-                raise InputError(f"{record.where(source)}: {reason}; {todo}")
+                raise InputError(f'{record.where(source)}: {reason}; write {{"en": "...", "de": "..."}}')
             yield record._replace(values=record.values | texts)
 
     return opened._replace(names=[*languages, *others], records=records), list(languages)

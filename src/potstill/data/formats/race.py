@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import xxhash
 
 from potstill.data.formats.json_files import json_object, open_json_lines
-from potstill.data.formats.opened import FileFormat, Opened, Record, Records
-from potstill.data.formats.text import first_bytes, short_repr
+from potstill.data.formats.reading import FileFormat, Opened, Record, Records, first_bytes, short_repr
 from potstill.errors import InputError
 
 NAMES = {"article", "questions", "options"}
@@ -72,15 +70,12 @@ def race_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*.txt") if path.is_file())
 
 
-def open_race_folder(folder: Path, files: list[Path]) -> Opened:
-    digest = partial(fingerprint, folder, files)
-    before = digest()
-    return Opened(list(read_passage(files[0])), lambda _: folder_records(files), "race", before, digest)
+def open_race_folder(files: list[Path]) -> Opened:
+    return Opened(list(read_passage(files[0])), lambda _: folder_records(files), "race")
 
 
 def read_passage(path: Path) -> dict[str, object]:
-    todo = "a folder of .txt files is read as RACE, with one passage and its questions in each: remove other files"
-    return json_object(path, str(path), todo)
+    return json_object(path, str(path), "remove files that are not passages of RACE with their questions")
 
 
 def folder_records(files: list[Path]) -> Records:

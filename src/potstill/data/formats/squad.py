@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 
 from potstill.data.formats.json_files import json_object
-from potstill.data.formats.opened import FileFormat, KnowsColumns, Opened, Record, Records
-from potstill.data.formats.text import first_bytes, short_repr
+from potstill.data.formats.reading import FileFormat, Opened, Record, Records, first_bytes, short_repr
 from potstill.errors import InputError
 
 # {"version": "1.1", "data": [{"title": ...
@@ -16,17 +15,6 @@ START = re.compile(
 )
 NAMES = ["id", "title", "context", "question", "answers", "is_impossible"]
 EXAMPLE = 'write {"data": [{"paragraphs": [{"context": ..., "qas": [{"question": ..., "answers": [...]}]}]}]}'
-
-
-def is_squad(path: Path) -> bool:
-    return START.match(first_bytes(path)) is not None
-
-
-def open_squad(path: Path, source: str, knows: KnowsColumns) -> Opened:
-    return Opened(NAMES, lambda _: squad_records(path, source), "squad")
-
-
-FORMATS = (FileFormat((".json",), open_squad, has_content=is_squad),)
 
 
 def squad_records(path: Path, source: str) -> Records:
@@ -45,3 +33,12 @@ def squad_records(path: Path, source: str) -> Records:
             for question in objects(paragraph, "qas"):
                 number += 1
                 yield Record(number, question | {"title": article.get("title"), "context": paragraph.get("context")})
+
+
+FORMATS = (
+    FileFormat(
+        (".json",),
+        lambda path, source: Opened(NAMES, lambda _: squad_records(path, source), "squad"),
+        has_content=lambda path: START.match(first_bytes(path)) is not None,
+    ),
+)

@@ -1,20 +1,25 @@
-"""Text files, read strictly and one line at a time: UTF-8, gzipped or not. A .txt file has one text per line."""
+"""What all readers of formats share: what they return, and how they read bytes and lines. Also .txt, one text per line.
+
+To add a format, write a module here that has `FORMATS`; `potstill.data.sources` finds it by listing the package.
+"""
 
 from __future__ import annotations
 
 import gzip
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple, cast
 
-from potstill.data.formats.compressed import BOMB, expansion_limit, is_gzipped, open_bytes
-from potstill.data.formats.opened import FileFormat, KnowsColumns, Opened, Record, Records
 from potstill.errors import InputError
 
 LONGEST = 16 * 2**20  # bytes of a line, characters of a text: an unclosed quote must not swallow the file
-
+MOST_EXPANDED = 4 * 2**30  # bytes of an unpacked file
+MOST_EXPANSION = 100  # times the size of the compressed file; real text reaches 3 to 20
+SMALL = 2**20  # bytes: below this a high ratio only means a short file that repeats itself
+BOMB = "like a decompression bomb; unpack it yourself if you trust it"
 NOT_TEXT = (  # first bytes of files that are not UTF-8 text, what they are, what to do
     (b"PAR1", "a Parquet file", "rename it to end in .parquet"),
     (b"PK\x03\x04", "a zip archive or a spreadsheet", "unpack it, or save the sheet as CSV in UTF-8"),
@@ -25,11 +30,66 @@ NOT_TEXT = (  # first bytes of files that are not UTF-8 text, what they are, wha
     (b"\xff\xfe", "in UTF-16", "save it as UTF-8"),
     (b"\xfe\xff", "in UTF-16", "save it as UTF-8"),
     (b"\x00\x00\xfe\xff", "in UTF-32", "save it as UTF-8"),
+    *((bytes([128, n]), "a Python pickle, which is never opened", "save the rows as CSV") for n in range(2, 6)),
 )
-PICKLE = re.compile(rb"\x80[\x02-\x05]")
 NOT_ALLOWED = re.compile("[\x00\ud800-\udfff]")
 
-Lines = Iterator[tuple[int, str]]  # 1-based number, the line with its line break
+ImageShape = tuple[int, int, int]
+"""Channels, height, width."""
+Lines = Iterator[tuple[int, str]]
+"""1-based number, the line with its line break."""
+
+
+class Record(NamedTuple):
+    """One record of a source, before its columns are interpreted."""
+
+    line: int  # 1-based line on which it begins; the number of the record where the source has no lines
+    values: dict[str, object]  # by column name
+    place: str = ""  # file:line, if that is not SOURCE:line
+
+    def where(self, source: str) -> str:
+        """Return file:line for error messages."""
+        return self.place or f"{source}:{self.line}"
+
+
+Records = Iterator[Record]
+
+
+class Opened(NamedTuple):
+    """A file or data set whose column names are known, but not yet what they hold."""
+
+    names: list[str]
+    records: Callable[[Sequence[str]], Records]  # takes the columns that are needed; others may be omitted
+    kind: str  # part of the cache key: the same bytes are different rows as CSV and as lines of text
+    fingerprint: str = ""  # of the bytes before they were read
+    digest: Callable[[], str] = str  # computes the fingerprint of the bytes as they are now
+    hint: str = ""  # added to the error message if no column has a usual name
+    images: Mapping[str, ImageShape] = {}  # columns that hold images
+
+
+@dataclass(frozen=True)
+class FileFormat:
+    """A format of files that is recognised by the ending of their names."""
+
+    endings: tuple[str, ...]  # lower case, without .gz
+    open: Callable[[Path, str], Opened]  # the path, and the source as the user wrote it for messages
+    has_content: Callable[[Path], bool] | None = None  # looks into the file if another format has the same ending
+    companions: Callable[[Path], list[Path]] = lambda path: []  # other files that are read with this one
+
+
+def is_gzipped(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(2) == b"\x1f\x8b"
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """Open a file for reading; if it is gzipped, its content is unpacked."""
+    return cast(IO[bytes], gzip.open(path, "rb")) if is_gzipped(path) else path.open("rb")
+
+
+def expansion_limit(path: Path) -> int:
+    """Return how many bytes a compressed file may expand to."""
+    return min(MOST_EXPANDED, max(SMALL, MOST_EXPANSION * path.stat().st_size))
 
 
 def text_lines(path: Path, source: str, longest: int = LONGEST) -> Lines:
@@ -42,14 +102,12 @@ def text_lines(path: Path, source: str, longest: int = LONGEST) -> Lines:
                 number += 1
                 expanded += len(raw)
                 if number == 1:
-                    refuse_other_formats(raw[:4096], source)
+                    refuse_other_formats(raw[:4096], f"{source}:1")
                     raw = raw.removeprefix(b"\xef\xbb\xbf")
                 if limit is not None and expanded > limit:
-                    reason = f"the compressed file expands to more than {limit:,} bytes"
-                    raise InputError(f"{source}:{number}: {reason}, {BOMB}")
+                    raise InputError(f"{source}:{number}: the file expands to more than {limit:,} bytes, {BOMB}")
                 if len(raw) > longest:
-                    reason = f"the line is longer than {longest:,} bytes"
-                    raise InputError(f"{source}:{number}: {reason}; split the text")
+                    raise InputError(f"{source}:{number}: the line is longer than {longest:,} bytes; split the text")
                 try:
                     line = raw.decode("utf-8")
                 except UnicodeDecodeError as error:
@@ -57,8 +115,7 @@ def text_lines(path: Path, source: str, longest: int = LONGEST) -> Lines:
                     raise InputError(f"{source}:{number}: {reason}; save it as UTF-8") from None
                 yield number, line
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        reason = f"the gzip file is damaged ({error})"
-        raise InputError(f"{source}:{number + 1}: {reason}; compress or copy it again") from None
+        raise InputError(f"{source}:{number + 1}: the gzip file is damaged ({error}); copy it again") from None
     except OSError as error:
         reason = f"cannot be read ({error.strerror or error})"
         raise InputError(f"{source}: {reason}; check the path and its permissions") from None
@@ -75,18 +132,15 @@ def next_line(file: IO[bytes], longest: int) -> bytes:
     return b"".join(parts)
 
 
-def refuse_other_formats(start: bytes, source: str) -> None:
+def refuse_other_formats(start: bytes, where: str) -> None:
     """Raise an error that names the format if the first bytes of a file show that it is not UTF-8 text."""
     for magic, what, todo in NOT_TEXT:
         if start.startswith(magic):
-            raise InputError(f"{source}:1: this is {what}, not UTF-8 text; {todo}")
-    if PICKLE.match(start):
-        reason = "this is a Python pickle, which is never opened"
-        raise InputError(f"{source}:1: {reason}; save the rows as CSV or JSON lines")
+            raise InputError(f"{where}: this is {what}, not UTF-8 text; {todo}")
     even, odd = start[0::2], start[1::2]  # UTF-16 without a byte order mark: every other byte of Latin text is zero
     for zeros, others in ((even, odd), (odd, even)):
         if len(start) >= 8 and b"\x00" not in others and zeros.count(b"\x00") > 0.8 * len(zeros):
-            raise InputError(f"{source}:1: this is in UTF-16, not UTF-8 text; save it as UTF-8")
+            raise InputError(f"{where}: this is in UTF-16, not UTF-8 text; save it as UTF-8")
 
 
 def first_bytes(path: Path) -> bytes:
@@ -111,10 +165,6 @@ def without_break(line: str) -> str:
     return line.removesuffix("\n").removesuffix("\r")
 
 
-def open_lines(path: Path, source: str, knows: KnowsColumns) -> Opened:
-    return Opened(["text"], lambda _: line_records(path, source), "lines")
-
-
 def line_records(path: Path, source: str) -> Records:
     """Yield one text per line. An empty line is an empty text, so that row n is line n, except at the end of the file."""
     rows = 0
@@ -126,4 +176,8 @@ def line_records(path: Path, source: str) -> Records:
             rows = number
 
 
-FORMATS = (FileFormat((".txt", ".tokens"), open_lines),)  # WikiText is published as .tokens
+FORMATS = (  # WikiText is published as .tokens
+    FileFormat(
+        (".txt", ".tokens"), lambda path, source: Opened(["text"], lambda _: line_records(path, source), "lines")
+    ),
+)
