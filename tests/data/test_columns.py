@@ -14,9 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from potstill.data.columns import GENERATED
-from potstill.data.row import Form, Row
+from potstill.data.row import TASK_WORDS, Form, Row
 from potstill.data.rows import Columns, open_table
-from potstill.data.task import TASK_WORDS
 from potstill.errors import InputError
 from tests.data.test_rows import SHARED, most_memory, parquet_bytes, real_data, written
 

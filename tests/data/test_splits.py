@@ -13,8 +13,8 @@ from potstill.data.examples import Examples, store
 from potstill.data.rows import open_table
 from potstill.data.splits import leaks, split_off_dev
 from potstill.errors import InputError
-from potstill.runs.data_set import DataSet
-from potstill.runs.teacher_check import rows_to_check
+from potstill.runs.build import train_texts
+from potstill.runs.learning_check import rows_to_check
 from potstill.tasks.label_matching import make_task
 
 TASK = make_task(None, None, ["a", "b", "c"], None, "rows")[0]
@@ -80,4 +80,4 @@ def test_a_teacher_is_asked_a_sample_of_a_sorted_file(tmp_path: Path) -> None:
 def test_vocabularies_are_counted_on_train_alone(tmp_path: Path) -> None:
     train, dev = examples(tmp_path, [("one", "a")]), examples(tmp_path, [("two", "a")], "dev.csv")
     data: Any = SimpleNamespace(train=train, dev=dev)
-    assert list(DataSet.texts(data)) == ["one"]
+    assert list(train_texts([data])()) == ["one"]

@@ -20,8 +20,8 @@ from potstill.plugins.methods.teacher_labels import TeacherLabels
 from potstill.recipe.resolve import resolve
 from potstill.recipe.schema import Recipe
 from potstill.runs.data_set import DataSet
-from potstill.runs.make_examples import stage_examples
 from potstill.runs.prepare import prepare
+from potstill.runs.stage_setup import stage_examples
 from potstill.signals import Outcome, Signals
 from potstill.system.display import Display
 from potstill.tasks.label_matching import make_task

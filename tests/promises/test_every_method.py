@@ -16,8 +16,8 @@ from transformers import PreTrainedModel
 from potstill.errors import InputError
 from potstill.models.anatomy import set_dropout
 from potstill.plugins.methods.hard_labels import HardLabels
-from potstill.runs.compatibility import check_method, check_tokens
 from potstill.runs.data_set import DataSet
+from potstill.runs.stage_setup import check_method, check_tokens
 from potstill.training.loop import train
 from tests.support.small_models import GENERATED
 from tests.support.training_world import (

@@ -12,7 +12,7 @@ from potstill.data.making import TeacherDataMaker
 from potstill.data.rows import Columns, open_table
 from potstill.recipe.resolve import RECIPES, grid_recipes, resolve, shipped
 from potstill.recipe.schema import Recipe, to_toml
-from potstill.runs.make_examples import data_makers
+from potstill.runs.stage_setup import data_makers
 from potstill.tasks.registry import TASKS
 
 GRIDS = {"kd-sst2": 27, **{f"pkd-{task}": 108 for task in ("sst2", "mrpc", "qqp", "mnli", "qnli", "rte", "race")}}

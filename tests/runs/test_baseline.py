@@ -16,10 +16,9 @@ from potstill.recipe.schema import Recipe
 from potstill.reporting.console import baseline_starts
 from potstill.runs import baseline
 from potstill.runs.data_set import DataSet
-from potstill.runs.grid import BestCell
-from potstill.runs.make_examples import repeated, stage_examples
 from potstill.runs.prepare import prepare
-from potstill.runs.stages import Run, Trained
+from potstill.runs.stage_setup import Run, repeated, stage_examples
+from potstill.runs.stages import BestCell, Trained
 from potstill.system.display import Display
 from potstill.training.setup import steps_of
 from tests.support.small_models import sentences, small_model, write_csv

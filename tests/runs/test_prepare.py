@@ -16,7 +16,7 @@ from potstill.models.tokenizers.joint_bpe import joint_bpe
 from potstill.plugins.students.marian import Marian
 from potstill.recipe.resolve import resolve
 from potstill.runs.build import build
-from potstill.runs.data_set import DataSet
+from potstill.runs.data_set import DataSet, texts_of
 from potstill.runs.prepare import prepare
 from potstill.tasks.translate import Translation
 from tests.data.test_unlabelled import CPU, Heard
@@ -116,7 +116,7 @@ def test_byte_pairs_are_looked_for_once(home: Path, monkeypatch: pytest.MonkeyPa
     first, second = (student.tokenizer for student in built)
     assert tokenizer_fingerprint(first) == tokenizer_fingerprint(second) and first is not second
     assert not same_weights(*(student.students[0] for student in built))
-    expected = joint_bpe([text for one in data for text in one.texts()], 300)
+    expected = joint_bpe(list(texts_of(one.train for one in data)), 300)
     assert tokenizer_fingerprint(first) == tokenizer_fingerprint(expected)
     for sets in (["student.vocabulary=301"], ["student.vocabulary=300", "data.language=de"]):
         build(other := resolve(None, None, [*rows, *sets]).recipe, prepare(other, CPU, Heard()))

@@ -23,7 +23,8 @@ from potstill.reporting.console import constants
 from potstill.runs.build import build
 from potstill.runs.data_set import DataSet, selection_metric
 from potstill.runs.prepare import prepare
-from potstill.runs.stages import Run, StageInputs, make_training, train_student
+from potstill.runs.stage_setup import Run, make_training
+from potstill.runs.stages import train_student
 from potstill.system.display import Display
 from potstill.tasks.regress import Regression
 from potstill.training import checkpoints
@@ -135,7 +136,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits_in_its_own_unit(tmp_path: Path) 
 
     def training(name: str) -> Training:
         run = Run(recipe, data, tmp_path / name, Accelerator(cpu=True), QUIET)
-        return replace(make_training(StageInputs(run, 0, build(recipe, data))), save_every=1)
+        return replace(make_training(run, 0, build(recipe, data)), save_every=1)
 
     whole, first, second = (training(name) for name in ("whole", "stopped", "stopped"))
     every = list(train(whole))

@@ -1,12 +1,12 @@
-"""What the data room needs of a task: its names, and how labels become targets, texts tokens and rows predictions.
+"""What the data room needs of a task: how labels become targets, texts become tokens and rows become predictions.
 
-`potstill.tasks` has the tasks themselves. They depend on this room, never the other way round. It needs no torch.
+`potstill.tasks` has the tasks themselves. They depend on this room, never the other way round.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -101,31 +101,3 @@ class DataTask(Protocol):
 
     def impossible_classes(self, tokens: Tokens) -> tuple[int, ...]:
         """Return the classes that can never be chosen."""
-
-
-class TaskWords(NamedTuple):
-    """How a task is called outside of its own module."""
-
-    task: str  # the word that the user types; images have none of their own, and texts have three
-    rows: str  # in messages
-    model: str  # in messages
-    head: str  # the end of the model's class name in transformers, after "For"
-    hub: str  # the pipeline tag on the Hugging Face Hub
-
-
-# fmt: off
-TASK_WORDS: dict[Form, TaskWords] = {
-    "text": TaskWords("classify", "texts with a label", "a text classifier", "SequenceClassification",
-                      "text-classification"),
-    "words": TaskWords("tag", "words with tags", "a token classifier", "TokenClassification", "token-classification"),
-    "answers": TaskWords("answer", "questions with answers in a context", "a model for extractive question answering",
-                         "QuestionAnswering", "question-answering"),
-    "choices": TaskWords("choose", "questions with candidates", "a multiple-choice model", "MultipleChoice",
-                         "multiple-choice"),
-    "pixels": TaskWords("", "images with a label", "an image classifier", "ImageClassification",
-                        "image-classification"),
-    "translation": TaskWords("translate", "texts with their translation", "a translation model", "Seq2SeqLM",
-                             "translation"),
-    "writing": TaskWords("write", "texts to be generated", "a causal language model", "CausalLM", "text-generation"),
-}
-# fmt: on

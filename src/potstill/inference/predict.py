@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from potstill.data.formats.text import short_repr
-from potstill.data.row import Row, split_parts
+from potstill.data.formats.reading import short_repr
+from potstill.data.row import TASK_WORDS, Row, split_parts
 from potstill.data.rows import Columns, open_table
-from potstill.data.task import TASK_WORDS
 from potstill.data.tokens import array_view, split_by_tokens, tokenise_texts
 from potstill.errors import InputError
 from potstill.models.folders import onnx_file

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from potstill.data.task import TASK_WORDS
+from potstill.data.row import TASK_WORDS
 
 DESCRIPTIONS = {words.head: words.model for words in TASK_WORDS.values()}  # of models with this head, in messages
 WITH_LABELS = ("SequenceClassification", "TokenClassification", "ImageClassification")  # heads whose outputs have names

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from potstill.data.task import TASK_WORDS
+from potstill.data.row import TASK_WORDS
 from potstill.measuring.measurements import Measurements, Place, clean
 from potstill.reporting.numbers import metric_title
 

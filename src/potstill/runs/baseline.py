@@ -17,9 +17,8 @@ from potstill.recipe.pace import has_random_weights
 from potstill.recipe.schema import Recipe, fingerprint
 from potstill.runs.build import build
 from potstill.runs.data_set import DataSet
-from potstill.runs.grid import BestCell, best_of_grid
-from potstill.runs.make_examples import data_makers, stage_examples
-from potstill.runs.stages import Run, Trained, save_models
+from potstill.runs.stage_setup import Run, data_makers, stage_examples
+from potstill.runs.stages import BestCell, Trained, best_of_grid, save_models
 from potstill.system import paths, ranks
 from potstill.system.files import folder_lock
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,7 @@ from potstill.models.builder import BuildContext, Builder, Texts
 from potstill.models.student import Student, load_student
 from potstill.recipe import short_forms
 from potstill.recipe.schema import Recipe, Stage
-from potstill.runs.data_set import DataSet
+from potstill.runs.data_set import DataSet, texts_of
 from potstill.system.randomness import mix, seeded
 from potstill.tasks.task import Task
 from potstill.training.target_scale import output_layer, target_scale_of, unscale_outputs
@@ -41,11 +40,10 @@ class StudentModels:
 
 def build(recipe: Recipe, data_sets: list[DataSet]) -> StudentModels:
     """Return the student before its first stage."""
-    first = data_sets[0]
-    builders = recipe.student
+    first, builders = data_sets[0], recipe.student
     # a builder that can begin a network shapes the teacher's instead where there is one, to take over its tokenizer
     alone = recipe.start is None and first.loaded_teacher is None
-    new = begin_anew(builders, first.task, partial(all_texts, data_sets), recipe.seed) if alone else None
+    new = begin_anew(builders, first.task, train_texts(data_sets), recipe.seed) if alone else None
     if new is not None:
         start, builders = new, builders[1:]
     elif recipe.start is not None or first.loaded_teacher is None:
@@ -96,7 +94,7 @@ def begin_from(folder: str | Path, task: Task, seed: int = 0) -> Student:
 
 def run_builders(builders: Builders, start: Student, seed: int, data_sets: list[DataSet]) -> Student:
     student = start
-    context = BuildContext(start=start, seed=seed, texts=partial(all_texts, data_sets), pairs=data_sets[0].has_pairs)
+    context = BuildContext(start=start, seed=seed, texts=train_texts(data_sets), pairs=data_sets[0].has_pairs)
     for fields in builders:
         builder: Builder = short_forms.make_plugin("students", fields)
         if isinstance(student.tokenizer, PixelReader) and "ImageClassification" not in builder.task_heads:
@@ -105,9 +103,9 @@ def run_builders(builders: Builders, start: Student, seed: int, data_sets: list[
     return student
 
 
-def all_texts(data_sets: list[DataSet]) -> Iterator[str]:
-    for data in data_sets:
-        yield from data.texts()
+def train_texts(data_sets: list[DataSet]) -> Texts:
+    """The texts of train alone: words of dev in the vocabulary would make dev easier than test."""
+    return partial(texts_of, [data.train for data in data_sets])
 
 
 def add_head(first: PreTrainedModel, data: DataSet, seed: int) -> PreTrainedModel:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,15 +75,13 @@ class DataSet:
         tokens = tokenise(self.task, examples, tokenizer, self.length)
         return TokenisedSet(self.task, examples, tokens, tokens)
 
-    def texts(self) -> Iterator[str]:
-        """Every text and pair of train. Counting words of dev as well would make dev easier than test."""
-        return texts_of(self.train)
 
-
-def texts_of(examples: Examples) -> Iterator[str]:
-    for text, pair in examples.texts():
-        for part in (text,) if pair is None else (text, *split_parts(pair)):
-            yield " ".join(split_parts(part))
+def texts_of(splits: Iterable[Examples]) -> Iterator[str]:
+    """Every text and pair of these splits."""
+    for examples in splits:
+        for text, pair in examples.texts():
+            for part in (text,) if pair is None else (text, *split_parts(pair)):
+                yield " ".join(split_parts(part))
 
 
 def teacher_predictions(data: DataSet, source: TokenisedSet[Task]) -> np.ndarray:
@@ -104,14 +102,10 @@ def selection_metric(recipe: Recipe, data: DataSet) -> str:
     if recipe.metric and recipe.metric not in metrics:
         raise InputError(f"metric '{recipe.metric}' does not exist for this task; write one of {', '.join(metrics)}")
     if recipe.metric in BY_BEAM:
-        raise InputError(
-            f"metric '{recipe.metric}' needs beam search, but dev is decoded without it after every epoch; "
-            "write metric = 'bleu'"
-        )
+        problem = "needs beam search, but dev is decoded without it after every epoch"
+        raise InputError(f"metric '{recipe.metric}' {problem}; write metric = 'bleu'")
     if recipe.metric in LOWER_IS_BETTER:
         instead = "'likelihood', which is 1 / perplexity" if data.task.generates else f"'{metrics[0]}'"
-        raise InputError(
-            f"metric '{recipe.metric}' is better when lower, but the highest score on dev is chosen; "
-            f"write metric = {instead}"
-        )
+        problem = "is better when lower, but the highest score on dev is chosen"
+        raise InputError(f"metric '{recipe.metric}' {problem}; write metric = {instead}")
     return recipe.metric or metrics[0]

@@ -18,7 +18,6 @@ from potstill.recipe.schema import Recipe
 from potstill.reporting.card import model_card
 from potstill.reporting.page import write_report
 from potstill.runs.baseline import initial_weights, is_distillation, make_baseline
-from potstill.runs.devices import make_accelerator
 from potstill.runs.folder import (
     Opening,
     accepted_changes,
@@ -28,11 +27,11 @@ from potstill.runs.folder import (
     open_folder,
     refuse_changed,
 )
-from potstill.runs.grid import BestCell, best_of_grid
-from potstill.runs.input_files import input_digests, input_paths, refuse_changed_while_read
+from potstill.runs.input_files import changes, input_digests, input_paths
 from potstill.runs.measure import measure_run
-from potstill.runs.prepare import prepare
-from potstill.runs.stages import Run, Trained, save_models
+from potstill.runs.prepare import make_accelerator, prepare
+from potstill.runs.stage_setup import Run
+from potstill.runs.stages import BestCell, Trained, best_of_grid, save_models
 from potstill.system import interrupts, ranks
 from potstill.system.display import Display
 from potstill.system.files import write_atomically
@@ -107,9 +106,8 @@ def run_seed(
         save_models(best.student, [folder.student, *(folder.heads(data.name) for data in data_sets[1:])])
         distilled = is_distillation(recipe, data_sets)
         baseline = make_baseline(run, best) if recipe.baseline and distilled else None
-    students = {BASELINE: best.student}
-    if distilled:
-        students = {**({BASELINE: baseline} if baseline else {}), STUDENT: best.student}
+    students = {BASELINE: baseline} if baseline else {}
+    students[STUDENT if distilled else BASELINE] = best.student
     return finish(run, best, students, timed)
 
 
@@ -117,8 +115,9 @@ def run_seed(
 def start(recipe: Recipe, folder: RunFolder, opening: Opening) -> None:
     """Open the folder, unless a file was written to while its rows were read."""
     now = input_digests(recipe)  # also of models that were downloaded meanwhile
-    refuse_changed_while_read(opening.inputs, now)
-    open_folder(recipe, folder, Opening(now, opening.accepted, opening.overwrite))
+    if changed := changes(opening.inputs, now):
+        raise InputError(f"{', '.join(changed)} changed while it was read; start again when nothing writes to it")
+    open_folder(recipe, folder, replace(opening, inputs=now))
 
 
 @ranks.on_first
@@ -127,12 +126,14 @@ def finish(run: Run, best: BestCell, students: dict[str, Trained], timed: bool) 
     folder = RunFolder(run.folder)
     measurements = measure_run(best.recipe, run.data_sets, students, folder, timed, run.display)
     models = dict(measurements.models)
-    if STUDENT in students and BASELINE in students:
+    if len(students) > 1:
         models[BASELINE] = replace(models[BASELINE], begun_from=initial_weights(best.recipe))
-    differences = comparisons.own_differences(comparisons.read_predictions(folder.root, measurements))
-    changed = accepted_changes(folder)
     measurements = replace(
-        measurements, models=models, grid=best.tried, changed_inputs=changed, differences=differences
+        measurements,
+        models=models,
+        grid=best.tried,
+        changed_inputs=accepted_changes(folder),
+        differences=comparisons.own_differences(comparisons.read_predictions(folder.root, measurements)),
     )
     write_measurements(folder, measurements)
     shutil.rmtree(folder.root / "finished", ignore_errors=True)  # the student's folder has the same weights
@@ -157,8 +158,8 @@ def run_seeds(recipe: Recipe, folder: RunFolder, opening: Opening, resume: str, 
     folders = [folder, *(RunFolder(folder.seed(seed)) for seed in seeds)]
     if not opening.overwrite and are_measured(folders):
         return complete(folder, display)
-    ranks.on_first(open_folder)(recipe, folder, opening)
-    opened = Opening(opening.inputs, opening.accepted, overwrite=False)
+    open_folder(recipe, folder, opening)
+    opened = replace(opening, overwrite=False)
     for number, seed in enumerate(seeds):
         display.say(f"seed {seed}, {number + 1} of {recipe.seeds}")
         seed_recipe = recipe.model_copy(update={"seed": seed, "seeds": 1})

@@ -51,10 +51,8 @@ def choose_folder(
     if checkpoint and recipe.grid:
         raise InputError("a grid continues by itself where it stopped; write --resume auto")
     if checkpoint and not checkpoint.is_dir():
-        raise InputError(
-            f"there is no checkpoint {resume}; write --resume auto, never, "
-            f"or a folder such as {out}/stages/0/checkpoints/step-00000200"
-        )
+        instead = f"write --resume auto, never, or a folder such as {out}/stages/0/checkpoints/step-00000200"
+        raise InputError(f"there is no checkpoint {resume}; {instead}")
     return folder, checkpoint
 
 
@@ -63,14 +61,11 @@ def refuse_around_inputs(out: Path, inputs: Iterable[Path]) -> None:
     place = out.resolve()
     for path in inputs:
         there = path.resolve()
-        if place == there or place in there.parents:
-            raise InputError(
-                f"--out {out} contains {path}, which the run reads; give a separate folder, such as runs/small"
-            )
-        if there.is_dir() and there in place.parents:
-            raise InputError(
-                f"--out {out} is inside {path}, which the run reads; give a separate folder, such as runs/small"
-            )
+        inside = there.is_dir() and there in place.parents
+        if inside or place == there or place in there.parents:
+            relation = "is inside" if inside else "contains"
+            instead = "give a separate folder, such as runs/small"
+            raise InputError(f"--out {out} {relation} {path}, which the run reads; {instead}")
 
 
 def refuse_others(recipe: Recipe, folder: RunFolder, resume: str, overwrite: bool) -> None:
@@ -78,7 +73,7 @@ def refuse_others(recipe: Recipe, folder: RunFolder, resume: str, overwrite: boo
     out = folder.root
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file; give another folder with --out")
-    if not out.exists() or all(_is_temporary(path) for path in out.iterdir()):
+    if not out.exists() or all(path.name == LOCK or path.name.startswith(TEMPORARY) for path in out.iterdir()):
         return
     mark = mark_of(folder)
     if mark is None:
@@ -90,10 +85,8 @@ def refuse_others(recipe: Recipe, folder: RunFolder, resume: str, overwrite: boo
         why = "holds this run already" if same else f"holds another run{_differences(recipe, folder)}"
         raise InputError(f"{out} {why}; write --overwrite to replace it, or give another folder with --out")
     if mark["seeds"] > recipe.seeds:
-        raise InputError(
-            f"{out} holds {mark['seeds']} seeds of this run; write --seeds {mark['seeds']}, "
-            "or give another folder with --out"
-        )
+        instead = f"write --seeds {mark['seeds']}, or give another folder with --out"
+        raise InputError(f"{out} holds {mark['seeds']} seeds of this run; {instead}")
 
 
 def _differences(recipe: Recipe, folder: RunFolder) -> str:
@@ -104,12 +97,12 @@ def _differences(recipe: Recipe, folder: RunFolder) -> str:
     except (OSError, ValueError):
         return ""
     names = [name for name in {**before, **now} if before.get(name) != now.get(name) and name not in FREE - {"seeds"}]
-    changed = [f"{name} was {_as_text(before.get(name))}, is {_as_text(now.get(name))}" for name in names]
+
+    def text(value: object) -> str:
+        return "not given" if value is None else json.dumps(value, ensure_ascii=False, default=str)[:80]
+
+    changed = [f"{name} was {text(before.get(name))}, is {text(now.get(name))}" for name in names]
     return f" ({', '.join(changed[:5])}{', …' if len(changed) > 5 else ''})" if changed else ""
-
-
-def _as_text(value: object) -> str:
-    return "not given" if value is None else json.dumps(value, ensure_ascii=False, default=str)[:80]
 
 
 def mark_of(folder: RunFolder) -> dict[str, Any] | None:
@@ -139,11 +132,9 @@ def refuse_changed(folder: RunFolder, inputs: Digests, accept: bool) -> list[str
     compared = {text: files for text, files in inputs.items() if not (finished and text == VERSIONS)}
     changed = changes(mark["inputs"], compared)
     if changed and not accept:
-        effect = "keep its figures" if finished else "continue with them"
-        raise InputError(
-            f"{folder.root} was started with other inputs; changed since: {', '.join(changed)}. "
-            f"Write --overwrite to start again, --accept-changes to {effect}, or give another folder with --out"
-        )
+        accepting = f"--accept-changes to {'keep its figures' if finished else 'continue with them'}"
+        instead = f"Write --overwrite to start again, {accepting}, or give another folder with --out"
+        raise InputError(f"{folder.root} was started with other inputs; changed since: {', '.join(changed)}. {instead}")
     return changed
 
 
@@ -214,9 +205,8 @@ def lock_folder(folder: RunFolder) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InputError(
-                f"another process is working in {folder.root}; wait until it ends, or give another folder with --out"
-            ) from None
+            instead = "wait until it ends, or give another folder with --out"
+            raise InputError(f"another process is working in {folder.root}; {instead}") from None
         try:
             yield
         finally:
@@ -241,8 +231,3 @@ def disk_errors_in(folder: RunFolder) -> Iterator[None]:
             raise
         reason = f"{error.strerror or error}: {error.filename or folder.root}"
         raise TrainingError(f"{reason}; what was saved before stays usable") from error
-
-
-def _is_temporary(path: Path) -> bool:
-    """True for a lock, and for what a process that died was writing."""
-    return path.name == LOCK or path.name.startswith(TEMPORARY)

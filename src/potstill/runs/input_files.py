@@ -15,11 +15,11 @@ import transformers
 import potstill
 from potstill.data.formats.parallel import two_files
 from potstill.data.sources import files_of
-from potstill.errors import InputError
 from potstill.recipe import plugins
 from potstill.recipe.schema import Recipe
 from potstill.system import ranks
 from potstill.system.files import file_xxh3
+from potstill.system.paths import unreadable
 
 Digests = dict[str, dict[str, str]]
 """For each text of the recipe: file -> digest. For `VERSIONS`: package -> version."""
@@ -33,7 +33,7 @@ MODEL_FILES = ("*.safetensors", "*.json", "*.txt", "*.model", "*.spm", "*.jinja"
 @ranks.on_first
 def input_digests(recipe: Recipe) -> Digests:
     """Digests of all that decides the result, except for what is not on this machine, such as a name on the hub."""
-    digests = {text: files for text in named_inputs(recipe).values() if (files := _file_digests(text))}
+    digests = {text: files for text in named_inputs(recipe) if (files := _file_digests(text))}
     for file in own_plugins(recipe):
         digests[str(file)] = {str(file): file_xxh3(file)}
     return {**digests, VERSIONS: versions()}
@@ -48,20 +48,12 @@ def changes(before: Digests, now: Digests) -> list[str]:
     """The files and versions that differ. What is missing now is not compared: loading it fails by itself."""
     changed = []
     for text, files in now.items():
-        earlier = before.get(text)
-        if earlier is None:
-            continue
+        earlier = before.get(text, files)
         for file in sorted({*earlier, *files}):
-            if earlier.get(file) != files.get(file):
-                was, is_now = earlier.get(file, "nothing"), files.get(file, "nothing")
+            was, is_now = earlier.get(file, "nothing"), files.get(file, "nothing")
+            if was != is_now:
                 changed.append(f"{file} ({was}, now {is_now})" if text == VERSIONS else file)
     return changed
-
-
-def refuse_changed_while_read(before: Digests, now: Digests) -> None:
-    """Refuse files that were written to between the first look at them and their last row."""
-    if changed := changes(before, now):
-        raise InputError(f"{', '.join(changed)} changed while it was read; start again when nothing writes to it")
 
 
 def own_plugins(recipe: Recipe) -> list[Path]:
@@ -86,36 +78,31 @@ def _file_digests(text: str) -> dict[str, str]:
             files += saved or files_of(path)
         else:
             files += files_of(path)
-    return {str(file): _digest(file) for file in sorted(set(files)) if file.is_file()}
-
-
-def _digest(file: Path) -> str:
-    try:
-        return file_xxh3(file)
-    except OSError as error:
-        raise InputError(f"{file}: cannot be read ({error.strerror}); check the path and its permissions") from None
+    digests = {}
+    for file in sorted({file for file in files if file.is_file()}):
+        try:
+            digests[str(file)] = file_xxh3(file)
+        except OSError as error:
+            raise unreadable(file, error) from None
+    return digests
 
 
 def input_paths(recipe: Recipe) -> list[Path]:
     """Every file and folder that the run reads."""
-    return list(dict.fromkeys(path for text in named_inputs(recipe).values() for path in paths_of(text)))
+    return list(dict.fromkeys(path for text in named_inputs(recipe) for path in paths_of(text)))
 
 
-def named_inputs(recipe: Recipe) -> dict[str, str]:
-    """Every input of a recipe: its role -> what the user wrote."""
-    inputs: dict[str, str | None] = {"teacher": recipe.teacher, "start": recipe.start}
+def named_inputs(recipe: Recipe) -> list[str]:
+    """Every input of a recipe, as the user wrote it: models, rows, and files in fields of plug-ins, such as word vectors."""
+    inputs = [recipe.start]
     for data in recipe.data:
-        of = f" of {data.name}" if len(recipe.data) > 1 else ""
-        inputs |= {f"train{of}": data.train, f"dev{of}": data.dev, f"unlabelled{of}": data.unlabelled}
-        inputs |= {f"{name}{of}": path for name, path in data.test.items()}
-        inputs[f"teacher{of}"] = data.teacher or recipe.teacher
-    plugged = [("student", fields) for fields in recipe.student]
-    for number, stage in enumerate(recipe.stage):
-        plugged += [(f"stage {number}", fields) for fields in (stage.method, *stage.data, *stage.reshape)]
-    for role, fields in plugged:  # a field may name a file, such as word vectors or a list of words
-        files = {name: text for name, text in fields.items() if isinstance(text, str) and _is_file(text)}
-        inputs |= {f"{role} {name}": text for name, text in files.items()}
-    return {role: text for role, text in inputs.items() if text}
+        inputs += [data.teacher or recipe.teacher, data.train, data.dev, data.unlabelled, *data.test.values()]
+    plugged = [*recipe.student]
+    for stage in recipe.stage:
+        plugged += [stage.method, *stage.data, *stage.reshape]
+    values = [value for fields in plugged for value in fields.values()]
+    inputs += [text for text in values if isinstance(text, str) and _is_file(text)]
+    return list(dict.fromkeys(text for text in inputs if text))
 
 
 def paths_of(text: str) -> list[Path]:

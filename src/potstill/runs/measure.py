@@ -13,10 +13,8 @@ from typing import Any
 
 import numpy as np
 import torch
-import transformers
 from transformers import PreTrainedTokenizerBase
 
-import potstill
 from potstill.data.batches import TokenisedSet
 from potstill.data.examples import Examples
 from potstill.data.row import split_parts
@@ -44,6 +42,7 @@ from potstill.models.fingerprints import weights_hash
 from potstill.models.inference import Forward, onnx_forward, torch_forward
 from potstill.recipe import short_forms
 from potstill.recipe.schema import Recipe
+from potstill.runs import input_files
 from potstill.runs.data_set import DataSet, selection_metric, teacher_predictions
 from potstill.runs.learning_check import has_learned
 from potstill.runs.stages import Trained
@@ -59,15 +58,17 @@ Speeds = Mapping[tuple[str, str], Speed]
 """By model and engine."""
 
 
+Predict = Callable[[DataSet, str, Examples], np.ndarray | None]
+"""The predictions for a split of a data set; None where a file of answers does not cover it."""
+
+
 @dataclass
 class Candidate:
     """A model to measure: one line of the table of results."""
 
     size: dict[str, Any]
     tokenizer: PreTrainedTokenizerBase | None  # None: a file of answers
-    predict: Mapping[
-        str, Callable[[TokenisedSet], np.ndarray]
-    ]  # by data set; empty for the teacher, which has a memory
+    predict: Mapping[str, Predict]  # by data set
     engines: dict[str, Forward]  # by "pytorch" and "onnx", for timing on the first data set
 
 
@@ -86,7 +87,6 @@ def measure_run(
     main = STUDENT if STUDENT in students else BASELINE
     first = data_sets[0]
     models = models_to_measure(recipe, data_sets, students, folder)
-    predictions = predictions_of_teachers(data_sets, students[main].tokenizer) if TEACHER in models else {}
     exportable = {main: students[main].students[0]}
     if first.loaded_teacher is not None and not is_spread(first.loaded_teacher.model):
         exportable[TEACHER] = first.loaded_teacher
@@ -94,10 +94,17 @@ def measure_run(
     to_onnx = timed and recipe.timing == "all" and not first.task.generates
     with onnx_files(exportable if to_onnx else {}, cached=TEACHER, show=display) as files:
         add_onnx_models(models, files, first)
-        predictions |= predictions_of_models(data_sets, models)
+        predictions: Predictions = {
+            (name, data.name, split): prediction
+            for name, model in models.items()
+            for data in data_sets
+            for split, examples in data.evaluation_splits.items()
+            if data.name in model.predict
+            if (prediction := model.predict[data.name](data, split, examples)) is not None
+        }
         if timed and recipe.timing != "none":
             display.say("timing all models in turns")
-            speeds = time_decoding(first, students, models) if first.task.decodes else time_forward(first, models)
+            speeds = measure_speeds(first, students, models)
     gold = {
         (GOLD, data.name, split): data.task.golds(examples)
         for data in data_sets
@@ -111,7 +118,7 @@ def measure_run(
                 **models[name].size,
                 **qualities(recipe, data_sets, name, predictions),
                 **speed_of(name, speeds),
-                learned=_learned(recipe, data_sets, name, predictions, display) if name in students else None,
+                learned=learned(recipe, data_sets, name, predictions, display) if name in students else None,
             )
     decodes = any(data.task.decodes for data in data_sets)
     return Measurements(
@@ -137,7 +144,7 @@ def measure_run(
     )
 
 
-def _learned(recipe: Recipe, data_sets: list[DataSet], name: str, predictions: Predictions, display: Display) -> bool:
+def learned(recipe: Recipe, data_sets: list[DataSet], name: str, predictions: Predictions, display: Display) -> bool:
     """True if a student is better than chance on dev of every data set; otherwise say what to try."""
     last, say = recipe.stage[-1], display.say
     return all([has_learned(last, data, name, predictions[name, data.name, "dev"], say) for data in data_sets])
@@ -145,7 +152,7 @@ def _learned(recipe: Recipe, data_sets: list[DataSet], name: str, predictions: P
 
 def versions(decodes: bool) -> dict[str, str]:
     """Versions of the packages that decide the figures; for generative models also those that decode and score."""
-    packages = {"potstill": potstill.__version__, "torch": torch.__version__, "transformers": transformers.__version__}
+    packages = input_files.versions()
     for name in ("sacrebleu", "ctranslate2") if decodes else ():
         with suppress(PackageNotFoundError):
             packages[name] = version(name)
@@ -157,14 +164,17 @@ def models_to_measure(
 ) -> dict[str, Candidate]:
     models: dict[str, Candidate] = {}
     if any(data.has_teacher for data in data_sets):
-        models[TEACHER] = Candidate({"parameters": None, "parts": {}, "bytes": None}, None, {}, {})
-    if (teacher := data_sets[0].loaded_teacher) is not None:
-        size = quality.size(teacher.model, str(recipe.data[0].teacher or recipe.teacher))
-        models[TEACHER] = Candidate(size, teacher.tokenizer, {}, {"pytorch": torch_forward(teacher.model)})
+        student_tokenizer = next(iter(students.values())).tokenizer
+        answer: Predict = partial(teacher_answers, student_tokenizer)
+        predict: dict[str, Predict] = {data.name: answer for data in data_sets}
+        models[TEACHER] = Candidate({"parameters": None, "parts": {}, "bytes": None}, None, predict, {})
+        if (teacher := data_sets[0].loaded_teacher) is not None:
+            size = quality.size(teacher.model, str(recipe.data[0].teacher or recipe.teacher))
+            models[TEACHER] = Candidate(size, teacher.tokenizer, predict, {"pytorch": torch_forward(teacher.model)})
     for name, trained in students.items():
         saved = folder.baseline if name == BASELINE and STUDENT in students else folder.student
         predict = {
-            data.name: partial(model_answers, student, beam=True)
+            data.name: predict_with(partial(model_answers, student, beam=True), trained.tokenizer)
             for data, student in zip(data_sets, trained.students, strict=True)
         }
         engines = {"pytorch": torch_forward(trained.models[0])}
@@ -176,62 +186,44 @@ def add_onnx_models(models: dict[str, Candidate], files: Mapping[str, tuple[Path
     """Add an engine for each ONNX file, and a model for each int8 file."""
     for name, (plain, int8) in files.items():
         forward, model = onnx_forward(int8), models[name]
+        assert model.tokenizer is not None
         model.engines["onnx"] = onnx_forward(plain)
         size = {**model.size, "bytes": int8.stat().st_size}
-        predict = {first.name: partial(answers, network(forward))}
+        predict = {first.name: predict_with(partial(answers, network(forward)), model.tokenizer)}
         models[f"{name} int8"] = Candidate(size, model.tokenizer, predict, {"onnx": forward})
 
 
-def timed_rows(data: DataSet) -> Examples:
-    """The first test set, or dev without one."""
-    return next(iter(data.tests.values()), data.dev)
+def predict_with(ask: Callable[[TokenisedSet], np.ndarray], tokenizer: PreTrainedTokenizerBase) -> Predict:
+    return lambda data, split, examples: ask(data.for_scoring(examples, tokenizer))
 
 
-def time_forward(data: DataSet, models: Mapping[str, Candidate]) -> Speeds:
-    rows = timed_rows(data)
-    return forward_speeds(
-        {
+def teacher_answers(
+    student_tokenizer: PreTrainedTokenizerBase, data: DataSet, split: str, examples: Examples
+) -> np.ndarray | None:
+    """From the teacher's memory. A file of answers may not cover every split."""
+    covered = split in data.answered and data.answered[split][examples.index].all()
+    if data.loaded_teacher is None and not covered:
+        return None
+    tokenizer = data.loaded_teacher.tokenizer if data.loaded_teacher else student_tokenizer
+    return teacher_predictions(data, data.tokenised(examples, tokenizer, split))
+
+
+def measure_speeds(data: DataSet, students: Mapping[str, Trained], models: Mapping[str, Candidate]) -> Speeds:
+    """On the first test set, or on dev without one."""
+    rows = next(iter(data.tests.values()), data.dev)
+    if not data.task.decodes:
+        timed = {
             (name, engine): (forward, data.for_scoring(rows, model.tokenizer))
             for name, model in models.items()
             if model.tokenizer is not None
             for engine, forward in model.engines.items()
         }
-    )
-
-
-def time_decoding(data: DataSet, students: Mapping[str, Trained], models: Mapping[str, Candidate]) -> Speeds:
-    decoders = {name: trained.students[0] for name, trained in students.items()}
-    if data.loaded_teacher is not None:
-        decoders = {TEACHER: data.loaded_teacher, **decoders}
+        return forward_speeds(timed)
+    decoders = {TEACHER: data.loaded_teacher} if data.loaded_teacher else {}
+    decoders |= {name: trained.students[0] for name, trained in students.items()}
     for name, decoder in decoders.items():
         models[name].size["engine"] = engine_of(decoder)
-    rows = timed_rows(data)
     return decoding_speeds({name: (model, data.for_scoring(rows, model.tokenizer)) for name, model in decoders.items()})
-
-
-def predictions_of_teachers(data_sets: list[DataSet], student_tokenizer: PreTrainedTokenizerBase) -> Predictions:
-    """From the teachers' memory. A file of answers may not cover every split."""
-    predictions: Predictions = {}
-    for data in data_sets:
-        tokenizer = data.loaded_teacher.tokenizer if data.loaded_teacher else student_tokenizer
-        for split, examples in data.evaluation_splits.items():
-            if data.loaded_teacher is not None or (
-                split in data.answered and data.answered[split][examples.index].all()
-            ):
-                source = data.tokenised(examples, tokenizer, split)
-                predictions[TEACHER, data.name, split] = teacher_predictions(data, source)
-    return predictions
-
-
-def predictions_of_models(data_sets: list[DataSet], models: Mapping[str, Candidate]) -> Predictions:
-    predictions: Predictions = {}
-    for name, model in models.items():
-        for data in data_sets:
-            if data.name in model.predict and model.tokenizer is not None:
-                for split, examples in data.evaluation_splits.items():
-                    source = data.for_scoring(examples, model.tokenizer)
-                    predictions[name, data.name, split] = model.predict[data.name](source)
-    return predictions
 
 
 def qualities(recipe: Recipe, data_sets: list[DataSet], name: str, predictions: Predictions) -> dict[str, Any]:
@@ -255,11 +247,10 @@ def speed_of(name: str, speeds: Speeds) -> dict[str, Any]:
     own = {engine: speed for (model, engine), speed in speeds.items() if model == name}
     if not own:
         return {}
-    engine = next(iter(own))
-    teacher = speeds.get((TEACHER, engine))
-    if teacher is None:
+    engine, speed = next(iter(own.items()))
+    if (teacher := speeds.get((TEACHER, engine))) is None:
         return {"speed": own}
-    return {"speed": own, "times_faster": own[engine]["examples_per_second"] / teacher["examples_per_second"]}
+    return {"speed": own, "times_faster": speed["examples_per_second"] / teacher["examples_per_second"]}
 
 
 def same_networks(models: Mapping[str, Candidate], speeds: Speeds) -> list[tuple[tuple[str, str], tuple[str, str]]]:
@@ -273,11 +264,11 @@ def same_networks(models: Mapping[str, Candidate], speeds: Speeds) -> list[tuple
 def disagreements(data: DataSet, predictions: Predictions, student: str) -> list[Disagreement]:
     """Rows of the first test set on which student and teacher differ, where the teacher is surest first."""
     split = next(iter(data.tests), "dev")
-    examples = data.evaluation_splits[split]
+    examples, task = data.evaluation_splits[split], data.task
     theirs, ours = predictions.get((TEACHER, data.name, split)), predictions.get((student, data.name, split))
     if theirs is None or ours is None:
         return []
-    task, rank = data.task, data.task.disagreement(ours, theirs)
+    rank = task.disagreement(ours, theirs)
     rows = []
     for position in np.argsort(-rank, kind="stable")[:SHOWN_DISAGREEMENTS]:
         if rank[position] <= 0:

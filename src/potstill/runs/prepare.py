@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 
 import numpy as np
 import torch
 import xxhash
+from accelerate import Accelerator
+from accelerate.utils import InitProcessGroupKwargs
 from torch import Tensor
 
 from potstill.data.batches import window_keys
 from potstill.data.examples import Examples, store
 from potstill.data.pixel_reader import describe_size
-from potstill.data.row import Form
+from potstill.data.row import TASK_WORDS, Form
 from potstill.data.rows import Columns, Table, open_table
 from potstill.data.splits import leaks, split_off_dev, with_unlabelled
-from potstill.data.task import TASK_WORDS
 from potstill.data.tokens import tokenise, tokenizer_fingerprint
 from potstill.errors import InputError
 from potstill.models.anatomy import longest_input
@@ -26,7 +29,7 @@ from potstill.models.student import Student, load_student
 from potstill.recipe.schema import Data, Recipe
 from potstill.runs.build import begin_anew, begin_from
 from potstill.runs.data_set import DataSet, texts_of
-from potstill.runs.teacher_check import check_teacher
+from potstill.runs.learning_check import check_teacher
 from potstill.system import paths, ranks
 from potstill.system.display import Display
 from potstill.tasks.label_matching import labels_of, make_task, with_positive
@@ -36,12 +39,26 @@ from potstill.training.teacher.memory import Memory
 from potstill.training.teacher.teacher import Teacher
 
 Say = Callable[[str], None]
-
-
 Tables = dict[str, Table]
 """The opened files of a data set: "train", then "dev" if there is one, then the tests."""
 Splits = dict[str, Examples]
 """The rows of a data set: "train", "dev", then the tests."""
+
+
+def make_accelerator(recipe: Recipe) -> Accelerator:
+    precision = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}[recipe.precision]
+    kind = recipe.device.split(":")[0]
+    available = {"auto": True, "cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not available.get(kind, False):
+        instead = "write --device cpu, or --device auto to use what is there"
+        raise InputError(f"this machine has no device '{recipe.device}'; {instead}")
+    if recipe.precision == "float16" and not available["cuda"]:
+        raise InputError("float16 needs a CUDA device; write precision = 'bfloat16' or 'float32'")
+    if ":" in recipe.device:
+        os.environ["ACCELERATE_TORCH_DEVICE"] = recipe.device
+    # the other ranks wait while rank 0 measures; a rank that died is noticed at once, whatever the limit
+    waiting = InitProcessGroupKwargs(timeout=timedelta(hours=12))
+    return Accelerator(cpu=kind == "cpu", mixed_precision=precision, kwargs_handlers=[waiting])
 
 
 def prepare(recipe: Recipe, device: torch.device, display: Display) -> list[DataSet]:
@@ -90,10 +107,8 @@ def load_teacher(recipe: Recipe, data: Data, say: Say) -> Student | None:
     if data.language and not knows_language(teacher.tokenizer, data.language):
         problem = f"{name} has no token >>{data.language}<< and would read it as part of every text"
         if not recipe.force:
-            raise InputError(
-                f"{problem}; give a teacher that was trained with language = '{data.language}', "
-                "omit language, or write --force"
-            )
+            trained = f"a teacher that was trained with language = '{data.language}'"
+            raise InputError(f"{problem}; give {trained}, omit language, or write --force")
         say(f"{problem}; it is used because of --force")
     return teacher
 
@@ -112,15 +127,15 @@ def open_tables(data: Data, teacher: Student | None, say: Say) -> Tables:
     dev_from_train = form == "translation" and not data.dev  # then the rows need a translation to be scored by
     train = open_table(data.train, columns, need_label=dev_from_train, form=form)
     if data.task is None and form and train.unread_label:
-        say(
-            f"{train.source}: the labels in {train.unread_label!r} are not read, since the teacher is made for "
-            f"{TASK_WORDS[form].rows}; give a classifier as the teacher to learn them"
+        unread = (
+            f"the labels in {train.unread_label!r} are not read, since the teacher is made for {TASK_WORDS[form].rows}"
         )
-    dev = {"dev": open_table(data.dev, columns, form=train.form)} if data.dev else {}
-    tests = {name: open_table(path, columns, form=train.form) for name, path in data.test.items()}
-    for other in (*dev.values(), *tests.values()):
+        say(f"{train.source}: {unread}; give a classifier as the teacher to learn them")
+    files = {**({"dev": data.dev} if data.dev else {}), **data.test}
+    others = {name: open_table(path, columns, form=train.form) for name, path in files.items()}
+    for other in others.values():
         refuse_different_rows(train, other)
-    return {"train": train, **dev, **tests}
+    return {"train": train, **others}
 
 
 def row_form(data: Data, teacher: Student | None) -> Form | None:
@@ -134,19 +149,16 @@ def row_form(data: Data, teacher: Student | None) -> Form | None:
 
 def refuse_different_rows(train: Table, other: Table) -> None:
     if other.choices != train.choices:
-        raise InputError(
-            f"{other.source} has {other.choices} candidates for each question and {train.source} has {train.choices}; "
-            "give the same number in both"
+        counts = (
+            f"{other.source} has {other.choices} candidates for each question and {train.source} has {train.choices}"
         )
+        raise InputError(f"{counts}; give the same number in both")
     if other.shape and train.shape and other.shape != train.shape:
-        raise InputError(
-            f"{other.source} has images of {describe_size(other.shape)} and {train.source} of {describe_size(train.shape)}; "
-            "give images of one size"
-        )
+        sizes = f"images of {describe_size(other.shape)} and {train.source} of {describe_size(train.shape)}"
+        raise InputError(f"{other.source} has {sizes}; give images of one size")
     if (other.columns.pair is None) != (train.columns.pair is None):
-        raise InputError(
-            f"only one of {other.source} and {train.source} has a second text; name the columns with --text and --pair"
-        )
+        problem = f"only one of {other.source} and {train.source} has a second text"
+        raise InputError(f"{problem}; name the columns with --text and --pair")
 
 
 def choose_task(data: Data, tables: Tables, teacher: Student | None, say: Say) -> tuple[Task, str]:
@@ -162,17 +174,13 @@ def choose_task(data: Data, tables: Tables, teacher: Student | None, say: Say) -
     return task, matched if labels or teacher else ""
 
 
-@ranks.first_before_others
-def store_tables(tables: Tables, task: Task) -> Splits:
-    return {
-        name: store(table, task if name == "train" else task.with_spellings_of(labels_of(table)))
-        for name, table in tables.items()
-    }
-
-
 def store_splits(tables: Tables, task: Task, say: Say) -> Splits:
     """Store the rows in the cache. Without a dev file, a tenth of train is held out."""
-    splits = store_tables(tables, task)
+    save = ranks.first_before_others(store)
+    splits = {
+        name: save(table, task if name == "train" else task.with_spellings_of(labels_of(table)))
+        for name, table in tables.items()
+    }
     if "dev" in splits:
         return splits
     train, dev = split_off_dev(splits.pop("train"), task)
@@ -185,12 +193,10 @@ def store_splits(tables: Tables, task: Task, say: Say) -> Splits:
 
 def find_leaks(splits: Splits, task: Task, say: Say) -> list[dict[str, object]]:
     """Texts of dev or test that occur in an earlier split as well."""
-    leaked = leaks(splits["train"], without_train(splits), task)
+    leaked = leaks(splits["train"], {name: splits[name] for name in splits if name != "train"}, task)
     for leak in leaked:
-        say(
-            f"warning: {leak['rows']} of {leak['of']} rows of {leak['split']} are also in {leak['also_in']} "
-            "(the same text); scores on them say little about new texts"
-        )
+        rows = f"{leak['rows']} of {leak['of']} rows of {leak['split']} are also in {leak['also_in']}"
+        say(f"warning: {rows} (the same text); scores on them say little about new texts")
     return leaked
 
 
@@ -198,25 +204,19 @@ def add_unlabelled(splits: Splits, data: Data, train: Table, task: Task, teacher
     if not data.unlabelled:
         return splits
     if teacher is None:
-        raise InputError(
-            f"{data.unlabelled}: texts without labels need a teacher; give its model with --teacher, or omit --unlabelled"
-        )
+        instead = "give its model with --teacher, or omit --unlabelled"
+        raise InputError(f"{data.unlabelled}: texts without labels need a teacher; {instead}")
     add = ranks.first_before_others(with_unlabelled)
-    held_out = list(without_train(splits).values())
+    held_out = [examples for name, examples in splits.items() if name != "train"]
     return {**splits, "train": add(splits["train"], data.unlabelled, train, task, held_out, say)}
-
-
-def without_train(splits: Splits) -> Splits:
-    return {name: examples for name, examples in splits.items() if name != "train"}
 
 
 def check_labels(examples: Examples, split: str, say: Say) -> None:
     """Report rows without a label; refuse a split for scoring that has no label at all."""
     missing = len(examples) - len(examples.labelled_only)
     if missing == len(examples) and split != "train":
-        raise InputError(
-            f"{examples.source}: no row has a label, so {split} cannot be scored; give labelled rows, or omit the file"
-        )
+        problem = f"no row has a label, so {split} cannot be scored"
+        raise InputError(f"{examples.source}: {problem}; give labelled rows, or omit the file")
     if missing:
         effect = "; only the teacher teaches them" if split == "train" else " and are not scored"
         say(f"{examples.source}: {missing} of {len(examples)} rows have no label{effect}")
@@ -224,16 +224,13 @@ def check_labels(examples: Examples, split: str, say: Say) -> None:
 
 def load_start(recipe: Recipe, task: Task, train: Examples) -> Student:
     """The model that the student starts from, to know its tokenizer and its longest input."""
-    texts: Callable[[], Iterator[str]] = partial(texts_of, train)
-    if recipe.start is None and (new := begin_anew(recipe.student, task, texts)) is not None:
+    if recipe.start is None and (new := begin_anew(recipe.student, task, partial(texts_of, [train]))) is not None:
         return new
     if recipe.start is None and recipe.teacher is None:
         own = {"ImageClassification": "mlp", "Seq2SeqLM": "marian:4+4x256"}.get(task.head)
         instead = f", or build a new network: --student {own}" if own else ""
-        raise InputError(
-            "the student has no weights to start from; give a teacher's folder with --teacher, "
-            f"or other weights as start = 'DIR'{instead}"
-        )
+        weights = f"a teacher's folder with --teacher, or other weights as start = 'DIR'{instead}"
+        raise InputError(f"the student has no weights to start from; give {weights}")
     return begin_from(str(recipe.start or recipe.teacher), task)
 
 
@@ -249,10 +246,8 @@ def class_weights(data: Data, task: Task, train: Examples) -> Tensor | None:
     counts = np.bincount(targets, minlength=task.classes)
     weights = 1.0 / np.maximum(counts, 1) if data.class_weights == "balanced" else np.array(data.class_weights, float)
     if len(weights) != task.classes:
-        raise InputError(
-            f"class_weights has {len(weights)} weights for {task.classes} classes; "
-            f"write one for each of {', '.join(task.labels)}"
-        )
+        problem = f"class_weights has {len(weights)} weights for {task.classes} classes"
+        raise InputError(f"{problem}; write one for each of {', '.join(task.labels)}")
     return torch.tensor(weights * len(targets) / max(float(weights[targets].sum()), 1e-12), dtype=torch.float32)
 
 

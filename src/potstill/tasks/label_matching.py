@@ -12,9 +12,8 @@ from potstill.data.examples import Examples
 from potstill.data.formats.reading import ImageShape
 from potstill.data.label_names import class_index, column_order, loose_spelling, match_indices, match_spellings
 from potstill.data.pixel_reader import describe_size
-from potstill.data.row import Form, Label
+from potstill.data.row import TASK_WORDS, Form, Label
 from potstill.data.rows import Table
-from potstill.data.task import TASK_WORDS
 from potstill.errors import InputError
 from potstill.tasks.choose import MultipleChoice
 from potstill.tasks.classify import TextClassification

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from potstill.data.row import Form
-from potstill.data.task import TASK_WORDS
+from potstill.data.row import TASK_WORDS, Form
 from potstill.models.heads import head_of_class
 from potstill.tasks.answer import QuestionAnswering
 from potstill.tasks.choose import MultipleChoice

@@ -16,8 +16,8 @@ import numpy as np
 from potstill.data.examples import Examples
 from potstill.data.formats.reading import clean_text
 from potstill.data.label_names import match_spellings
-from potstill.data.row import Form, Label
-from potstill.data.task import TASK_WORDS, Texts, Tokenizer
+from potstill.data.row import TASK_WORDS, Form, Label
+from potstill.data.task import Texts, Tokenizer
 from potstill.data.tokens import Encoded, Tokens, with_mask_token
 from potstill.errors import InputError
 from potstill.tasks.metrics import labels as metrics

@@ -22,10 +22,9 @@ from potstill.models.student import save_student
 from potstill.recipe.resolve import resolve
 from potstill.recipe.schema import Recipe
 from potstill.runs.distill import distill
-from potstill.runs.planning import machine as space
-from potstill.runs.planning.batch_sizes import BatchRows, BatchSizes, batch_sizes, epoch_batches, parallel_seconds
+from potstill.runs.planning import space
+from potstill.runs.planning.batches import Batches, epoch_batches, make_batches, parallel_seconds
 from potstill.runs.planning.flops import forward, training_step
-from potstill.runs.planning.machine import Machine
 from potstill.runs.planning.plan import cost_key, count_saves, plan
 from potstill.runs.planning.stage_cost import Work
 from potstill.runs.planning.timing import fit_law, time_training
@@ -167,7 +166,7 @@ def test_recipes_that_cost_the_same_are_timed_once(home: Path) -> None:
         assert plain != cost_key(recipe_of(home, other))
 
 
-def view_of(architecture: str, head: str) -> tuple[Any, View, BatchSizes]:
+def view_of(architecture: str, head: str) -> tuple[Any, View, Batches]:
     model = small_model(architecture, head=head, width=64)
     texts = [text for text, _ in sentences(24, 1)]
     inputs = dict(model.tokenizer(texts, padding=True, return_tensors="pt"))
@@ -178,7 +177,7 @@ def view_of(architecture: str, head: str) -> tuple[Any, View, BatchSizes]:
     return (
         model.model,
         View(inputs, inputs["attention_mask"].bool(), places),
-        BatchSizes(one + rows, one + length, one, one),
+        Batches([one], one + rows, one + length, one, one, one),
     )
 
 
@@ -228,7 +227,7 @@ def test_operations_of_models_that_write_are_those_that_torch_counts(architectur
     batch = source.batch(positions, source.count(positions))
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         listen(world.student.model, batch.student, Wants(logits=True))
-    shapes = batch_sizes([BatchRows(0, 0, positions)], [source])
+    shapes = make_batches([source], [(0, 0, positions)])
     planned = forward(world.student.model, shapes, Wants(logits=True))
     assert planned[0] == pytest.approx(counter.get_total_flops(), rel=0.03)
 
@@ -252,12 +251,13 @@ def test_operations_of_training_are_three_times_those_of_a_forward_pass(
     for model in (world.student.model, world.teacher.model):
         model.config._attn_implementation = "eager"
     training = world.training(method, world.remembering())
-    _, owner, positions = (pieces := epoch_batches(training))[0]
+    batches = epoch_batches(training).take(np.array([0]))
+    owner, positions = int(batches.data[0]), batches.positions[0]
     source = training.sources[owner]
     batch = source.batch(positions, source.count(positions))
     with FlopCounterMode(display=False) as counter:
         gradients(training, make_projections(training), [MicroBatch(0, owner, batch)], 0)
-    planned = training_step(training, batch_sizes(pieces[:1], training.sources))
+    planned = training_step(training, batches)
     assert planned[0] == pytest.approx(counter.get_total_flops(), rel=0.05)
 
 
@@ -271,10 +271,9 @@ def test_timing_changes_no_weight(optimizer: str, tmp_path: Path) -> None:
     before = weights(world)
     training = world.training("patient", world.remembering(), optimizer={"name": optimizer, "rate": 0.1})
     batches = epoch_batches(training)
-    sizes = batch_sizes(batches, training.sources)
-    cost = time_training(training, batches, sizes, turns=1, memory=True)
+    cost = time_training(training, batches, turns=1, memory=True)
     assert all(torch.equal(tensor, before[name]) for name, tensor in weights(world).items())
-    assert cost.step > 0 and (cost.batch.of(sizes) > 0).all()
+    assert cost.step > 0 and (cost.batch.of(batches) > 0).all()
     assert cost.activations is not None
     assert cost.activations.per_token > 0
     whole = sum(one.numel() for one in world.student.model.parameters() if one.requires_grad)
@@ -283,7 +282,7 @@ def test_timing_changes_no_weight(optimizer: str, tmp_path: Path) -> None:
 
 def test_a_law_is_found_again() -> None:
     sequences, lengths = np.array([1, 4, 8, 32, 32]), np.array([12, 8, 100, 20, 64])
-    shapes = BatchSizes(sequences, lengths, 0 * lengths, np.arange(5))
+    shapes = Batches([lengths] * 5, sequences, lengths, 0 * lengths, 0 * lengths, np.arange(5))
     seconds = 0.002 + 1e-5 * sequences * lengths + 3e-7 * sequences * lengths**2
     law = fit_law(shapes, seconds)
     assert [law.per_token, law.per_pair, law.per_batch] == pytest.approx([1e-5, 3e-7, 0.002], rel=1e-6)
@@ -293,12 +292,12 @@ def test_a_law_is_found_again() -> None:
 
 def test_devices_help_as_far_as_a_step_has_micro_batches() -> None:
     steps = np.array([0, 0, 0, 1, 2, 2])
-    shapes, seconds = BatchSizes(steps, steps, steps, steps), np.array([5.0, 4.0, 3.0, 7.0, 2.0, 1.0])
-    assert [parallel_seconds(seconds, shapes, devices) for devices in (1, 2, 3, 8)] == [22, 8 + 7 + 2, 5 + 7 + 2, 14]
+    seconds = np.array([5.0, 4.0, 3.0, 7.0, 2.0, 1.0])
+    assert [parallel_seconds(seconds, steps, devices) for devices in (1, 2, 3, 8)] == [22, 8 + 7 + 2, 5 + 7 + 2, 14]
     work = Work(rows=9, operations=9.0, seconds=12.0)
-    assert [Machine(1.0, 1.0, devices).shared_seconds(work, 2.0) for devices in (1, 4, 100)] == [12, 3, 2]
-    assert Machine(1.0, 10.0, 4).shared_seconds(work, 2.0) == pytest.approx(0.3)
-    assert Machine(1.0, 10.0, 4).seconds(work) == pytest.approx(1.2)  # what the first does alone
+    assert [work.shared(devices, 2.0).seconds for devices in (1, 4, 100)] == [12, 3, 2]
+    assert work.shared(4, 2.0).faster(10.0).seconds == pytest.approx(0.3)
+    assert work.faster(10.0).seconds == pytest.approx(1.2)  # what the first does alone
 
 
 def test_what_does_not_fit_is_named_and_what_comes_first_is(

@@ -15,7 +15,7 @@ from potstill.models.student import save_student
 from potstill.recipe.resolve import resolve
 from potstill.recipe.schema import Recipe
 from potstill.runs.distill import distill
-from potstill.runs.planning import teacher_cost
+from potstill.runs.planning import timing
 from potstill.runs.planning.plan import plan
 from tests.runs.planning.test_plan import QUICK, lines_of, logged
 from tests.support.generative_models import trained_marian
@@ -29,8 +29,8 @@ LINE = "the teacher writes"
 
 @pytest.fixture(autouse=True)
 def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert teacher_cost.DECODED_TEXTS <= 64
-    monkeypatch.setattr(teacher_cost, "DECODED_TEXTS", FEW)
+    assert timing.DECODED_TEXTS <= 64
+    monkeypatch.setattr(timing, "DECODED_TEXTS", FEW)
     monkeypatch.setenv("POTSTILL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("POTSTILL_COMMANDS", "allowed")
 

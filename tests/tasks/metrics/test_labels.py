@@ -16,10 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from potstill.errors import InputError
-from potstill.tasks.classify import TextClassification
 from potstill.tasks.metrics import labels as metrics
-from potstill.tasks.multilabel import MultiLabelClassification
-from tests.support.entities import entity_scores
 
 REFERENCE = Path(__file__).parents[4] / "shared" / "reference" / "dev" / "glue_metrics.json"
 
@@ -28,8 +25,7 @@ class_pairs = st.lists(st.tuples(classes, classes), min_size=1, max_size=30)
 binary_pairs = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=30)
 # few distinct values, so that ties and constants come up
 number_pairs = st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3)), min_size=2, max_size=30)
-TAG_SETS = ("BIES", "BI", "IE")
-FOUR = TextClassification(("0", "1", "2", "3"))
+TAG_SETS = {None: "BIES", "IOB1": "BI", "IOB2": "BI", "IOE2": "IE", "IOBES": "BIES", "BILOU": "BILU"}
 
 
 def tag_sentences(prefixes: str) -> st.SearchStrategy[list[list[str]]]:
@@ -51,8 +47,7 @@ def test_classification_is_scikit_learns(pairs: list[tuple[int, int]]) -> None:
             "micro": reference.f1_score(labels, predictions, average="micro", zero_division=0),
             "matthews": reference.matthews_corrcoef(labels, predictions),
         }
-    score = FOUR.score(np.array(labels, np.float32), np.eye(4)[predictions])
-    assert score["accuracy"] == pytest.approx(expected["accuracy"], abs=1e-12)
+    assert metrics.accuracy(labels, predictions) == pytest.approx(expected["accuracy"], abs=1e-12)
     assert metrics.f1(labels, predictions, average="macro") == pytest.approx(expected["macro"], abs=1e-12)
     assert metrics.f1(labels, predictions, average="micro") == pytest.approx(expected["micro"], abs=1e-12)
     assert metrics.matthews(labels, predictions) == pytest.approx(expected["matthews"], abs=1e-12)
@@ -64,8 +59,7 @@ def test_binary_scores_are_scikit_learns(pairs: list[tuple[int, int]]) -> None:
     reference = pytest.importorskip("sklearn.metrics")
     labels, predictions = (list(side) for side in zip(*pairs, strict=True))
     expected = reference.precision_recall_fscore_support(labels, predictions, average="binary", zero_division=0)
-    positive = FOUR.details(np.array(labels, np.float32), np.eye(4)[predictions])["per_class"]["1"]
-    assert (positive["precision"], positive["recall"]) == pytest.approx(expected[:2], abs=1e-12)
+    assert metrics.precision_recall(labels, predictions) == pytest.approx(expected[:2], abs=1e-12)
     assert metrics.f1(labels, predictions, average="binary") == pytest.approx(expected[2], abs=1e-12)
 
 
@@ -80,9 +74,7 @@ def test_several_labels_per_example_are_scikit_learns(columns: int, rows: int, s
         expected = reference.f1_score(labels, predictions, average=average, zero_division=0)
         assert metrics.f1(labels, predictions, average=average) == pytest.approx(expected, abs=1e-12)
     expected = reference.accuracy_score(labels, predictions)
-    task = MultiLabelClassification(tuple(map(str, range(columns + 1))))
-    exact = task.score(labels.astype(np.float32), predictions - 0.5)["exact"]
-    assert exact == pytest.approx(expected, abs=1e-12)
+    assert metrics.accuracy(labels, predictions) == pytest.approx(expected, abs=1e-12)
 
 
 @settings(deadline=None, max_examples=50)
@@ -120,7 +112,7 @@ def test_correlation_refuses_what_is_not_a_number() -> None:
 
 @pytest.mark.parametrize(
     "score",
-    [metrics.f1, metrics.matthews, metrics.pearson, metrics.spearman],
+    [metrics.accuracy, metrics.f1, metrics.matthews, metrics.pearson, metrics.spearman, metrics.precision_recall],
 )
 def test_empty_or_unequal_sides_are_refused(score: Any) -> None:
     with pytest.raises(ValueError, match="no predictions"):
@@ -162,12 +154,12 @@ def test_more_answers_never_lower_the_score(answers: list[str], prediction: str)
     assert more["f1"] >= few["f1"] and more["exact_match"] >= few["exact_match"]
 
 
-@pytest.mark.parametrize("prefixes", TAG_SETS)
+@pytest.mark.parametrize("scheme", list(TAG_SETS))
 @settings(deadline=None, max_examples=50)
 @given(data=st.data())
-def test_entities_are_seqevals(prefixes: str, data: st.DataObject) -> None:
+def test_entities_are_seqevals(scheme: str | None, data: st.DataObject) -> None:
     reference = pytest.importorskip("seqeval.metrics")
-    sentences = tag_sentences(prefixes)
+    sentences = tag_sentences(TAG_SETS[scheme])
     gold = data.draw(sentences)
     if data.draw(st.booleans()):
         predicted = [
@@ -176,25 +168,38 @@ def test_entities_are_seqevals(prefixes: str, data: st.DataObject) -> None:
     else:
         drawn = data.draw(sentences)
         predicted = [(theirs * len(ours))[: len(ours)] for ours, theirs in zip(gold, drawn * len(gold), strict=False)]
+    mode = {}
+    if scheme is not None:
+        from seqeval import scheme as schemes
+
+        mode = {"mode": "strict", "scheme": getattr(schemes, scheme)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         expected = [
-            getattr(reference, name)(gold, predicted, zero_division=0)
+            getattr(reference, name)(gold, predicted, zero_division=0, **mode)
             for name in ("precision_score", "recall_score", "f1_score")
         ]
-    ours = entity_scores(gold, predicted)
+    ours = metrics.entity_scores(gold, predicted, scheme)
     assert [ours["precision"], ours["recall"], ours["f1"]] == pytest.approx(expected, abs=1e-12)
 
 
 def test_entities_know_their_ends() -> None:
     tags = ["B-PER", "I-PER", "O", "I-LOC", "B-LOC"]
     assert metrics.entities(tags) == [("PER", 0, 1), ("LOC", 3, 3), ("LOC", 4, 4)]
+    assert metrics.entities(tags, "IOB2") == [("PER", 0, 1), ("LOC", 4, 4)]  # an I- cannot start one
 
 
 @pytest.mark.parametrize("tag", ["", "PER", "X-PER", "U-PER", "O-PER", "B-"])
 def test_a_tag_of_another_scheme_is_refused_with_what_to_write(tag: str) -> None:
     with pytest.raises(InputError, match="write O, or one of B"):
         metrics.entities(["O", tag])
+
+
+def test_unknown_schemes_and_unequal_sentences_are_refused() -> None:
+    with pytest.raises(InputError, match="IOB1, IOB2, IOE2, IOBES, BILOU"):
+        metrics.entities(["O"], "IOB3")
+    with pytest.raises(ValueError, match="length"):
+        metrics.entity_scores([["O", "O"]], [["O"]])
 
 
 def test_importing_metrics_is_cheap() -> None:
@@ -212,16 +217,13 @@ def test_the_reference_numbers_are_reproduced() -> None:
         given_, expected = case["inputs"], case["expected"]
         if case["kind"] == "classification":
             pair = given_["labels"], given_["predictions"]
-            number = max(*pair[0], *pair[1]) + 1
-            task = TextClassification(tuple(map(str, range(number))))
-            rows = np.array(pair[0], np.float32), np.eye(number)[pair[1]]
-            assert task.score(*rows)["accuracy"] == pytest.approx(expected["accuracy"], abs=1e-12)
+            assert metrics.accuracy(*pair) == pytest.approx(expected["accuracy"], abs=1e-12)
             assert metrics.matthews(*pair) == pytest.approx(expected["matthews"], abs=1e-12)
             assert metrics.f1(*pair, average="macro") == pytest.approx(expected["f1_macro"], abs=1e-12)
             if "precision" in expected:
-                positive = task.details(*rows)["per_class"]["1"]
-                for name in ("precision", "recall"):
-                    assert positive[name] == pytest.approx(expected[name], abs=1e-12)
+                assert metrics.precision_recall(*pair) == pytest.approx(
+                    (expected["precision"], expected["recall"]), abs=1e-12
+                )
                 assert metrics.f1(*pair) == pytest.approx(expected["f1_positive_class_1"], abs=1e-12)
         elif case["kind"] == "regression":
             pair = given_["labels"], given_["predictions"]
@@ -234,9 +236,13 @@ def test_the_reference_numbers_are_reproduced() -> None:
             for ours, theirs in zip(scores["per_question"], expected["per_question"], strict=True):
                 assert ours == pytest.approx(theirs, abs=1e-12)
         else:
-            scores = entity_scores(given_["gold"], given_["predicted"])
+            default = metrics.entity_scores(given_["gold"], given_["predicted"])
+            strict = metrics.entity_scores(given_["gold"], given_["predicted"], case["settings"]["scheme"])
             for name in ("precision", "recall", "f1"):
-                assert scores[name] == pytest.approx(expected["default_conlleval_like"][name], abs=1e-12)
+                assert default[name] == pytest.approx(expected["default_conlleval_like"][name], abs=1e-12)
+                assert strict[name] == pytest.approx(expected["strict"][name], abs=1e-12)
+            for name in ("correct", "predicted", "gold"):
+                assert default[name] == expected[name]
             for side in ("gold", "predicted"):
                 found = [[list(entity) for entity in metrics.entities(tags)] for tags in given_[side]]
                 assert found == expected[f"{side}_entities_type_first_last"]

@@ -11,9 +11,8 @@ from potstill.measuring.run_folder import seed_folders
 from potstill.models.student import load_student
 from potstill.recipe.resolve import resolve
 from potstill.runs.build import build
-from potstill.runs.devices import make_accelerator
-from potstill.runs.prepare import prepare
-from potstill.runs.stages import Run, StageInputs, make_training, teacher_wants
+from potstill.runs.prepare import make_accelerator, prepare
+from potstill.runs.stage_setup import Run, make_training, teacher_wants
 from potstill.system.display import Display
 from potstill.system.paths import RunFolder
 from potstill.training.gradients import gradients
@@ -34,8 +33,7 @@ def gradient_noise(run: Path, trained: bool, steps: int = 24) -> float:
     if trained:
         student.models[0].load_state_dict(load_student(first_seed / "student").model.state_dict())
     stage = recipe.stage[-1]
-    inputs = StageInputs(Run(recipe, data, run, accelerator, quiet), len(recipe.stage) - 1, student)
-    training = make_training(inputs)
+    training = make_training(Run(recipe, data, run, accelerator, quiet), len(recipe.stage) - 1, student)
     if not training.sources[0].changes:
         data[0].teacher.remember(training.sources[0], teacher_wants(training)[0])
     lengths, starts = all_lengths(training.sources)

@@ -18,48 +18,39 @@ from transformers.pytorch_utils import Conv1D
 
 from potstill.models.anatomy import has_layers, in_head, layer_count, layers_path, stacks, width
 from potstill.models.hooks import end_of_attention
-from potstill.runs.planning.batch_sizes import BatchSizes
+from potstill.runs.planning.batches import Batches
 from potstill.signals import Wants
 from potstill.training.setup import Training, make_projections
 
 TOKEN_HEADS = ("ForTokenClassification", "ForQuestionAnswering")  # that read every token
-CROSS_ATTENTION = (
-    "encoder_attn.k_proj",
-    "encoder_attn.v_proj",
-    "EncDecAttention.k",
-    "EncDecAttention.v",
-)  # over the source
+# over the source
+CROSS_ATTENTION = ("encoder_attn.k_proj", "encoder_attn.v_proj", "EncDecAttention.k", "EncDecAttention.v")
 
 
-def forward(model: PreTrainedModel, sizes: BatchSizes, wants: Wants | None = None) -> np.ndarray:
+def forward(model: PreTrainedModel, batches: Batches, wants: Wants | None = None) -> np.ndarray:
     """(batches,) of one pass. With `wants`, as `listen` runs it: the last layer computes only [CLS] if only that is read."""
-    if sizes.targets is not None and model.config.is_encoder_decoder:
-        return translation(model, sizes.sequences, sizes.lengths - sizes.targets, sizes.targets)
+    if batches.targets.any() and model.config.is_encoder_decoder:
+        return translation(model, batches)
     shortened = wants is not None and not wants.hidden and end_of_attention(model) is not None
     per_token, per_sequence = weights_passed(model, shortened)
     if type(model).__name__.endswith("ForImageClassification"):  # an image is one token without attention
-        return np.asarray(2.0 * (per_token + per_sequence) * sizes.sequences)
-    attention = 4 * layer_count(model) * width(model) * sizes.tokens * sizes.lengths
-    return np.asarray(2.0 * (per_token * sizes.tokens + per_sequence * sizes.sequences) + attention)
+        return np.asarray(2.0 * (per_token + per_sequence) * batches.sequences)
+    attention = 4 * layer_count(model) * width(model) * batches.tokens * batches.lengths
+    return np.asarray(2.0 * (per_token * batches.tokens + per_sequence * batches.sequences) + attention)
 
 
-def translation(model: PreTrainedModel, sequences: np.ndarray, source: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """(batches,) of one pass through encoder and decoder, from the tokens of each."""
-    encoder_weights = decoder_weights = 0
-    for name, weights in matrices(model):
-        if "encoder" in name.split(".") or name.endswith(CROSS_ATTENTION):
-            encoder_weights += weights
-        else:
-            decoder_weights += weights
-    encoder, decoder = (
-        (getattr(model.config, field) for field in stacks(model).values()) if has_layers(model) else (0, 0)
-    )
+def translation(model: PreTrainedModel, batches: Batches) -> np.ndarray:
+    """(batches,) of one pass through encoder and decoder."""
+    maps = list(matrices(model))
+    over_source = sum(n for name, n in maps if "encoder" in name.split(".") or name.endswith(CROSS_ATTENTION))
+    over_target = sum(n for _, n in maps) - over_source
+    layers = [getattr(model.config, field) for field in stacks(model).values()] if has_layers(model) else [0, 0]
     t5 = hasattr(model.config, "d_kv")  # whose heads have a width of their own
     attention_width = model.config.num_heads * model.config.d_kv if t5 else width(model)
-    pairs = encoder * source**2 + decoder * target**2 + max(decoder, 1) * source * target  # an LSTM attends once
-    return np.asarray(
-        sequences * (2.0 * (encoder_weights * source + decoder_weights * target) + 4 * attention_width * pairs)
-    )
+    target, source = batches.targets, batches.lengths - batches.targets
+    pairs = layers[0] * source**2 + layers[1] * target**2 + max(layers[1], 1) * source * target  # an LSTM attends once
+    linear = over_source * source + over_target * target
+    return np.asarray(batches.sequences * (2.0 * linear + 4 * attention_width * pairs))
 
 
 def matrices(model: PreTrainedModel) -> Iterator[tuple[str, int]]:
@@ -71,21 +62,21 @@ def matrices(model: PreTrainedModel) -> Iterator[tuple[str, int]]:
             yield name, module.weight.numel()
 
 
-def training_step(training: Training, sizes: BatchSizes) -> np.ndarray:
+def training_step(training: Training, batches: Batches) -> np.ndarray:
     """(batches,) of forward and backward passes, with the teacher's forward pass if it is asked live."""
-    operations = np.zeros(len(sizes))
+    operations = np.zeros(len(batches))
     projections = make_projections(training)
     for number, (model, teacher) in enumerate(zip(training.models, training.teachers, strict=True)):
-        batches = np.flatnonzero(sizes.data == number)
-        of_data = sizes.take(batches)
+        which = np.flatnonzero(batches.data == number)
+        of_data = batches.take(which)
         student_wants, teacher_wants = training.wants(number)
-        operations[batches] = 3 * forward(model, of_data, student_wants)
+        operations[which] = 3 * forward(model, of_data, student_wants)
         for name, weight in projections.across.named_parameters():
             projected = of_data.tokens if name.startswith("hidden") else of_data.sequences
-            operations[batches] += 6 * weight.numel() * projected
+            operations[which] += 6 * weight.numel() * projected
         live = teacher_wants != Wants() and training.sources[number].needs_live_teacher(teacher_wants)
         if live and teacher.model is not None:
-            operations[batches] += forward(teacher.model, of_data, teacher_wants)
+            operations[which] += forward(teacher.model, of_data, teacher_wants)
     return operations
 
 

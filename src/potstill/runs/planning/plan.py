@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,25 +15,18 @@ from potstill.errors import InputError
 from potstill.measuring.measurements import BASELINE, STUDENT
 from potstill.recipe.pace import with_pace
 from potstill.recipe.resolve import grid_recipes
-from potstill.recipe.schema import Recipe
+from potstill.recipe.schema import Recipe, Stage
 from potstill.runs.baseline import baseline_recipe, is_distillation
 from potstill.runs.data_set import DataSet
-from potstill.runs.devices import make_accelerator
-from potstill.runs.grid import refuse_shared_fields
-from potstill.runs.planning.machine import (
-    Disk,
-    Machine,
-    device_memory,
-    private_bytes,
-    seconds_of_saving,
-    what_does_not_fit,
-)
+from potstill.runs.learning_check import rows_to_check
+from potstill.runs.planning.batches import parallel_seconds
+from potstill.runs.planning.space import Disk, device_memory, private_bytes, seconds_of_saving, what_does_not_fit
 from potstill.runs.planning.stage_cost import FLOAT, StageCost, Work, stage_costs, teacher_testing_work
-from potstill.runs.planning.teacher_cost import BlockedWork, TeacherCosts
+from potstill.runs.planning.teacher_cost import TeacherCosts
 from potstill.runs.planning.timing import matmul_peak
-from potstill.runs.prepare import prepare
-from potstill.runs.stages import Run
-from potstill.runs.teacher_check import rows_to_check
+from potstill.runs.prepare import make_accelerator, prepare
+from potstill.runs.stage_setup import Run
+from potstill.runs.stages import refuse_shared_fields
 from potstill.system import paths
 from potstill.system.display import Display
 from potstill.system.scratch import scratch_folder
@@ -42,36 +36,31 @@ SLACK = 0.25  # of all tensors: runs on a CPU were seen to hold that much more t
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-@dataclass
-class Line:
-    """One kind of work over all its runs: seeds, and cells of a grid."""
-
-    what: str
-    runs: int = 0
-    rows_per_epoch: int = 0
-    tokens_per_epoch: int = 0  # without padding, as in steps.csv
-    steps: int = 0
-    rows: int = 0
-    tokens: int = 0
-    operations: float = 0.0
-    seconds: float = 0.0
-
-    def add(self, work: Work, seconds: float, times: int = 1) -> None:
-        self.runs += times
-        self.rows += times * work.rows
-        self.tokens += times * work.tokens
-        self.operations += times * work.operations
-        self.seconds += times * seconds
-
-
 @dataclass(frozen=True)
-class PlannedRun:
-    """A student or baseline with one cell of the grid, for every seed."""
+class PlannedStage:
+    """A stage of the student or of its baseline, in one cell of the grid, for every seed."""
 
     model: str  # "distilled" or "fine-tuned"
     recipe: Recipe
+    number: int
     seeds: list[int]
-    costs: list[StageCost]  # of each stage
+    cost: StageCost
+
+    @property
+    def stage(self) -> Stage:
+        return self.recipe.stage[self.number]
+
+    @property
+    def title(self) -> str:
+        return f"train {self.model}" + (f", stage {self.number}" if len(self.recipe.stage) > 1 else "")
+
+    @property
+    def epochs_and_saves(self) -> tuple[int, int]:
+        return count_saves(*steps_of(self.stage, self.cost.rows), self.recipe.save_every)
+
+    @property
+    def scoring(self) -> Work:
+        return self.cost.scoring * (self.epochs_and_saves[0] * len(self.seeds))
 
 
 def plan(
@@ -97,38 +86,39 @@ def plan(
     unchecked = recipe.model_copy(update={"force": True})  # the teacher is not asked
     data_sets = prepare(unchecked, device, display)
     peak_here = matmul_peak(device, PRECISIONS[recipe.precision])
-    machine = Machine(peak_here, 1e9 * peak if peak else peak_here, devices)
-    teachers = TeacherCosts(data_sets)
-    if not recipe.force:
-        for queries in teachers.models:
-            queries.remember_logits(rows_to_check(queries.data), "dev")
+    peak_there = 1e9 * peak if peak else peak_here
+    teachers = TeacherCosts(data_sets, devices)
+    for data in data_sets if not recipe.force else ():
+        teachers.remember_logits(data, rows_to_check(data), "dev")
     with scratch_folder() as scratch:
-        runs = planned_runs(Run(recipe, data_sets, scratch, accelerator, display), teachers)
-    for queries in teachers.models:
-        for split, examples in queries.data.evaluation_splits.items():
-            queries.remember_logits(examples, split)
-    lines = [
-        *([shared_line("the teacher writes", teachers.text_work, machine)] if teachers.text_work else []),
-        shared_line("remember the teacher", [queries.work() for queries in teachers.models], machine),
-        *training_lines(runs, machine),
-        scoring_line(runs, machine),
-        measuring_line(runs, data_sets, machine),
-        saving_line(runs, out),
-    ]
-    costs = list({id(cost): cost for run in runs for cost in run.costs}.values())
-    needed = device_bytes(recipe, data_sets, costs, program)
-    disks = disks_of(recipe, data_sets, teachers, costs, out)
+        stages = planned_stages(Run(recipe, data_sets, scratch, accelerator, display), teachers)
+    for data in data_sets:
+        for split, examples in data.evaluation_splits.items():
+            teachers.remember_logits(data, examples, split)
+    work = {
+        **({"the teacher writes": teachers.text_work} if teachers.text_work.runs else {}),
+        "remember the teacher": teachers.query_work(),
+        **training_work(stages, devices),
+        "score dev": sum((stage.scoring for stage in stages), Work()),
+        "measure at the end": measuring_work(stages, data_sets),
+    }
+    work = {title: amount.faster(peak_there / peak_here) for title, amount in work.items()}
+    work["save checkpoints"] = saving_work(stages, out)
+    costs = list({id(stage.cost): stage.cost for stage in stages}.values())
+    with_baseline = recipe.baseline and is_distillation(recipe, data_sets)
+    needed = device_bytes(data_sets, costs, with_baseline, program)
+    disks = disks_of(recipe, with_baseline, teachers, costs, out)
     limit = int(1e9 * memory) if memory else device_memory(device)
     operations = sum(float(cost.operations.sum()) for cost in costs)
     seconds = sum(float(cost.seconds.sum()) for cost in costs)
     return {
-        "lines": [asdict(line) for line in lines],
-        "seconds": sum(line.seconds for line in lines),
-        "operations": sum(line.operations for line in lines),
+        "lines": [{"what": title, **asdict(amount)} for title, amount in work.items()],
+        "seconds": sum(amount.seconds for amount in work.values()),
+        "operations": sum(amount.operations for amount in work.values()),
         "device_memory": {**needed, "limit": limit},
         "disks": [{**asdict(disk), "folder": str(disk.folder), "free": disk.free} for disk in disks],
         "machine": {
-            "peak_gflops": machine.peak_there / 1e9,
+            "peak_gflops": peak_there / 1e9,
             "peak_gflops_here": peak_here / 1e9,
             "devices": devices,
             "share_of_peak": operations / seconds / peak_here,
@@ -143,8 +133,8 @@ def refuse_impossible(peak: float | None, devices: int, memory: float | None) ->
             raise InputError(f"--{name} {value:g}: must be above zero and finite; write for example --{name} {example}")
 
 
-def planned_runs(run: Run, teachers: TeacherCosts) -> list[PlannedRun]:
-    """Time every run of the recipe: each cell of the grid, then the baseline of the first cell."""
+def planned_stages(run: Run, teachers: TeacherCosts) -> list[PlannedStage]:
+    """Time the stages of every cell of the grid, then those of the baseline of the first cell."""
     timed: dict[str, list[StageCost]] = {}
 
     def costs_of(model: str, recipe: Recipe) -> list[StageCost]:
@@ -152,26 +142,25 @@ def planned_runs(run: Run, teachers: TeacherCosts) -> list[PlannedRun]:
         if key not in timed:
             run.display.say(f"timing a few batches: {model}")
             timed[key] = stage_costs(replace(run, recipe=recipe, folder=run.folder / str(len(timed))), teachers.make)
-            teachers.remember_training(timed[key])
+            for cost in timed[key]:
+                teachers.remember_training(cost)
         return timed[key]
 
-    def cells(model: str, recipe: Recipe) -> list[PlannedRun]:
-        grid = [cell for _, cell in grid_recipes(recipe)]
-        return [PlannedRun(model, cell, seeds_of(run.recipe, cell), costs_of(model, cell)) for cell in grid]
+    def cells(model: str, recipe: Recipe) -> Iterator[PlannedStage]:
+        for _, cell in grid_recipes(recipe):
+            # a grid may fix the seed of its cells
+            seeds = [cell.seed + (0 if "seed" in run.recipe.grid else more) for more in range(run.recipe.seeds)]
+            for number, cost in enumerate(costs_of(model, cell)):
+                yield PlannedStage(model, cell, number, seeds, cost)
 
     one_seed = run.recipe.model_copy(update={"seeds": 1})
     distilled = is_distillation(run.recipe, run.data_sets)
-    runs = cells(STUDENT if distilled else BASELINE, one_seed)
+    stages = list(cells(STUDENT if distilled else BASELINE, one_seed))
     if run.recipe.baseline and distilled and all(len(data.train.labelled_only) for data in run.data_sets):
-        rows = [cost.rows for cost in runs[0].costs]
-        runs += cells(BASELINE, baseline_recipe(one_seed, runs[0].recipe, run.data_sets, rows))
-    return runs
-
-
-def seeds_of(recipe: Recipe, cell: Recipe) -> list[int]:
-    """The seeds of a cell's runs, one for each seed of the recipe. A grid may fix the seed of the cell."""
-    fixed = "seed" in recipe.grid
-    return [cell.seed + (0 if fixed else more) for more in range(recipe.seeds)]
+        chosen = stages[0].recipe
+        rows = [stage.cost.rows for stage in stages[: len(chosen.stage)]]
+        stages += cells(BASELINE, baseline_recipe(one_seed, chosen, run.data_sets, rows))
+    return stages
 
 
 def cost_key(recipe: Recipe) -> str:
@@ -187,78 +176,49 @@ def cost_key(recipe: Recipe) -> str:
     return json.dumps([recipe.start, recipe.student, recipe.dropout, stages], sort_keys=True)
 
 
-def shared_line(title: str, works: list[BlockedWork], machine: Machine) -> Line:
-    """Work that all devices share."""
-    line = Line(title)
-    for work, largest_block in works:
-        line.add(work, machine.shared_seconds(work, largest_block))
-    return line
+def training_work(stages: list[PlannedStage], devices: int) -> dict[str, Work]:
+    """The work of each stage of student and baseline, over all cells and seeds."""
+    work: dict[str, Work] = {}
+    for planned in stages:
+        cost, number = planned.cost, planned.number
+        per_epoch, steps = steps_of(planned.stage, cost.rows)
+        epochs, rest = divmod(steps, per_epoch)
+        tokens = int(cost.token_counts.sum())
+        per_step = cost.timed.step + parallel_seconds(cost.seconds, cost.batches.steps, devices) / per_epoch
+        seed_work = Work(
+            runs=1,
+            rows_per_epoch=cost.rows,
+            tokens_per_epoch=tokens,
+            steps=steps,
+            rows=epochs * cost.rows,
+            tokens=epochs * tokens,
+            operations=steps / per_epoch * float(cost.operations.sum()),
+            seconds=steps * per_step,
+        )
+        total = work.get(planned.title, Work())
+        for seed in planned.seeds if rest else ():  # the rows in the first steps of an epoch depend on the seed
+            total += cost.first_steps(planned.stage, rest, seed, number, epochs, "order")
+        work[planned.title] = total + seed_work * len(planned.seeds)
+    return work
 
 
-def training_lines(runs: list[PlannedRun], machine: Machine) -> list[Line]:
-    """One line for each stage of student and baseline, over all cells and seeds."""
-    lines: dict[tuple[str, int], Line] = {}
-    for run in runs:
-        for number in range(len(run.costs)):
-            title = run.model if len(run.costs) == 1 else f"{run.model}, stage {number}"
-            add_stage(lines.setdefault((run.model, number), Line(f"train {title}")), run, number, machine)
-    return list(lines.values())
-
-
-def add_stage(line: Line, run: PlannedRun, number: int, machine: Machine) -> None:
-    cost, seeds = run.costs[number], len(run.seeds)
-    per_epoch, steps = steps_of(run.recipe.stage[number], cost.rows)
-    epochs, rest = divmod(steps, per_epoch)
-    for seed in run.seeds if rest else ():  # the rows in the first steps of an epoch depend on the seed
-        rows, tokens = cost.first_steps(run.recipe, seed, number, epochs, rest)
-        line.rows += rows
-        line.tokens += tokens
-    line.runs += seeds
-    line.rows_per_epoch, line.tokens_per_epoch = cost.rows, cost.tokens
-    line.steps += seeds * steps
-    line.rows += seeds * epochs * cost.rows
-    line.tokens += seeds * epochs * line.tokens_per_epoch
-    line.operations += seeds * steps / per_epoch * float(cost.operations.sum())
-    line.seconds += seeds * steps / per_epoch * machine.epoch_seconds(cost, per_epoch)
-
-
-def scoring_line(runs: list[PlannedRun], machine: Machine) -> Line:
-    line = Line("score dev")
-    for run in runs:
-        for number, cost in enumerate(run.costs):
-            epochs, _ = epochs_and_saves(run, number)
-            line.add(cost.scoring, machine.seconds(cost.scoring), epochs * len(run.seeds))
-    return line
-
-
-def measuring_line(runs: list[PlannedRun], data_sets: list[DataSet], machine: Machine) -> Line:
+def measuring_work(stages: list[PlannedStage], data_sets: list[DataSet]) -> Work:
     """Dev and tests, once for student and baseline, and for a generative teacher."""
-    line = Line("measure at the end")
-    seeds = len(runs[0].seeds)
-    for run in {run.model: run for run in runs}.values():
-        line.add(run.costs[-1].testing, machine.seconds(run.costs[-1].testing), seeds)
-    for data in data_sets:
-        work = teacher_testing_work(data)
-        if work.rows:
-            line.add(work, machine.seconds(work), seeds)
-    return line
+    last_stages = {stage.model: stage for stage in stages}.values()
+    works = [*(stage.cost.testing for stage in last_stages), *map(teacher_testing_work, data_sets)]
+    return sum(works, Work()) * len(stages[0].seeds)
 
 
-def saving_line(runs: list[PlannedRun], out: Path) -> Line:
-    line = Line("save checkpoints")
+def saving_work(stages: list[PlannedStage], out: Path) -> Work:
+    work = Work()
     per_save, per_byte = seconds_of_saving(out)
-    for run in runs:
-        for number, cost in enumerate(run.costs):
-            epochs, saves = epochs_and_saves(run, number)
-            weights_only = epochs + 1  # the best weights of each epoch, and those of the finished stage
-            written = saves * (cost.weights + cost.saved_moments) + weights_only * cost.weights
-            seconds = (per_save * (saves + weights_only) + per_byte * written) / saves
-            line.add(Work(), seconds, saves * len(run.seeds))
-    return line
-
-
-def epochs_and_saves(run: PlannedRun, number: int) -> tuple[int, int]:
-    return count_saves(*steps_of(run.recipe.stage[number], run.costs[number].rows), run.recipe.save_every)
+    for stage in stages:
+        epochs, saves = stage.epochs_and_saves
+        weights_only = epochs + 1  # the best weights of each epoch, and those of the finished stage
+        written = saves * (stage.cost.weights + stage.cost.saved_moments) + weights_only * stage.cost.weights
+        seconds = per_save * (saves + weights_only) + per_byte * written
+        work += Work(runs=saves, seconds=seconds) * len(stage.seeds)
+    return work
 
 
 def count_saves(per_epoch: int, steps: int, save_every: int) -> tuple[int, int]:
@@ -268,7 +228,7 @@ def count_saves(per_epoch: int, steps: int, save_every: int) -> tuple[int, int]:
     return ends, ends + steps // save_every - both
 
 
-def device_bytes(recipe: Recipe, data_sets: list[DataSet], costs: list[StageCost], program: int) -> dict[str, int]:
+def device_bytes(data_sets: list[DataSet], costs: list[StageCost], with_baseline: bool, program: int) -> dict[str, int]:
     """Memory of the stage that needs most. `program`: what Python and its libraries hold on a CPU before a model is loaded.
 
     The teacher stays loaded while the student trains, and the student while its baseline trains. Saving a checkpoint needs
@@ -277,11 +237,10 @@ def device_bytes(recipe: Recipe, data_sets: list[DataSet], costs: list[StageCost
     """
     teachers = {id(data.loaded_teacher): data.loaded_teacher.model for data in data_sets if data.loaded_teacher}
     teacher_weights = sum(FLOAT * model.num_parameters() for model in teachers.values())
-    students = 1 + (recipe.baseline and is_distillation(recipe, data_sets))
     stages = [
         {
             "program": program,
-            "weights": teacher_weights + students * cost.weights + FLOAT * cost.timed.copied,
+            "weights": teacher_weights + (1 + with_baseline) * cost.weights + FLOAT * cost.timed.copied,
             "gradients": cost.gradients,
             "moments": cost.moments,
             "activations": max(cost.activations, cost.saved_moments - cost.moments - cost.gradients),
@@ -294,17 +253,17 @@ def device_bytes(recipe: Recipe, data_sets: list[DataSet], costs: list[StageCost
 
 
 def disks_of(
-    recipe: Recipe, data_sets: list[DataSet], teachers: TeacherCosts, costs: list[StageCost], out: Path
+    recipe: Recipe, with_baseline: bool, teachers: TeacherCosts, costs: list[StageCost], out: Path
 ) -> list[Disk]:
     """In the order in which they fill. While a stage trains there are briefly two checkpoints and two sets of best weights."""
     largest = max(costs, key=lambda cost: cost.weights + cost.saved_moments)
     passing = 2 * (largest.weights + largest.saved_moments) + (2 + len(recipe.stage)) * largest.weights
     student = costs[0].heads * max(cost.weights for cost in costs)
-    with_baseline = recipe.baseline and is_distillation(recipe, data_sets)
-    folders = recipe.seeds * (2 if with_baseline else 1) + (recipe.seeds > 1)
+    folders = recipe.seeds * (1 + with_baseline) + (recipe.seeds > 1)
     disks = [Disk("students and checkpoints", out, folders * student, passing)]
-    if teachers.memories:
-        disks.insert(0, Disk("the teacher's memory", paths.memory(recipe.memory), teachers.new_bytes, 0))
+    if teachers.by_memory:
+        new_bytes = sum(queries.new_bytes for queries in teachers.by_memory.values())
+        disks.insert(0, Disk("the teacher's memory", paths.memory(recipe.memory), new_bytes, 0))
     if with_baseline:
         disks.append(Disk("baselines", paths.baselines(), recipe.seeds * student, passing))
     return disks

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,24 +13,15 @@ from transformers import PreTrainedModel
 from potstill.data.batches import TokenisedSet, all_lengths, epoch_order
 from potstill.inference.answers import at_once
 from potstill.models.anatomy import encoder_layers, width, word_embeddings
+from potstill.models.generation.decoding import decoder
 from potstill.models.student import Student
-from potstill.recipe.schema import Recipe
-from potstill.runs.build import build, reshape
+from potstill.recipe.schema import Stage
+from potstill.runs.build import StudentModels, build, reshape
 from potstill.runs.data_set import DataSet
-from potstill.runs.dev_scores import scored_splits
-from potstill.runs.make_examples import MakeWithTeacher, run_maker
-from potstill.runs.planning.batch_sizes import (
-    BatchRows,
-    BatchSizes,
-    batch_sizes,
-    epoch_batches,
-    reading_batches,
-    token_count,
-    token_counts,
-)
+from potstill.runs.planning.batches import Batches, epoch_batches, reading_batches, token_counts
 from potstill.runs.planning.flops import forward, training_step
-from potstill.runs.planning.timing import CostLaw, TrainingCost, batches_at, time_decoding, time_scoring, time_training
-from potstill.runs.stages import Run, StageInputs, make_training, teacher_wants
+from potstill.runs.planning.timing import CostLaw, TrainingCost, time_decoding, time_scoring, time_training
+from potstill.runs.stage_setup import MakeWithTeacher, Run, make_training, scored_splits, teacher_wants
 from potstill.signals import Wants
 from potstill.tasks.metrics.texts import BEAM
 from potstill.tasks.task import Task
@@ -40,26 +31,42 @@ from potstill.training.teacher.teacher import Teacher
 
 MOMENTS = {"adamw": 2, "adadelta": 2, "sgd": 1}  # that an optimizer keeps of each parameter
 FLOAT = 4  # bytes
+SUMMED = ("runs", "steps", "rows", "tokens", "operations", "seconds")
 
 
 @dataclass(frozen=True)
 class Work:
-    """Independent batches: teacher queries and evaluation."""
+    """An amount of work, and its seconds on this machine. In sums, the figures per epoch are those of the last summand."""
 
+    runs: int = 0
+    rows_per_epoch: int = 0
+    tokens_per_epoch: int = 0
+    steps: int = 0
     rows: int = 0
-    tokens: int = 0  # without padding
+    tokens: int = 0  # without padding, as in steps.csv
     operations: float = 0.0
     seconds: float = 0.0
 
     def __add__(self, other: Work) -> Work:
-        return Work(*(ours + theirs for ours, theirs in zip(astuple(self), astuple(other), strict=True)))
+        return replace(other, **{name: getattr(self, name) + getattr(other, name) for name in SUMMED})
+
+    def __mul__(self, times: int) -> Work:
+        return replace(self, **{name: times * getattr(self, name) for name in SUMMED})
+
+    def faster(self, times: float) -> Work:
+        """The same work on a machine that is so many times as fast."""
+        return replace(self, seconds=self.seconds / times)
+
+    def shared(self, devices: int, largest_block: float) -> Work:
+        """Work that devices share in blocks. `largest_block`: its seconds."""
+        return replace(self, seconds=max(self.seconds / devices, largest_block))
 
 
 @dataclass(frozen=True)
 class StageCost:
     sources: list[TokenisedSet[Task]]
     asks: list[Wants]  # of the teacher of each data set, before training
-    sizes: BatchSizes  # of the micro-batches of the first epoch; other epochs are similar
+    batches: Batches  # the micro-batches of the first epoch; other epochs are similar
     seconds: np.ndarray  # (batches,)
     operations: np.ndarray  # (batches,)
     timed: TrainingCost
@@ -77,19 +84,17 @@ class StageCost:
         return sum(len(source.examples) for source in self.sources)
 
     @property
-    def tokens(self) -> int:
-        return sum(map(token_count, self.sources))
+    def token_counts(self) -> np.ndarray:
+        """(rows,) of all data sets, one after the other."""
+        return np.concatenate([token_counts(source) for source in self.sources])
 
-    def first_steps(self, recipe: Recipe, seed: int, number: int, epoch: int, steps: int) -> tuple[int, int]:
-        """Rows and tokens of the first steps of an epoch, which depend on its order."""
-        lengths, _ = all_lengths(self.sources)
-        order = epoch_order(lengths, recipe.stage[number].batch, seed, number, epoch, "order")
-        rows = np.concatenate(order[:steps])
-        counts = np.concatenate([token_counts(source) for source in self.sources])
-        return len(rows), int(counts[rows].sum())
+    def first_steps(self, stage: Stage, steps: int, *seed: int | str) -> Work:
+        """The rows and tokens of the first steps of an epoch, which depend on its order."""
+        rows = np.concatenate(epoch_order(all_lengths(self.sources)[0], stage.batch, *seed)[:steps])
+        return Work(rows=len(rows), tokens=int(self.token_counts[rows].sum()))
 
 
-def stage_costs(run: Run, make: MakeWithTeacher = run_maker) -> list[StageCost]:
+def stage_costs(run: Run, make: MakeWithTeacher) -> list[StageCost]:
     """The cost of each stage, with the student as the stage finds it.
 
     The run's folder holds the teacher's answers for the timed rows; `make` replaces what the teacher would write.
@@ -98,31 +103,27 @@ def stage_costs(run: Run, make: MakeWithTeacher = run_maker) -> list[StageCost]:
     costs = []
     for number, stage in enumerate(run.recipe.stage):
         student = reshape(stage, run.recipe, student, run.data_sets)
-        inputs = StageInputs(run, number, student)
-        costs.append(stage_cost(inputs, make_training(inputs, make)))
+        costs.append(stage_cost(run, student, make_training(run, number, student, make)))
     return costs
 
 
-def stage_cost(inputs: StageInputs, training: Training) -> StageCost:
-    asks = teacher_wants(training)
-    batches = epoch_batches(training)
-    sizes = batch_sizes(batches, training.sources)
-    which = batches_at(sizes, (0.0, 0.33, 0.67, 1.0), (0.0, 0.5, 1.0))
-    few = [batches[number] for number in which]
-    prepared = replace(training, teachers=teachers_of(training, asks, few, inputs.run.folder / str(inputs.number)))
-    timed = time_training(prepared, few, sizes.take(which), turns=3, memory=True)
+def stage_cost(run: Run, student: StudentModels, training: Training) -> StageCost:
+    asks, batches = teacher_wants(training), epoch_batches(training)
+    few = batches.sample((0.0, 0.33, 0.67, 1.0), (0.0, 0.5, 1.0))
+    teachers = teachers_of(training, asks, few, run.folder / str(training.number))
+    timed = time_training(replace(training, teachers=teachers), few, turns=3, memory=True)
     assert timed.activations is not None
-    scoring, testing = evaluation_work(inputs, training)
+    scoring, testing = evaluation_work(run.data_sets, student, training)
     parameters = {id(parameter): parameter for model in training.models for parameter in model.parameters()}
     moments = MOMENTS[training.stage.optimizer.name]
     unused = word_embeddings(training.models[0]).weight.numel() - timed.copied if timed.copied else 0
-    tasks = [data.task for data in inputs.data_sets]
+    tasks = [data.task for data in run.data_sets]
     return StageCost(
         training.sources,
         asks,
-        sizes,
-        timed.batch.of(sizes),
-        training_step(training, sizes),
+        batches,
+        timed.batch.of(batches),
+        training_step(training, batches),
         timed,
         scoring,
         testing,
@@ -131,73 +132,67 @@ def stage_cost(inputs: StageInputs, training: Training) -> StageCost:
         gradients=FLOAT * timed.trained,
         moments=FLOAT * moments * timed.trained,
         saved_moments=FLOAT * moments * (timed.trained + unused),
-        activations=int(timed.activations.of(sizes).max()) + max(map(scoring_bytes, training.models, tasks)),
+        activations=int(timed.activations.of(batches).max()) + max(map(scoring_bytes, training.models, tasks)),
     )
 
 
-def teachers_of(training: Training, asks: list[Wants], batches: list[BatchRows], folder: Path) -> list[Teacher]:
+def teachers_of(training: Training, asks: list[Wants], batches: Batches, folder: Path) -> list[Teacher]:
     """Teachers with the answers for these batches in a memory of their own: a plan does not write to the real one."""
     teachers = []
     for number, (teacher, source, wants) in enumerate(zip(training.teachers, training.sources, asks, strict=True)):
         if teacher.model is not None and not source.needs_live_teacher(wants):
             teacher = Teacher(teacher.model, Memory(folder / str(number)), teacher.device)
-            positions = [batch.positions for batch in batches if batch.data == number]
-            if positions:
-                teacher.remember(replace(source, examples=source.examples.take(np.concatenate(positions))), wants)
+            of_data = batches.take(np.flatnonzero(batches.data == number)).positions
+            if of_data:
+                teacher.remember(replace(source, examples=source.examples.take(np.concatenate(of_data))), wants)
         teachers.append(teacher)
     return teachers
 
 
-def evaluation_work(inputs: StageInputs, training: Training) -> tuple[Work, Work]:
+def evaluation_work(data_sets: list[DataSet], models: StudentModels, training: Training) -> tuple[Work, Work]:
     """The work of scoring after each epoch, and of dev and tests at the end."""
     scoring = testing = Work()
-    tokenizer = inputs.student.tokenizer
-    splits = scored_splits(inputs.data_sets, training.sources, tokenizer)
-    for number, (data, student) in enumerate(zip(inputs.data_sets, inputs.student.students, strict=True)):
-        law = scoring_law(student.model, data.for_scoring(data.dev, tokenizer))
-        for sources in splits.values():
-            scoring += reading_work(student.model, law, sources[number])
-            scoring += decoding_work(student, sources[number], (1,))
+    splits = scored_splits(data_sets, training.sources, models.tokenizer)
+    for number, (data, student) in enumerate(zip(data_sets, models.students, strict=True)):
+        law = scoring_law(student, data)
+        scoring += sum((scoring_work(student, law, sources[number], (1,)) for sources in splits.values()), Work())
         testing += testing_work(student, law, data)
-    return scoring, testing
-
-
-def testing_work(student: Student, law: CostLaw, data: DataSet) -> Work:
-    work = Work()
-    for examples in data.evaluation_splits.values():
-        source = data.for_scoring(examples, student.tokenizer)
-        work += reading_work(student.model, law, source) + decoding_work(student, source, (1, BEAM))
-    return work
+    return replace(scoring, runs=1), replace(testing, runs=1)
 
 
 def teacher_testing_work(data: DataSet) -> Work:
     """The work of a generative teacher, which decodes dev and tests for the table; other answers are in its memory."""
-    if data.loaded_teacher is None or not data.task.generates:
+    if (teacher := data.loaded_teacher) is None or not data.task.generates:
         return Work()
-    teacher = data.loaded_teacher
-    return testing_work(teacher, scoring_law(teacher.model, data.for_scoring(data.dev, teacher.tokenizer)), data)
+    return replace(testing_work(teacher, scoring_law(teacher, data), data), runs=1)
 
 
-def scoring_law(model: PreTrainedModel, source: TokenisedSet[Task]) -> CostLaw:
+def testing_work(student: Student, law: CostLaw, data: DataSet) -> Work:
+    sources = (data.for_scoring(examples, student.tokenizer) for examples in data.evaluation_splits.values())
+    return sum((scoring_work(student, law, source, (1, BEAM)) for source in sources), Work())
+
+
+def scoring_law(student: Student, data: DataSet) -> CostLaw:
+    source = data.for_scoring(data.dev, student.tokenizer)
+    return time_scoring(student.model, source, reading_batches([source], at_once(source.task)).sample((0.0, 0.5, 1.0)))
+
+
+def scoring_work(student: Student, law: CostLaw, source: TokenisedSet[Task], beams: Sequence[int]) -> Work:
+    """The work of reading a split, and of decoding it with each of these beams if the task decodes."""
     batches = reading_batches([source], at_once(source.task))
-    sizes = batch_sizes(batches, [source])
-    which = batches_at(sizes, (0.0, 0.5, 1.0))
-    return time_scoring(model, source, [batches[number] for number in which], sizes.take(which))
-
-
-def reading_work(model: PreTrainedModel, law: CostLaw, source: TokenisedSet[Task]) -> Work:
-    sizes = batch_sizes(reading_batches([source], at_once(source.task)), [source])
-    operations = float(forward(model, sizes).sum())
-    return Work(len(source.examples), token_count(source), operations, float(law.of(sizes).sum()))
-
-
-def decoding_work(student: Student, source: TokenisedSet[Task], beams: Sequence[int]) -> Work:
-    """The work of decoding with each of these beams, if the task decodes; texts are as long as the gold texts."""
-    if not source.task.decodes or not len(source.examples):
-        return Work()
-    sizes = batch_sizes(reading_batches([source], at_once(source.task)), [source])
-    operations = sum(beams) * float(forward(student.model, sizes).sum())  # an upper bound: the encoder runs only once
-    return Work(operations=operations, seconds=time_decoding(student, source, beams))
+    rows, operations = source.examples.index, float(forward(student.model, batches).sum())
+    work = Work(
+        rows=len(rows),
+        tokens=int(token_counts(source).sum()),
+        operations=operations,
+        seconds=float(law.of(batches).sum()),
+    )
+    if not source.task.decodes or not len(rows):
+        return work
+    # an untrained model does not know where to stop: it writes as many tokens as the gold texts have on average
+    longest = max(1, round(float(source.task.predictions(source.student, rows).mean())))
+    seconds = time_decoding(decoder(student, longest=longest), source.examples, [(beam, 1) for beam in beams])
+    return work + Work(operations=sum(beams) * operations, seconds=seconds)  # at most: the encoder runs only once
 
 
 def scoring_bytes(model: PreTrainedModel, task: Task) -> int:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -19,11 +19,11 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from potstill.data.batches import MicroBatch, TokenisedSet
+from potstill.data.examples import Examples
+from potstill.data.making import Decode
 from potstill.inference.answers import answers, network
-from potstill.models.generation.decoding import decoder
 from potstill.models.inference import torch_forward
-from potstill.models.student import Student
-from potstill.runs.planning.batch_sizes import BatchRows, BatchSizes, batch_sizes, epoch_batches, parallel_seconds
+from potstill.runs.planning.batches import Batches, epoch_batches, parallel_seconds
 from potstill.signals import Wants
 from potstill.system.units import duration
 from potstill.training.gradients import clip_norm, gradients
@@ -32,7 +32,7 @@ from potstill.training.setup import Training, make_network
 from potstill.training.teacher.teacher import Teacher
 from potstill.training.used_rows import used_rows
 
-DECODED_TEXTS = 32  # that are decoded to estimate the time of all
+DECODED_TEXTS = 32  # that are decoded at most to estimate the time of all
 ENOUGH_SECONDS = 20.0  # of one kind of work, after which no further turn is taken
 
 
@@ -44,28 +44,18 @@ class CostLaw:
     per_pair: float  # of tokens that attend to each other
     per_batch: float
 
-    def of(self, sizes: BatchSizes) -> np.ndarray:
+    def of(self, batches: Batches) -> np.ndarray:
         """(batches,)"""
-        pairs = sizes.tokens * sizes.lengths
-        return np.asarray(self.per_token * sizes.tokens + self.per_pair * pairs + self.per_batch)
+        pairs = batches.tokens * batches.lengths
+        return np.asarray(self.per_token * batches.tokens + self.per_pair * pairs + self.per_batch)
 
 
-def fit_law(sizes: BatchSizes, costs: np.ndarray) -> CostLaw:
+def fit_law(batches: Batches, costs: np.ndarray) -> CostLaw:
     """Fit a law with non-negative factors by least squares of the relative errors."""
-    features = np.stack([sizes.tokens, sizes.tokens * sizes.lengths, np.ones(len(sizes))], 1)  # (batches, 3)
+    features = np.stack([batches.tokens, batches.tokens * batches.lengths, np.ones(len(batches))], 1)  # (batches, 3)
     scale = features.max(0)
     factors, _ = nnls(features / scale / np.maximum(costs, 1e-12)[:, None], np.ones(len(costs)))
     return CostLaw(*(factors / scale).tolist())
-
-
-def batches_at(sizes: BatchSizes, by_tokens: Sequence[float], by_length: Sequence[float] = ()) -> np.ndarray:
-    """The batches at these quantiles of tokens and of lengths, each once, the shortest first."""
-    orders = [
-        (np.lexsort((sizes.lengths, sizes.tokens)), by_tokens),
-        (np.lexsort((sizes.tokens, sizes.lengths)), by_length),
-    ]
-    batches = np.unique([order[round(q * (len(order) - 1))] for order, quantiles in orders for q in quantiles])
-    return np.asarray(batches[np.argsort(sizes.tokens[batches], kind="stable")])
 
 
 def median_seconds(tasks: Sequence[Callable[[], object]], turns: int) -> np.ndarray:
@@ -97,119 +87,106 @@ class TrainingCost:
     copied: int  # word embeddings that are held twice, since only the rows that occur are trained
 
 
-def time_training(
-    training: Training, batches: list[BatchRows], sizes: BatchSizes, turns: int, memory: bool
-) -> TrainingCost:
+def time_training(training: Training, batches: Batches, turns: int, memory: bool) -> TrainingCost:
     """Time real micro-batches in steps that change nothing. `memory`: also measure the bytes kept for the backward pass."""
     weights, projections = make_network(training)
     weights.train()
-    device = training.accelerator.device
-    with used_rows(training.stage.optimizer, weights, training.models[0], training.sources) as rows:
+    rows = list(zip(batches.data.tolist(), batches.positions, strict=True))
+    with used_rows(training.stage.optimizer, weights, training.models[0], training.sources) as embeddings:
         optimizer = make_optimizer(training.stage.optimizer, training.models, projections)
         for group in optimizer.param_groups:
             group["lr"] = 0.0
         step_seconds: list[float] = []
 
-        def backward(batch: BatchRows) -> None:
-            source = training.sources[batch.data]
-            counts = source.count(batch.positions)
-            gradients(training, projections, [MicroBatch(0, batch.data, source.batch(batch.positions, counts, 0))], 0)
+        def backward(data: int, positions: np.ndarray) -> None:
+            source = training.sources[data]
+            batch = source.batch(positions, source.count(positions), 0)
+            gradients(training, projections, [MicroBatch(0, data, batch)], 0)
 
         def step() -> None:
             norm = clip_norm(training.accelerator, weights, training.stage.optimizer.clip)
             if math.isfinite(norm):  # zero times infinity would change a weight
                 optimizer.step()
-            synchronise(device)
+            synchronise(training.accelerator.device)
 
-        def train_batch(batch: BatchRows) -> None:
+        def train_batch(data: int, positions: np.ndarray) -> None:
             optimizer.zero_grad(set_to_none=True)
-            backward(batch)
+            backward(data, positions)
             step_seconds.append(seconds_of(step))
 
-        kept_bytes = np.zeros(len(batches))
-        for number, batch in enumerate(batches if memory else ()):
-            with saved_tensors(weights) as sizes_in_bytes:
-                backward(batch)
-            kept_bytes[number] = sum(sizes_in_bytes)
-        seconds = median_seconds([partial(train_batch, batch) for batch in batches], turns)
+        activations = None
+        if memory:
+            kept_bytes = [saved_bytes(weights, partial(backward, *batch)) for batch in rows]
+            activations = fit_law(batches, np.array(kept_bytes))
+        seconds = median_seconds([partial(train_batch, *batch) for batch in rows], turns)
         per_step = float(np.median(step_seconds[1:]))
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         trained = sum(parameter.numel() for parameter in parameters if parameter.grad is not None)
-        copied = 0 if rows.small is rows.whole else rows.small.numel()
+        copied = 0 if embeddings.small is embeddings.whole else embeddings.small.numel()
         optimizer.zero_grad(set_to_none=True)
-    law = fit_law(sizes, np.maximum(seconds - per_step, 0.1 * seconds))
-    return TrainingCost(law, per_step, fit_law(sizes, kept_bytes) if memory else None, trained, copied)
+    law = fit_law(batches, np.maximum(seconds - per_step, 0.1 * seconds))
+    return TrainingCost(law, per_step, activations, trained, copied)
 
 
-@contextmanager
-def saved_tensors(module: nn.Module) -> Iterator[list[int]]:
-    """Bytes of each tensor that is kept for a backward pass, without parameters; views of one tensor count once."""
-    sizes: list[int] = []
-    seen = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
+def saved_bytes(module: nn.Module, work: Callable[[], None]) -> int:
+    """Bytes of the tensors that are kept for a backward pass, without parameters; views of one tensor count once."""
+    sizes: dict[int, int] = {}
+    parameters = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
 
     def keep(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in seen:
-            seen.add(storage.data_ptr())
-            sizes.append(storage.nbytes())
+        if storage.data_ptr() not in parameters:
+            sizes.setdefault(storage.data_ptr(), storage.nbytes())
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        yield sizes
+        work()
+    return sum(sizes.values())
 
 
-def time_teacher(
-    teacher: Teacher, wants: list[Wants], parts: list[TokenisedSet], batches: list[BatchRows], sizes: BatchSizes
-) -> CostLaw:
+def time_teacher(teacher: Teacher, wants: list[Wants], parts: list[TokenisedSet], batches: Batches) -> CostLaw:
     """Seconds of a batch that the teacher is asked live. `wants`: of each part."""
     live = Teacher(teacher.model, None, teacher.device)
 
-    def ask(batch: BatchRows) -> None:
-        part = parts[batch.data]
-        live.signals(part.batch(batch.positions, part.count(batch.positions)), wants[batch.data])
+    def ask(part: int, positions: np.ndarray) -> None:
+        live.signals(parts[part].batch(positions, parts[part].count(positions)), wants[part])
         synchronise(live.device)
 
-    return fit_law(sizes, median_seconds([partial(ask, batch) for batch in batches], 3))
+    tasks = [partial(ask, part, positions) for part, positions in zip(batches.data, batches.positions, strict=True)]
+    return fit_law(batches, median_seconds(tasks, 3))
 
 
-def time_scoring(model: PreTrainedModel, source: TokenisedSet, batches: list[BatchRows], sizes: BatchSizes) -> CostLaw:
+def time_scoring(model: PreTrainedModel, source: TokenisedSet, batches: Batches) -> CostLaw:
     """Seconds of a batch of dev or test, from rows to predictions."""
-    parts = [replace(source, examples=source.examples.take(batch.positions)) for batch in batches]
+    parts = [replace(source, examples=source.examples.take(positions)) for positions in batches.positions]
     ask = network(torch_forward(model))
-    return fit_law(sizes, median_seconds([partial(answers, ask, part) for part in parts], 2))
+    return fit_law(batches, median_seconds([partial(answers, ask, part) for part in parts], 2))
 
 
-def time_decoding(student: Student, source: TokenisedSet, beams: Sequence[int]) -> float:
-    """Seconds to decode all texts with each of these beams, estimated from a few texts.
-
-    An untrained model does not know where to stop: it writes as many tokens as the gold texts have on average.
-    """
-    rows = source.examples.index
-    every = np.arange(len(rows))
-    few = source.examples.take(every[:: max(1, len(rows) // DECODED_TEXTS)][:DECODED_TEXTS])
-    longest = max(1, round(float(source.task.predictions(source.student, rows).mean())))
+def time_decoding(
+    decoder: AbstractContextManager[Decode], examples: Examples, searches: Sequence[tuple[int, int]]
+) -> float:
+    """Seconds to decode all texts by each search (beam, hypotheses to return), estimated from a few texts."""
+    few = examples.take(np.linspace(0, len(examples) - 1, min(DECODED_TEXTS, len(examples))).astype(np.int64))
+    texts = [text for text, _ in few.texts()]
     start = time.perf_counter()
-    with decoder(student, longest=longest) as decode:
-        texts = [text for text, _ in few.texts()]
-        decode(texts[:1], 1, 1)
+    with decoder as decode:
         loading = time.perf_counter() - start
-        seconds = sum(seconds_of(partial(decode, texts, beam, 1)) for beam in beams)
-    return loading + seconds * len(rows) / len(few)
+        seconds = sum(seconds_of(partial(decode, texts, beam, best)) for beam, best in searches)
+    return loading + seconds * len(examples) / len(few)
 
 
 def expected_time(training: Training, done: int) -> str:
     """A message about the remaining steps of a stage and their time, from two micro-batches of the first epoch."""
     batches = epoch_batches(training)
-    sizes = batch_sizes(batches, training.sources)
-    which = batches_at(sizes, (0.25, 0.75))
-    cost = time_training(training, [batches[number] for number in which], sizes.take(which), turns=1, memory=False)
+    cost = time_training(training, batches.sample((0.25, 0.75)), turns=1, memory=False)
     per_epoch, steps = training.steps
-    per_step = parallel_seconds(cost.batch.of(sizes), sizes, 1) / per_epoch + cost.step
+    per_step = parallel_seconds(cost.batch.of(batches), batches.steps, 1) / per_epoch + cost.step
     left = max(steps - done, 0)
     return f"{left} steps, about {duration(left * per_step)} and the time to score dev"
 
 
-def matmul_peak(device: torch.device, dtype: torch.dtype = torch.float32) -> float:
+def matmul_peak(device: torch.device, dtype: torch.dtype) -> float:
     """Operations per second of a large matrix product, the best of ten."""
     size = 1024 if device.type == "cpu" else 8192
     left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))

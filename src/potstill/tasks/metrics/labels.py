@@ -6,7 +6,6 @@ import re
 import string
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -18,8 +17,21 @@ Average = Literal["binary", "macro", "micro"]
 Entity = tuple[str, int, int]  # type, first and last token
 Score = Callable[[np.ndarray], float]
 """A model's score over some rows, given by their positions; a row may occur more than once."""
-TAG = re.compile(r"O|([BIES])(?:-(.+))?", re.DOTALL)
 MOST_IN_MATRIX = 100  # classes of a confusion matrix
+
+
+def accuracy(labels: ArrayLike, predictions: ArrayLike) -> float:
+    """Share of examples that are right, 0..1; multi-label examples (rows of 0 and 1) must be right in all labels."""
+    labels, predictions = np.asarray(labels), np.asarray(predictions)
+    labels, predictions = _pair(labels, predictions, dimensions=2 if labels.ndim == 2 else 1)
+    return float(np.mean((labels == predictions).reshape(len(labels), -1).all(axis=1)))
+
+
+def precision_recall(labels: ArrayLike, predictions: ArrayLike) -> tuple[float, float]:
+    """Precision and recall of class 1; 0.0 if it is never predicted, or never occurs."""
+    labels, predictions = _pair(labels, predictions, dimensions=1)
+    correct = int(np.sum((labels == 1) & (predictions == 1)))
+    return _ratio(correct, np.sum(predictions == 1)), _ratio(correct, np.sum(labels == 1))
 
 
 def f1(labels: ArrayLike, predictions: ArrayLike, average: Average = "binary") -> float:
@@ -30,16 +42,24 @@ def f1(labels: ArrayLike, predictions: ArrayLike, average: Average = "binary") -
     """
     if average not in ("binary", "macro", "micro"):
         raise ValueError(f"average = '{average}' is unknown; write 'binary', 'macro' or 'micro'")
-    multilabel = np.ndim(labels) > 1
-    if multilabel and average == "binary":
-        raise ValueError("multi-label examples have no single positive class; write 'macro' or 'micro'")
-    gold, predicted = _pair(labels, predictions, dimensions=2 if multilabel else 1)
-    if multilabel or average == "binary":
-        ours, theirs = (side.reshape(len(side), -1) == 1 for side in (gold, predicted))
-        correct, claimed, true = (ours & theirs).sum(0), theirs.sum(0), ours.sum(0)  # (classes,)
-    else:  # counted by class, since (examples, classes) would not fit into memory with thousands of classes
-        ours, theirs, number = _classes(gold, predicted)
-        correct, claimed, true = (np.bincount(side, minlength=number) for side in (ours[ours == theirs], theirs, ours))
+    gold, predicted = np.asarray(labels), np.asarray(predictions)
+    if gold.ndim == 1:
+        gold, predicted = _pair(gold, predicted, dimensions=1)
+        if average == "binary":
+            sides = ((gold == 1) & (predicted == 1), predicted == 1, gold == 1)
+            correct, claimed, true = (np.asarray([side.sum()]) for side in sides)
+        else:  # by class; (examples, classes) would not fit into memory with thousands of classes
+            _, classes = np.unique(np.concatenate([gold, predicted]), return_inverse=True)
+            number = int(classes.max(initial=0)) + 1
+            ours, theirs = np.split(classes, 2)
+            correct, claimed, true = (
+                np.bincount(side, minlength=number) for side in (ours[ours == theirs], theirs, ours)
+            )
+    else:
+        if average == "binary":
+            raise ValueError("multi-label examples have no single positive class; write 'macro' or 'micro'")
+        gold, predicted = (side == 1 for side in _pair(gold, predicted, dimensions=2))
+        correct, claimed, true = (gold & predicted).sum(axis=0), predicted.sum(axis=0), gold.sum(axis=0)  # (classes,)
     if average == "micro":
         return _ratio(2 * correct.sum(), claimed.sum() + true.sum())
     return float(np.mean([_ratio(2 * c, p + t) for c, p, t in zip(correct, claimed, true, strict=True)]))
@@ -50,10 +70,12 @@ def matthews(labels: ArrayLike, predictions: ArrayLike) -> float:
 
     It is undefined if one side is constant, and 0.0 then by convention, as in scikit-learn and GLUE.
     """
-    ours, theirs, number = _classes(*_pair(labels, predictions))
-    total = float(len(ours))
-    true, claimed = (np.bincount(side, minlength=number).astype(float) for side in (ours, theirs))
-    covariance = float((ours == theirs).sum()) * total - float(true @ claimed)
+    labels, predictions = _pair(labels, predictions, dimensions=1)
+    total = float(len(labels))
+    _, classes = np.unique(np.concatenate([labels, predictions]), return_inverse=True)
+    several = int(classes.max(initial=0)) + 1
+    true, claimed = (np.bincount(part, minlength=several).astype(float) for part in np.split(classes, 2))
+    covariance = float((labels == predictions).sum()) * total - float(true @ claimed)
     spread = (total**2 - float(true @ true)) * (total**2 - float(claimed @ claimed))
     return covariance / float(np.sqrt(spread)) if spread > 0 else 0.0
 
@@ -63,7 +85,7 @@ def calibration_error(confidences: ArrayLike, right: ArrayLike, bins: int = 15) 
 
     How far stated probabilities are from the share that is right, over bins of equal width, weighted by their size.
     """
-    stated, correct = _pair(np.asarray(confidences, float), np.asarray(right, float))
+    stated, correct = _pair(np.asarray(confidences, float), np.asarray(right, float), dimensions=1)
     place = np.clip(np.ceil(stated * bins).astype(int) - 1, 0, bins - 1)  # a bin includes its upper edge
     gaps = np.bincount(place, stated - correct, minlength=bins)
     return float(np.abs(gaps).sum() / len(stated))
@@ -71,19 +93,20 @@ def calibration_error(confidences: ArrayLike, right: ArrayLike, bins: int = 15) 
 
 def pearson(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Linear correlation, -1..1; NaN if one side is constant, as in scipy."""
-    ours, theirs = (_centred(side) for side in _pair(labels, predictions))
+    ours, theirs = (_centred(side) for side in _pair(labels, predictions, dimensions=1))
     return float(np.clip(ours @ theirs, -1.0, 1.0)) if ours.any() and theirs.any() else float("nan")
 
 
 def rmse(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Root mean squared error, in the unit of the labels."""
-    labels, predictions = _pair(labels, predictions)
+    labels, predictions = _pair(labels, predictions, dimensions=1)
     return float(np.sqrt(np.square(labels.astype(np.float64) - predictions).mean()))
 
 
 def spearman(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Correlation of ranks, -1..1, with ties at their mean rank; NaN if one side is constant."""
-    return pearson(*map(ranks, _pair(labels, predictions)))
+    ours, theirs = (ranks(side) for side in _pair(labels, predictions, dimensions=1))
+    return pearson(ours, theirs)
 
 
 def answer_scores(items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -96,40 +119,101 @@ def answer_scores(items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         raise ValueError("there are no answers to score")
     questions: list[dict[str, Any]] = []
     for item in items:
-        prediction, golds = item.get("prediction"), [_normalized(answer) for answer in item["answers"]]
+        prediction = item.get("prediction")
+        golds = [_normalized(answer) for answer in item["answers"]]
         if not golds:
             raise InputError(f"the question answered with {prediction!r} has no gold answers; omit it")
-        answer = _normalized(prediction or "")
-        exact = 0 if prediction is None else int(answer in golds)
-        best = max(_token_f1(answer.split(), gold.split()) for gold in golds)
-        questions.append({"exact": exact, "f1": best, "normalized": answer})
-    exact_match, best_f1 = (100.0 * sum(each[name] for each in questions) / len(questions) for name in ("exact", "f1"))
-    return {"exact_match": exact_match, "f1": best_f1, "per_question": questions}
+        if prediction is None:
+            questions.append({"exact": 0, "f1": 0.0, "normalized": ""})
+            continue
+        answer = _normalized(prediction)
+        f1_best = max(_token_f1(answer.split(), gold.split()) for gold in golds)
+        questions.append({"exact": int(answer in golds), "f1": f1_best, "normalized": answer})
+    return {
+        "exact_match": 100.0 * sum(question["exact"] for question in questions) / len(questions),
+        "f1": 100.0 * sum(question["f1"] for question in questions) / len(questions),
+        "per_question": questions,
+    }
 
 
-def entities(tags: Sequence[str]) -> list[Entity]:
-    """Type, first and last token of each entity in one sentence, as conlleval reads the prefixes of IOB and IOBES.
+def entity_scores(
+    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], scheme: str | None = None
+) -> dict[str, float]:
+    """Precision, recall and F1 over all entities (micro), 0..1, and their counts; type and both ends must match.
 
-    An entity is a longest run of tags of one type in which each may follow the one before it.
+    Without a scheme, tags are read as conlleval reads them; with one, an entity that breaks its rules does not count.
     """
-    parts = [*map(_prefix_and_type, tags), ("O", "")]
-    spans, first = [], 0
-    for last, ((prefix, kind), (following, next_kind)) in enumerate(pairwise(parts)):
-        if prefix in "BI" and following in "IE" and kind == next_kind:
+    if [len(tags) for tags in gold] != [len(tags) for tags in predicted]:
+        raise ValueError("gold and predicted sentences differ in number or length")
+    correct = claimed = true = 0
+    for ours, theirs in zip(gold, predicted, strict=True):
+        in_gold, in_predicted = set(entities(ours, scheme)), set(entities(theirs, scheme))
+        correct += len(in_gold & in_predicted)
+        claimed += len(in_predicted)
+        true += len(in_gold)
+    return {
+        "precision": _ratio(correct, claimed),
+        "recall": _ratio(correct, true),
+        "f1": _ratio(2 * correct, claimed + true),
+        "correct": correct,
+        "predicted": claimed,
+        "gold": true,
+    }
+
+
+# scheme: prefixes before the last token of an entity, prefixes after the first, prefixes that it may start with, prefixes
+# that it may end with. An entity is a longest run of tags of one type in which each may follow the one before it.
+SCHEMES = {
+    None: ("BI", "IE", "BIES", "BIES"),
+    "IOB1": ("BI", "I", "BI", "BI"),
+    "IOB2": ("BI", "I", "B", "BI"),
+    "IOE2": ("I", "IE", "IE", "E"),
+    "IOBES": ("BI", "IE", "BS", "ES"),
+    "BILOU": ("BI", "IL", "BU", "LU"),
+}
+
+
+def entities(tags: Sequence[str], scheme: str | None = None) -> list[Entity]:
+    """Type, first and last token of each entity in one sentence."""
+    if scheme not in SCHEMES:
+        raise InputError(f"scheme '{scheme}' is unknown; write one of {', '.join(name for name in SCHEMES if name)}")
+    before, after, starts, ends = SCHEMES[scheme]
+    allowed = {*before, *after, *starts, *ends}
+    parts = [_prefix_and_type(tag, allowed, scheme) for tag in tags]
+    spans = []
+    first = 0
+    for last, (prefix, kind) in enumerate(parts):
+        follower = parts[last + 1] if last + 1 < len(parts) else ("O", "")
+        if prefix in before and follower[0] in after and follower[1] == kind:
             continue  # the next token belongs to the same run
-        if prefix != "O":
-            spans.append((kind, first, last))
-        first = last + 1
+        run, first = (first, last), last + 1
+        if scheme == "IOB1" and parts[run[0]][0] == "B" and not _touches(parts, run[0]):
+            run = (run[0] + 1, last)  # a B- that separates nothing is wrong in IOB1; what follows it counts
+            if run[0] > last:
+                continue
+        if scheme == "IOB1" and prefix == "B" and follower[0] == "B" and follower[1] != kind:
+            continue
+        if parts[run[0]][0] in starts and prefix in ends:
+            spans.append((kind, *run))
     return spans
 
 
-def _prefix_and_type(tag: str) -> tuple[str, str]:
-    if (match := TAG.fullmatch(tag)) is None:
-        raise InputError(f"'{tag}' is not a tag; write O, or one of B, E, I, S, a dash and the type, such as B-PER")
-    return match[1] or "O", match[2] or "_"
+def _touches(parts: list[tuple[str, str]], place: int) -> bool:
+    """Whether the token before is of the same type: only there IOB1 writes B-."""
+    return place > 0 and parts[place - 1][0] != "O" and parts[place - 1][1] == parts[place][1]
 
 
-def _pair(labels: ArrayLike, predictions: ArrayLike, dimensions: int = 1) -> tuple[NDArray[Any], NDArray[Any]]:
+def _prefix_and_type(tag: str, allowed: set[str], scheme: str | None) -> tuple[str, str]:
+    prefix, dash, kind = tag.partition("-")
+    if tag == "O" or (prefix in allowed and (kind or not dash)):
+        return prefix, kind or "_"
+    raise InputError(
+        f"'{tag}' is not a tag of {scheme or 'IOB or IOBES'}; write O, or one of "
+        f"{', '.join(sorted(allowed))} before a dash and the type, such as {min(allowed)}-PER"
+    )
+
+
+def _pair(labels: ArrayLike, predictions: ArrayLike, dimensions: int) -> tuple[NDArray[Any], NDArray[Any]]:
     ours, theirs = np.asarray(labels), np.asarray(predictions)
     if ours.shape != theirs.shape:
         raise ValueError(f"labels {ours.shape} and predictions {theirs.shape} differ in shape")
@@ -139,12 +223,6 @@ def _pair(labels: ArrayLike, predictions: ArrayLike, dimensions: int = 1) -> tup
     if ours.size == 0:
         raise ValueError("there are no predictions to score")
     return ours, theirs
-
-
-def _classes(gold: NDArray[Any], predicted: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], int]:
-    """Both sides with the classes that occur numbered from 0, and how many these are."""
-    names, classes = np.unique(np.concatenate([gold, predicted]), return_inverse=True)
-    return classes[: len(gold)], classes[len(gold) :], len(names)
 
 
 def _ratio(part: Any, whole: Any) -> float:
@@ -168,7 +246,8 @@ def ranks(values: NDArray[Any]) -> NDArray[np.float64]:
     """1 for the smallest value; equal values share the mean of their ranks."""
     _, place, count = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(count)
-    return np.asarray(((last - count + 1 + last) / 2)[place], np.float64)
+    ranks: NDArray[np.float64] = ((last - count + 1 + last) / 2)[place]
+    return ranks
 
 
 def _normalized(text: str) -> str:
@@ -217,5 +296,9 @@ def by_class(
 
 def of_class(right: int, true: int, claimed: int) -> dict[str, float]:
     """The quality of one class, from the rows that are right, of this class, and predicted to be of it."""
-    precision, recall, f1 = _ratio(right, claimed), _ratio(right, true), _ratio(2 * right, true + claimed)
-    return {"precision": precision, "recall": recall, "f1": f1, "rows": int(true)}
+    return {
+        "precision": float(right / claimed) if claimed else 0.0,
+        "recall": float(right / true) if true else 0.0,
+        "f1": float(2 * right / (true + claimed)) if true + claimed else 0.0,
+        "rows": int(true),
+    }

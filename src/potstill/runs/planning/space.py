@@ -1,4 +1,4 @@
-"""How fast a machine is, and what fits into its memory and onto its disks."""
+"""Does a run fit into the memory of its device and onto its disks? How fast is the disk?"""
 
 from __future__ import annotations
 
@@ -11,34 +11,10 @@ from pathlib import Path
 
 import torch
 
-from potstill.runs.planning.batch_sizes import parallel_seconds
-from potstill.runs.planning.stage_cost import StageCost, Work
 from potstill.system.units import byte_size
 from potstill.training import checkpoints
 
 TRIAL_BYTES = 32 * 1024**2  # of a checkpoint that is written to see how fast the disk is
-
-
-@dataclass(frozen=True)
-class Machine:
-    """Converts seconds of this machine into those of another one with another peak and more devices."""
-
-    peak_here: float  # operations per second of a large matrix product
-    peak_there: float
-    devices: int
-
-    def seconds(self, work: Work) -> float:
-        """Work of the first device alone. The other machine is taken to reach the same share of its peak."""
-        return work.seconds * self.peak_here / self.peak_there
-
-    def shared_seconds(self, work: Work, largest_block: float) -> float:
-        """Work that the devices share in blocks. `largest_block`: its seconds here."""
-        return max(work.seconds / self.devices, largest_block) * self.peak_here / self.peak_there
-
-    def epoch_seconds(self, cost: StageCost, steps: int) -> float:
-        """Training steps: the devices share the micro-batches of each."""
-        batches = parallel_seconds(cost.seconds, cost.sizes, self.devices)
-        return (batches + steps * cost.timed.step) * self.peak_here / self.peak_there
 
 
 @dataclass(frozen=True)
@@ -53,6 +29,10 @@ class Disk:
     @property
     def free(self) -> int:
         return shutil.disk_usage(existing(self.folder)).free
+
+    @property
+    def device(self) -> int:
+        return existing(self.folder).stat().st_dev
 
 
 def private_bytes() -> int:
@@ -84,35 +64,26 @@ def existing(folder: Path) -> Path:
 
 def what_does_not_fit(needed: dict[str, int], limit: int, disks: list[Disk]) -> str | None:
     """The first thing that does not fit, in the order of a run, and what to write instead."""
+    device = f"of the device's memory, and {byte_size(limit)} are available"
     weights = needed["program"] + needed["weights"]
     if weights > limit:
-        return (
-            f"the weights of teacher and student need {byte_size(weights)} of the device's memory, and {byte_size(limit)} "
-            "are available; use a smaller teacher or student, or give more with --memory"
-        )
+        instead = "use a smaller teacher or student, or give more with --memory"
+        return f"the weights of teacher and student need {byte_size(weights)} {device}; {instead}"
     full = full_disk(disks[:1]) if len(disks) > 1 else None
     if full is None and needed["peak"] > limit:
-        return (
-            f"training needs {byte_size(needed['peak'])} of the device's memory, and {byte_size(limit)} are available; "
-            "write --set tokens=N with a smaller N for smaller micro-batches, or use a smaller student"
-        )
+        instead = "write --set tokens=N with a smaller N for smaller micro-batches, or use a smaller student"
+        return f"training needs {byte_size(needed['peak'])} {device}; {instead}"
     return full or full_disk(disks)
 
 
 def full_disk(disks: list[Disk]) -> str | None:
     """A message about the first folder whose disk is too small for it and for the folders before it on that disk."""
-    kept: dict[int, int] = {}
-    passing: dict[int, int] = {}
-    for disk in disks:
-        device = existing(disk.folder).stat().st_dev
-        kept[device] = kept.get(device, 0) + disk.kept
-        passing[device] = max(passing.get(device, 0), disk.passing)
-        needed = kept[device] + passing[device]
+    for number, disk in enumerate(disks, 1):
+        same = [other for other in disks[:number] if other.device == disk.device]
+        needed = sum(other.kept for other in same) + max(other.passing for other in same)
         if needed > disk.free:
-            return (
-                f"{disk.what} in {disk.folder}: {byte_size(needed)} are needed on this disk, and {byte_size(disk.free)} "
-                "are free; free some space, or give a folder on another disk"
-            )
+            sizes = f"{byte_size(needed)} are needed on this disk, and {byte_size(disk.free)} are free"
+            return f"{disk.what} in {disk.folder}: {sizes}; free some space, or give a folder on another disk"
     return None
 
 

@@ -1,0 +1,241 @@
+"""From a stage of a recipe to a `Training`: its examples, its method and whether it can be used, and its scores on dev."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from accelerate import Accelerator
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from potstill.data.batches import TokenisedSet
+from potstill.data.examples import Examples
+from potstill.data.making import DataMaker, EpochDataMaker, MakeContext, TeacherDataMaker
+from potstill.data.tokens import Tokens
+from potstill.errors import InputError
+from potstill.inference.answers import model_answers
+from potstill.measuring.quality import labelled
+from potstill.models.anatomy import architecture_name, has_layers, layer_count, width
+from potstill.models.student import Student
+from potstill.recipe import short_forms
+from potstill.recipe.schema import Recipe, Stage
+from potstill.runs.build import StudentModels
+from potstill.runs.data_set import DataSet, selection_metric, teacher_predictions
+from potstill.signals import Wants
+from potstill.system import ranks
+from potstill.system.display import Display
+from potstill.system.paths import RunFolder
+from potstill.system.randomness import mix
+from potstill.training.method import Method
+from potstill.training.setup import Training, teacher_layers
+from potstill.training.target_scale import target_scale_of
+
+MakeWithTeacher = Callable[[TeacherDataMaker, Examples, MakeContext], Examples]
+"""Runs a data maker that asks the teacher, as `plan` does."""
+
+
+ONLY_LOGITS = "use 'soft_targets' or 'logit_regression'"
+TOKENS, SEQUENCES = "use 'soft_targets'", "use 'patient' or 'soft_targets'"
+
+
+@dataclass(frozen=True)
+class Run:
+    """What every stage of a run shares. Each cell of a grid, and each baseline, is a run with its own recipe and folder."""
+
+    recipe: Recipe
+    data_sets: list[DataSet]
+    folder: Path
+    accelerator: Accelerator
+    display: Display
+
+
+def make_training(run: Run, number: int, student: StudentModels, make: MakeWithTeacher | None = None) -> Training:
+    """Make the examples of a stage and check that the method can be used on them. The stage trains the student in place."""
+    stage, data_sets, seed = run.recipe.stage[number], run.data_sets, run.recipe.seed
+    name, method = stage.method["name"], short_forms.make_plugin("methods", stage.method)
+    changes = tuple(maker.change for maker in data_makers(stage) if isinstance(maker, EpochDataMaker))
+    pairs = list(zip(student.models, data_sets, strict=True))
+    asks = [check_method(name, method, model, data, bool(changes)) for model, data in pairs]
+    check_widths(data_sets, asks)
+    if stage.stop_teaching is not None and all(wants == Wants() for wants in asks):
+        raise InputError(
+            f"stop_teaching: method '{name}' never asks a teacher; use 'soft_targets', or omit stop_teaching"
+        )
+    sources = []
+    for (model, data), wants in zip(pairs, asks, strict=True):
+        examples = stage_examples(stage, data, wants != Wants(), seed, run.display, make)
+        source = data.tokenised(examples, student.tokenizer, "train")
+        check_tokens(name, data, source, wants)
+        scale = target_scale_of(data.task, model, data.train, data.dev)
+        sources.append(replace(source, changes=changes, seed=(seed, number), target_scale=scale))
+    metrics = [selection_metric(run.recipe, data) for data in data_sets]
+    return Training(
+        student.models,
+        [data.teacher for data in data_sets],
+        sources,
+        method,
+        stage,
+        seed,
+        number,
+        RunFolder(run.folder).stage(number),
+        run.accelerator,
+        partial(epoch_scores, student, data_sets, metrics, scored_splits(data_sets, sources, student.tokenizer)),
+        run.recipe.save_every,
+        scores_to_pass(stage.stop_teaching, data_sets, metrics),
+    )
+
+
+def teacher_wants(training: Training) -> list[Wants]:
+    """What the method asks of the teacher of each data set."""
+    return [training.wants(number)[1] for number in range(len(training.models))]
+
+
+def check_method(name: str, method: Method, model: PreTrainedModel, data: DataSet, changing: bool = False) -> Wants:
+    """Refuse a method that cannot be used here; return what it asks of the teacher.
+
+    `changing`: the examples change in every epoch.
+    """
+    task, teacher = data.task, data.teacher.model
+    flat = next((part for part in (model, teacher) if part is not None and not has_layers(part)), None)
+    no_layers = f"compares layers, and a {architecture_name(flat)} has none" if flat is not None else ""
+    try:
+        of_student, of_teacher = method.wants(layer_count(model), teacher_layers(data.teacher, model))
+    except InputError as error:  # its layer map does not fit
+        raise InputError(f"method '{name}' {no_layers}; {ONLY_LOGITS}") if no_layers else error from None
+    layers, asks = bool(of_student.cls or of_student.per_token), of_teacher != Wants()
+    from_file = data.has_teacher and teacher is None
+    generative = f"{ONLY_LOGITS}, or 'hints'" if task.head == "CausalLM" else ONLY_LOGITS
+    two_stacks = "compares the layers of one stack, and a translation model has an encoder and a decoder"
+    changing_file = "asks the teacher about examples that change in every epoch, and the teacher is a file of answers"
+    problems = [  # whether the method has it here, the problem, what to write instead
+        (task.outcome not in method.outcomes, "cannot train this task", TOKENS if task.generates else SEQUENCES),
+        (of_student.cls and task.generates, "compares the state of [CLS], and a generative model has none", generative),
+        (layers and task.head == "Seq2SeqLM", two_stacks, ONLY_LOGITS),
+        (layers and flat is not None, no_layers, ONLY_LOGITS),
+        (layers and task.form == "pixels", "compares layers, and image networks do not give theirs", ONLY_LOGITS),
+        (layers and from_file, "compares layers, and the teacher is a file of answers", ONLY_LOGITS),
+        (asks and not data.has_teacher, "needs a teacher", "give one with --teacher, or write method = 'hard_labels'"),
+        (asks and changing and from_file, changing_file, "give a model as the teacher, or omit that data maker"),
+    ]
+    for applies, problem, instead in problems:
+        if applies:
+            raise InputError(f"method '{name}' {problem}; {instead}")
+    return of_teacher
+
+
+def check_widths(data_sets: list[DataSet], wants: list[Wants]) -> None:
+    """Refuse teachers of different widths: one projection serves them all."""
+    widths = {width(data.teacher.model) for data in data_sets if data.teacher.model is not None}
+    if len(widths) > 1 and any(asked.cls or asked.per_token for asked in wants):
+        raise InputError(f"the teachers have different widths {sorted(widths)}; {ONLY_LOGITS}")
+
+
+def check_tokens(name: str, data: DataSet, source: TokenisedSet, wants: Wants) -> None:
+    """Refuse a comparison token by token where student and teacher tokenise the texts differently."""
+    generates, spans = data.task.generates, data.task.outcome == "span"
+    by_token = wants.per_token or (wants.logits and (spans or generates))
+    if not by_token or same_tokens(source.student, source.teacher, compare_ids=generates):
+        return
+    instead = "start the student from the teacher" if spans else SEQUENCES
+    if generates:
+        instead = "give the student the teacher's tokenizer, or train on its texts: stage.data = 'teacher_outputs'"
+    problem = "compares token by token, but student and teacher tokenise texts differently"
+    raise InputError(f"method '{name}' {problem}; {instead}")
+
+
+def same_tokens(ours: Tokens, theirs: Tokens, compare_ids: bool) -> bool:
+    return (
+        np.array_equal(ours.offsets, theirs.offsets)
+        and (not compare_ids or np.array_equal(ours.ids, theirs.ids))
+        and (ours.characters is None or theirs.characters is None or np.array_equal(ours.characters, theirs.characters))
+    )
+
+
+def data_makers(stage: Stage) -> list[DataMaker]:
+    return [short_forms.make_plugin("data", fields) for fields in stage.data]
+
+
+def stage_examples(
+    stage: Stage,
+    data: DataSet,
+    asks_teacher: bool,
+    seed: int,
+    display: Display | None = None,
+    make: MakeWithTeacher | None = None,
+) -> Examples:
+    """Run the stage's data makers on train. A method that does not ask the teacher learns from labelled rows only."""
+    examples, context = data.train, MakeContext(seed, data.task, display, data.loaded_teacher, data.length)
+    for maker in data_makers(stage):
+        if isinstance(maker, TeacherDataMaker):  # the ranks share the work of the teacher
+            examples = make(maker, examples, context) if make else maker.make(examples, context)
+        else:
+            examples = ranks.first_before_others(maker.make)(examples, context)
+    if not asks_teacher:
+        every, examples = len(examples), examples.labelled_only
+        if display and stage.data and len(examples) < every:
+            display.say(f"{every - len(examples)} of {every} examples have no label and are left out")
+    if stage.reads != 1:
+        examples = repeated(examples, stage.reads)
+    if not len(examples):
+        instead = "give labelled rows, or a teacher and a method that asks it, such as 'soft_targets'"
+        raise InputError(f"{data.train.source}: no row is left to learn from; {instead}")
+    return examples
+
+
+def repeated(examples: Examples, times: float) -> Examples:
+    """Repeat the examples; for the fraction of `times`, add a seeded sample."""
+    whole, rest = divmod(round(times * len(examples)), max(len(examples), 1))
+    more = np.random.default_rng(mix("repeated")).permutation(len(examples))[:rest]
+    return examples.take(np.concatenate([np.tile(np.arange(len(examples)), whole), np.sort(more)]))
+
+
+def scored_splits(
+    data_sets: list[DataSet], training: list[TokenisedSet], tokenizer: PreTrainedTokenizerBase
+) -> dict[str, list[TokenisedSet]]:
+    """Dev, which chooses the epoch, and a tenth of train, 200 to 1,000 rows, which shows over-fitting."""
+    splits = {"dev": [data.for_scoring(data.dev.labelled_only, tokenizer) for data in data_sets]}
+    learned = [source.examples.labelled_only for source in training]
+    if all(map(len, learned)) and not any(data.task.decodes for data in data_sets):  # decoding takes too long
+        samples = [examples.sample(max(200, min(1000, len(examples) // 10)), seed=0) for examples in learned]
+        splits["train"] = [data.for_scoring(rows, tokenizer) for data, rows in zip(data_sets, samples, strict=True)]
+    return splits
+
+
+def epoch_scores(
+    student: StudentModels, data_sets: list[DataSet], metrics: list[str], splits: dict[str, list[TokenisedSet]]
+) -> dict[str, float]:
+    """The mean selection metric over data sets by split, dev first; then every metric as "split.data set.metric"."""
+    means: dict[str, float] = {}
+    each: dict[str, float] = {}
+    for split, sources in splits.items():
+        scores = [model_scores(*pair) for pair in zip(student.students, sources, strict=True)]
+        means[split] = float(np.mean([of[metric] for of, metric in zip(scores, metrics, strict=True)]))
+        for data, of_data in zip(data_sets, scores, strict=True):
+            each |= {f"{split}.{data.name}.{metric}": value for metric, value in of_data.items()}
+    return {**means, **each}
+
+
+def model_scores(student: Student, source: TokenisedSet) -> dict[str, float]:
+    """All metrics. An undefined correlation, as of constant predictions, counts as 0, so that such weights are not chosen."""
+    scores = source.task.score(*labelled(source.task, source.examples, model_answers(student, source)))
+    return {name: 0.0 if math.isnan(value) else value for name, value in scores.items()}
+
+
+def scores_to_pass(margin: float | None, data_sets: list[DataSet], metrics: list[str]) -> tuple[tuple[str, float], ...]:
+    """For `stop_teaching`: the name of each data set's score on dev, and the value above which its teacher is ignored."""
+    if margin is None:
+        return ()
+    bounds = []
+    for data, metric in zip(data_sets, metrics, strict=True):
+        if data.loaded_teacher is None:
+            raise InputError(f"stop_teaching: {data.name} has no teacher to pass; give one, or omit stop_teaching")
+        rows = data.dev.labelled_only
+        source = data.tokenised(rows, data.loaded_teacher.tokenizer, "dev")
+        ask = partial(model_answers, data.loaded_teacher) if data.task.generates else partial(teacher_predictions, data)
+        reached = data.task.score(*labelled(data.task, rows, ask(source)))[metric]
+        bounds.append((f"dev.{data.name}.{metric}", reached + margin))
+    return tuple(bounds)
