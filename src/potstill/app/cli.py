@@ -22,13 +22,9 @@ SPINS = "1000"  # bench/neighbours.py: no slower alone, and much faster beside a
 # errors of the system that are about a path the user wrote
 WRONG_PATH = {ENOENT, ENOTDIR, EISDIR, ENAMETOOLONG, ELOOP, EACCES, EPERM, EROFS}
 
+HELP = "Turn a language model that is too big into one that is small, fast and nearly as good, and prove it."
 app = typer.Typer(
-    name="potstill",
-    help="Turn a language model that is too big into one that is small, fast and nearly as good, and prove it.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
+    name="potstill", help=HELP, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
 )
 
 

@@ -95,12 +95,10 @@ def recipe_command(only: Collection[str] = (), omit: Collection[str] = ()) -> Ca
                 values["run"] = RunOptions(**{field.name: values.pop(field.name) for field in fields(RunOptions)})
             command(flags=flags, **values)
 
-        ordered = sorted(options, key=_group_number)
+        ordered = [option.replace(kind=Parameter.KEYWORD_ONLY) for option in sorted(options, key=_group_number)]
         run.__name__, run.__doc__ = command.__name__, command.__doc__
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in ordered}
-        run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in ordered]
-        )
+        run.__signature__ = inspect.Signature(ordered)  # type: ignore[attr-defined]
         return run
 
     return decorate

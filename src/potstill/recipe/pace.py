@@ -26,12 +26,6 @@ FROM_RANDOM_WEIGHTS = Pace(1e-3, 10.0)
 OTHER_OPTIMIZERS = {"adadelta": 1.0, "sgd": 0.01}  # their learning rates do not depend on the student
 
 
-def pace_of(builders: Sequence[Mapping[str, Any]]) -> Pace:
-    """The pace of a student that is built by these builders, one after the other; without any, that of fine-tuning."""
-    plugins = [short_forms.make_plugin("students", dict(table)) for table in builders]
-    return next((builder.pace for builder in reversed(plugins) if builder.pace), FINE_TUNING)
-
-
 def has_random_weights(builders: Sequence[Mapping[str, Any]]) -> bool:
     """Whether one of the builders makes a network with random weights."""
     return any(short_forms.make_plugin("students", dict(table)).random_weights for table in builders)
@@ -41,10 +35,12 @@ def with_pace(recipe: Recipe) -> Recipe:
     """The recipe with a rate and epochs for every stage, unless a grid tries several students, which may differ in them."""
     if any({"student", "reshape"} & set(path.split(".")) for path in recipe.grid):
         return recipe
-    stages, builders = [], list(recipe.student)
+    stages, tables = [], list(recipe.student)
     for stage in recipe.stage:
-        builders += stage.reshape
-        pace, optimizer = pace_of(builders), stage.optimizer
+        tables += stage.reshape
+        builders = [short_forms.make_plugin("students", table) for table in reversed(tables)]
+        pace = next((builder.pace for builder in builders if builder.pace), FINE_TUNING)
+        optimizer = stage.optimizer
         rate = optimizer.rate or OTHER_OPTIMIZERS.get(optimizer.name, pace.rate)
         chosen = {"optimizer": optimizer.model_copy(update={"rate": rate}), "epochs": stage.epochs or pace.epochs}
         stages.append(stage.model_copy(update=chosen))

@@ -100,12 +100,9 @@ def find(kind: Kind, name: str) -> Any:
     """The dataclass of a plug-in."""
     file, base = file_of(kind, name), BASES[kind]
     module = _module(kind, name, file)
-    own = [value for value in vars(module).values() if getattr(value, "__module__", "") == module.__name__]
-    public = [
-        value
-        for value in own
-        if isinstance(value, type) and dataclasses.is_dataclass(value) and not value.__name__.startswith("_")
-    ]
+    classes = [value for value in vars(module).values() if isinstance(value, type) and dataclasses.is_dataclass(value)]
+    own = [plugin for plugin in classes if plugin.__module__ == module.__name__]
+    public = [plugin for plugin in own if not plugin.__name__.startswith("_")]
     class_names = ", ".join(plugin.__name__ for plugin in public) or "none"
     if len(public) != 1:
         raise InputError(f"{file}: needs exactly one public dataclass, has {class_names}; start other names with _")
@@ -136,13 +133,9 @@ def annotations_of(kind: Kind, name: str) -> dict[str, Any]:
 
 def defaults(kind: Kind, name: str) -> dict[str, Any]:
     """The default of every field that has one."""
-    values = {}
-    for field in dataclasses.fields(find(kind, name)):
-        if field.default is not dataclasses.MISSING:
-            values[field.name] = field.default
-        elif field.default_factory is not dataclasses.MISSING:
-            values[field.name] = field.default_factory()
-    return values
+    fields, missing = dataclasses.fields(find(kind, name)), dataclasses.MISSING
+    values = {field.name: field.default for field in fields if field.default is not missing}
+    return values | {field.name: field.default_factory() for field in fields if field.default_factory is not missing}
 
 
 def user_folders() -> list[Path]:

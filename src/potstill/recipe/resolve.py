@@ -211,6 +211,7 @@ def _assign(tree: dict[str, Any], path: str, value: Any, source: str, sources: d
     parts = _full_path(tree, path)
     if parts[-1] == "method" and isinstance(value, str):
         parts.append("name")
+    target = replaced = ".".join(parts)
     tree = copy.deepcopy(tree)
     parent: Any = tree
     for part in parts[:-1]:
@@ -219,18 +220,13 @@ def _assign(tree: dict[str, Any], path: str, value: Any, source: str, sources: d
             short_forms.as_table(part, parent)
     if parts[-2:] == ["method", "name"] and parent.get("name", short_forms.PLAIN_METHOD) != value:
         parent.clear()  # another method has other fields
-        _forget(sources, ".".join(parts[:-1]))
+        replaced = ".".join(parts[:-1])
     parent[parts[-1]] = value
     tree = _without_short_forms(tree)
-    target = ".".join(parts)
-    _forget(sources, target)
+    for leaf in [leaf for leaf in sources if f"{leaf}.".startswith(f"{replaced}.")]:
+        del sources[leaf]
     sources.update({leaf: source for leaf, _ in leaves(tree) if f"{leaf}.".startswith(f"{target}.")})
     return tree
-
-
-def _forget(sources: dict[str, str], path: str) -> None:
-    for leaf in [leaf for leaf in sources if f"{leaf}.".startswith(f"{path}.")]:
-        del sources[leaf]
 
 
 def _validated(tree: dict[str, Any]) -> Recipe:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated
 
 import typer
 
@@ -17,7 +17,6 @@ from potstill.recipe.resolve import show as lines_of
 from potstill.system.display import Display
 from potstill.system.terminal import print_line, say
 
-KINDS: tuple[plugins.Kind, ...] = get_args(plugins.Kind)
 KIND_HELP = "methods, students, data, exports, studies or recipes; default: all."
 OUT_HELP = "The study's folder, one run in each sub-folder. Default: runs/NAME."
 
@@ -88,7 +87,7 @@ def show(recipe: options.RecipeName = None, set_: options.Set = None) -> None:
 
 def list_(kind: Annotated[str | None, typer.Argument(help=KIND_HELP, metavar="[KIND]")] = None) -> None:
     """List what recipes and commands can name: methods, students, data makers, exports, studies, and shipped recipes."""
-    listings: dict[str, Iterator[str]] = {plugin_kind: plugin_lines(plugin_kind) for plugin_kind in KINDS}
+    listings: dict[str, Iterator[str]] = {plugin_kind: plugin_lines(plugin_kind) for plugin_kind in plugins.BASES}
     listings["recipes"] = recipe_lines()
     if kind not in (None, *listings):
         raise InputError(f"there is no list of '{kind}'; write one of {', '.join(listings)}")

@@ -33,7 +33,7 @@ def distill(run: RunOptions, flags: Flags, recipe: options.RecipeName = None) ->
 
     potstill distill --teacher DIR --train train.csv --dev dev.csv --test test.csv --student keep_layers:3 --method patient
     """
-    run_recipe(recipe, flags, run, default_name="distilled")
+    run_recipe(recipe, flags, run, run_name="distilled")
 
 
 @recipe_command(omit=(*TEACHER_FLAGS, "--rate"))
@@ -62,7 +62,7 @@ def finetune(
         "grid": ("--rate", {"optimizer.rate": rates} if len(rates) > 1 else None),
         "stage.0.optimizer.rate": ("--rate", rates[0] if len(rates) == 1 else None),
     }
-    run_recipe(recipe, flags, run, default_name="fine-tuned", by_labels=True, model=model)
+    run_recipe(recipe, flags, run, run_name="fine-tuned", by_labels=True, model=model)
 
 
 @recipe_command(omit=(*TEACHER_FLAGS, "--student", "--choices", "--label-map"))
@@ -77,7 +77,7 @@ def train(
     potstill train --shape marian:4+4x256 --train train.tsv --dev val.tsv --text en --pair de --task translate --out runs/big
     """
     flags = {"student": ("--shape", shape), "stage.0.method": ("train", "hard_labels"), **flags}
-    run_recipe(recipe, flags, run, default_name="trained", by_labels=True)
+    run_recipe(recipe, flags, run, run_name="trained", by_labels=True)
 
 
 @recipe_command()
@@ -111,16 +111,11 @@ def plan(
 
 
 def run_recipe(
-    recipe: str | None,
-    flags: Flags,
-    run: RunOptions,
-    default_name: str,
-    by_labels: bool = False,
-    model: str | None = None,
+    recipe: str | None, flags: Flags, run: RunOptions, run_name: str, by_labels: bool = False, model: str | None = None
 ) -> None:
     """Resolve the recipe, train and print the table. `by_labels`: without a teacher, from `model` or from random weights."""
     resolved = resolve(recipe, flags, run.set_ or ()).recipe
-    folder = run.out or f"runs/{resolved.name if recipe else default_name}"
+    folder = run.out or f"runs/{resolved.name if recipe else run_name}"
     if run.overwrite or not RunFolder(folder).mark.exists():  # an earlier run says itself which of its inputs changed
         check_recipe(resolved)
         if model is not None:
