@@ -205,8 +205,11 @@ def test_a_model_of_another_task_is_refused(home: Path, tmp_path: Path, capsys: 
     rows = write_task(tmp_path / "train", "tag" if writes else "classify", 40, 1)
     words = ["distill", "--teacher", home / "teacher/student", "--train", rows, *FAST]
     assert potstill(*words, "--out", tmp_path / "run") == 2
-    told = "no column has a usual name for texts" if writes else "the rows are texts with a label, but the model needs"
-    assert told in capsys.readouterr().err
+    message = "the rows are texts with a label, but the model needs"
+    if writes:
+        missing = {"translate": "source texts", "write": "texts to be written"}[(home / "task").read_text()]
+        message = f"no column has a usual name for {missing}"
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("task", GENERATED)
