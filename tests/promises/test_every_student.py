@@ -21,7 +21,7 @@ from potstill.models.anatomy import encoder_layers, layer_count, layers_path, pa
 from potstill.models.builder import BuildContext
 from potstill.models.student import Student, load_student, save_student
 from potstill.plugins.students.fresh import Fresh
-from potstill.plugins.students.keep_layers import KeepLayers, chosen_layers
+from potstill.plugins.students.keep_layers import KeepLayers
 from potstill.plugins.students.trim_vocabulary import TrimVocabulary
 from potstill.recipe import plugins
 from potstill.system.files import MODEL_FILE
@@ -320,7 +320,7 @@ def test_kept_layers_compute_what_skipping_the_others_does(architecture):
     ],
 )
 def test_ways_to_choose_layers(layers, of_12):
-    assert chosen_layers(layers, 12) == of_12
+    assert KeepLayers(layers).kept(12) == of_12
 
 
 @pytest.mark.parametrize(
@@ -328,7 +328,7 @@ def test_ways_to_choose_layers(layers, of_12):
 )
 def test_layers_that_are_not_there_are_refused(layers):
     with pytest.raises(InputError, match=r"keep_layers: .* write"):
-        chosen_layers(layers, 12)
+        KeepLayers(layers).kept(12)
 
 
 def test_modernbert_must_keep_its_first_layer():

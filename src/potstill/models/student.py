@@ -168,7 +168,9 @@ def _name_class_for_transformers_4(settings: Path) -> None:
 def stock_model(
     like: PreTrainedModel, config: PreTrainedConfig, weights: dict[str, torch.Tensor] | None, seed: int = 0
 ) -> PreTrainedModel:
-    """Build a model with the head of `like`, in eval mode, with these weights or random ones from `seed`."""
+    """Build a model with the head and the labels of `like`, in eval mode, with these weights or random ones from `seed`."""
+    config.id2label, config.label2id = copy.deepcopy((like.config.id2label, like.config.label2id))
+    config.problem_type = like.config.problem_type
     head = head_of_class(type(like).__name__)
     assert head is not None
     model = new_model(config, head, seed)
