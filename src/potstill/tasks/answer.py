@@ -14,8 +14,7 @@ from potstill.data.row import Label, Span
 from potstill.data.task import Texts, Tokenizer
 from potstill.data.tokens import Encoded, Tokens
 from potstill.errors import InputError
-from potstill.tasks.metrics import labels as metrics
-from potstill.tasks.metrics.labels import Score, softmax
+from potstill.tasks.metrics.labels import Score, answer_score, softmax
 from potstill.tasks.task import Asked, Rows, Task, clean
 from potstill.tasks.truncation import encode_texts, truncated_on_the_right
 
@@ -123,10 +122,8 @@ class QuestionAnswering(Task):
         if (gold := source.gold(row)) is not None:
             context = str(source.text(row)[1])
             golds, answers = _texts(gold, context), _texts(best[:, :LOGIT], context) or [""]
-            items = [{"prediction": answer, "answers": golds} for answer in answers]
-            scores = metrics.answer_scores(items)["per_question"]
             output[:, EXACT:] = 0.0
-            output[: len(scores), EXACT:] = [[score["exact"], score["f1"]] for score in scores]
+            output[: len(answers), EXACT:] = [answer_score(answer, golds) for answer in answers]
         return output
 
     def golds(self, examples: Examples) -> np.ndarray:
