@@ -152,10 +152,6 @@ class QuestionAnswering(Task):
         nothing = {"answer": "", "start": 0, "end": 0, "probability": 0.0}
         return {**(candidates[0] if candidates else nothing), "nbest": candidates}
 
-    def summary(self, output: np.ndarray, text: str, pair: str | None) -> tuple[str, float | None]:
-        prediction = self.describe(output, text, pair)
-        return prediction["answer"], prediction["probability"]
-
     def describe_gold(self, gold: np.ndarray, text: str, pair: str | None) -> str:
         return " / ".join(dict.fromkeys(_texts(gold, str(pair))))
 
