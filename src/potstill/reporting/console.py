@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from potstill.measuring.json_parts import as_number
-from potstill.measuring.measurements import Comparison, Measurements
+from potstill.measuring.measurements import Comparison, Measurements, as_number
 from potstill.reporting.numbers import MISSING, count, metric_title, percent, points, short
 from potstill.reporting.sentences import caveats, correction_note, signatures
 from potstill.reporting.tables import Cell, Table, summary
