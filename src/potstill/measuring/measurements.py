@@ -9,7 +9,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, Self, TypeVar
 
 from pydantic import (
     Field,
@@ -89,6 +89,10 @@ class Place(NamedTuple):
 
 class Part:
     """A table of the file, as a frozen dataclass whose types say how each key is read and when it is written."""
+
+    @classmethod
+    def from_json(cls, value: Any) -> Self:
+        return TypeAdapter(cls).validate_python(value)
 
     def to_json(self) -> dict[str, Any]:
         return TypeAdapter(type(self)).dump_python(self, mode="json", warnings=False)
@@ -257,12 +261,12 @@ class Measurements(Part):
     device: Maybe[str] = None
 
     @classmethod
-    def from_json(cls, value: Any) -> Measurements:
+    def from_json(cls, value: Any) -> Self:
         """Read format 0 and 1. DamagedError names the part that has the wrong structure."""
         if isinstance(value, Mapping) and "seeds" not in value and "seed" in value:  # format 0
             value = {**value, "seeds": [value["seed"]]}
         try:
-            return TypeAdapter(cls).validate_python(value)
+            return super().from_json(value)
         except ValidationError as error:
             where = error.errors()[0]["loc"]
             raise DamagedError(where[0] if where else "models") from None
