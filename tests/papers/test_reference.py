@@ -19,8 +19,7 @@ from torch import Tensor
 from potstill.data.augment.tagging import TaggedTexts
 from potstill.data.augment.word_changes import ChangedTexts, Corpus, Rules, seeds_of
 from potstill.data.examples import key_of
-from potstill.models.architectures.configs import BilstmConfig
-from potstill.models.architectures.word_vectors import BilstmForSequenceClassification, pair_features
+from potstill.models.architectures.word_vectors import BilstmConfig, BilstmForSequenceClassification, pair_features
 from potstill.plugins.methods.logit_regression import LogitRegression
 from potstill.plugins.methods.patient import Patient
 from potstill.plugins.methods.soft_targets import SoftTargets
