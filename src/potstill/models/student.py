@@ -106,7 +106,7 @@ def _device_map(devices: str | dict[str, str]) -> dict[str, Any]:
         return {}
     limits = devices.items() if isinstance(devices, dict) else ()
     memory = {int(name) if name.isdigit() else name: size for name, size in limits} or None
-    return {"device_map": "auto", "max_memory": memory, "offload_folder": str(paths.offloaded())}
+    return {"device_map": "auto", "max_memory": memory, "offload_folder": str(paths.cache() / "offloaded")}
 
 
 def save_student(student: Student, folder: Path) -> None:

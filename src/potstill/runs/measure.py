@@ -114,12 +114,10 @@ def measure_run(
     results: dict[str, MeasuredModel] = {}
     for name in (TEACHER, f"{TEACHER} int8", *students, f"{main} int8"):
         if name in models:
-            results[name] = MeasuredModel(
-                **models[name].size,
-                **qualities(recipe, data_sets, name, predictions),
-                **speed_of(name, speeds),
-                learned=learned(recipe, data_sets, name, predictions, display) if name in students else None,
-            )
+            measured = models[name].size | qualities(recipe, data_sets, name, predictions) | speed_of(name, speeds)
+            if name in students:
+                measured["learned"] = learned(recipe, data_sets, name, predictions, display)
+            results[name] = MeasuredModel.from_json(measured)
     decodes = any(data.task.decodes for data in data_sets)
     return Measurements(
         name=recipe.name,

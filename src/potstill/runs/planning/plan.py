@@ -29,7 +29,7 @@ from potstill.runs.stage_setup import Run
 from potstill.runs.stages import refuse_shared_fields
 from potstill.system import paths
 from potstill.system.display import Display
-from potstill.system.scratch import scratch_folder
+from potstill.system.files import scratch_folder
 from potstill.training.setup import steps_of
 
 SLACK = 0.25  # of all tensors: runs on a CPU were seen to hold that much more than they use
@@ -265,5 +265,5 @@ def disks_of(
         new_bytes = sum(queries.new_bytes for queries in teachers.by_memory.values())
         disks.insert(0, Disk("the teacher's memory", paths.memory(recipe.memory), new_bytes, 0))
     if with_baseline:
-        disks.append(Disk("baselines", paths.baselines(), recipe.seeds * student, passing))
+        disks.append(Disk("baselines", paths.cache() / "baselines", recipe.seeds * student, passing))
     return disks

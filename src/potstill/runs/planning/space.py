@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from potstill.system.units import byte_size
+from potstill.system.terminal import byte_size
 from potstill.training import checkpoints
 
 TRIAL_BYTES = 32 * 1024**2  # of a checkpoint that is written to see how fast the disk is
