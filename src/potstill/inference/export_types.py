@@ -36,4 +36,4 @@ class Export(Plugin):
 
     @abstractmethod
     def export(self, student: Student, out: Path, rows: Rows) -> Checked:
-        """Write a folder that `predict` and `measure` can read, and compare it with PyTorch on `rows` (or random inputs)."""
+        """Write `out`, which may not exist, so that `predict` and `measure` read it; compare it with PyTorch on `rows` (or random ids)."""

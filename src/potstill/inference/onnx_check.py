@@ -1,4 +1,4 @@
-"""Compare an ONNX file with the PyTorch model that it was exported from."""
+"""Compare an exported folder, of ONNX or of PyTorch, with the student that it was written from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from potstill.data.row import split_parts
 from potstill.data.tokens import tokenise_texts
 from potstill.inference.export_types import Checked, Rows
 from potstill.models.anatomy import longest_input
-from potstill.models.inference import onnx_forward, torch_forward
+from potstill.models.inference import load_network, torch_forward
 from potstill.models.onnx.writing import sample_inputs
 from potstill.models.student import Student
 from potstill.tasks.label_matching import make_task
@@ -22,7 +22,7 @@ from potstill.tasks.registry import form_of
 
 def compare(student: Student, file: Path, rows: Rows) -> Checked:
     """Return the largest difference of a logit and the share of equal predictions, on rows, or on random ids without rows."""
-    runs = torch_forward(student.model), onnx_forward(file)
+    runs = torch_forward(student.model), load_network(file.parent).forward
     longest = longest_input(student.model, student.tokenizer)
     pairs: list[list[Tensor]] = []  # logits of both
     if rows:
