@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from potstill.models.onnx import quantizing as onnx_quantizing
     from potstill.models.onnx import writing as onnx_writing
     from potstill.models.tokenizers import joint_bpe, trimming, word_vectors
-    from potstill.system import scratch
+    from potstill.system import files as scratch
     from potstill.tasks import classify_images
     from potstill.tasks.metrics import texts as text_metrics
     from potstill.training import layer_maps, losses
@@ -79,7 +79,7 @@ else:
         "joint_bpe": "potstill.models.tokenizers.joint_bpe",
         "trimming": "potstill.models.tokenizers.trimming",
         "word_vectors": "potstill.models.tokenizers.word_vectors",
-        "scratch": "potstill.system.scratch",
+        "scratch": "potstill.system.files",
         "classify_images": "potstill.tasks.classify_images",
         "text_metrics": "potstill.tasks.metrics.texts",
         "layer_maps": "potstill.training.layer_maps",

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from potstill.app import cli
 from potstill.app.options import RunOptions, recipe_command
-from potstill.recipe.flags import FLAGS
 from potstill.recipe.resolve import resolve
+from potstill.recipe.schema import FLAGS
 
 WRITTEN: dict[str, tuple[str, Any]] = {  # what is written, and the value of the field; others are written as they are
     "--test": ("m=a.csv", {"m": "a.csv"}),

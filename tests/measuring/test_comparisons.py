@@ -346,7 +346,7 @@ def test_a_run_is_measured_in_onnx_and_in_eight_bits_too(
     whole, small = (tmp_path / "run/student/model.safetensors", models["distilled"])
     assert small["bytes"] == whole.stat().st_size
     assert measurements(tmp_path / "run")["layer_map"][0]["kept"] == [1, 2]
-    kept = list(paths.exports().glob("*/whole"))
+    kept = list((paths.cache() / "exports").glob("*/whole"))
     assert len(kept) == 1  # the teacher's, for the next run
 
     monkeypatch.setattr(onnx_forms, "find_spec", lambda name: None)

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from potstill.measuring.json_parts import DamagedError
-from potstill.measuring.measurements import FORMAT, MeasuredModel, Measurements, Place
+from potstill.measuring.measurements import FORMAT, DamagedError, Measurements, Place
 from potstill.measuring.run_folder import read_measurements, write_measurements
 from potstill.reporting.card import model_card
 from potstill.reporting.page import write_report
@@ -39,8 +38,9 @@ def test_old_files_have_one_seed_and_one_speed() -> None:
 
 def test_malformed_values_are_omitted_and_undefined_ones_kept() -> None:
     quality = {"task": {"test": {"f1": None, "accuracy": "high", "rows": True, "mode": 0.5}}, "other": 3}
-    model = MeasuredModel.read({"quality": quality, "parameters": "many", "confusion": {"task": {"test": [[1], 2]}}})
-    assert model is not None and model.quality == {"task": {"test": {"f1": None, "mode": 0.5}}, "other": {}}
+    written = {"quality": quality, "parameters": "many", "confusion": {"task": {"test": [[1], 2]}}}
+    model = Measurements.from_json({"models": {"distilled": written}}).models["distilled"]
+    assert model.quality == {"task": {"test": {"f1": None, "mode": 0.5}}, "other": {}}
     assert model.parameters is None and model.confusion == {"task": {}}
     assert model.score(Place("task", "test", "accuracy")) is None
 

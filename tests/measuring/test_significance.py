@@ -216,7 +216,19 @@ def test_holm_is_the_step_down_of_bonferroni(ps: list[float]) -> None:
 
 
 def test_comparisons_of_one_page_are_corrected_together_and_say_so() -> None:
-    tested = Comparison("a", "b", "task", "test", "accuracy", 0.02, "", low=0.001, high=0.04, p=0.03, seeds=3)
+    tested = Comparison(
+        model="a",
+        against="b",
+        data="task",
+        split="test",
+        metric="accuracy",
+        mean=0.02,
+        words="",
+        low=0.001,
+        high=0.04,
+        p=0.03,
+        seeds=3,
+    )
     untested = replace(tested, p=None, words="not tested")
     corrected = correct_comparisons([tested, replace(tested, p=0.04), untested])
     assert [comparison.p_corrected for comparison in corrected] == [0.06, 0.06, None]

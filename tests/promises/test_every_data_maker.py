@@ -90,7 +90,7 @@ def test_rows_are_whole(name: str, rows: str, tmp_path: Path) -> None:
         assert (pair is not None) == (rows in PAIRS)
         assert gold in known.get((text, pair), {0.0, 1.0, None})
     assert made.meta["rows"] == len(made.keys) and made.meta["labelled"] == int(made.labelled.sum())
-    assert not list(paths.examples().rglob(".tmp-*"))
+    assert not list((paths.cache() / "examples").rglob(".tmp-*"))
 
 
 @every_maker

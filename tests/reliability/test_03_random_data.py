@@ -99,7 +99,7 @@ def test_03_a_killed_run_on_augmented_copies_ends_in_the_same_bits(
     cache, run = tmp_path / "cache", tmp_path / "run"
     monkeypatch.setenv("POTSTILL_CACHE", str(cache))
     stops = [
-        lambda: any(cache.rglob(".tmp-*/pieces.bin")),
+        lambda: any(cache.rglob(".tmp-*/made/pieces.bin")),
         lambda: steps_told(run) >= 10,
         lambda: steps_told(run) >= 25,
     ]

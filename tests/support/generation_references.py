@@ -75,10 +75,10 @@ def check_corpus_bleu(case: Case) -> None:
     said, references = ([one[side] for one in pairs] for side in ("hypothesis", "reference"))
     if settings.get("lowercase"):
         said, references = ([text.lower() for text in side] for side in (said, references))
-    summed = translation_metrics.bleu_statistics(said, references).sum(0)
+    summed = translation_metrics.statistics("bleu", said, references).sum(0)
     check_counts(summed, expected)
     if settings["smooth_method"] == "exp" or (settings["smooth_method"] != "add-k" and all(expected["counts"])):
-        assert translation_metrics.bleu_of(summed) == expected["bleu"] / 100
+        assert translation_metrics.corpus_score("bleu", summed) == expected["bleu"] / 100
     if settings["smooth_method"] == "exp" and not settings.get("lowercase") and "signature" in settings:
         ours, theirs = translation_metrics.signatures()["BLEU"], settings["signature"]
         assert ours.partition("|version")[0] == theirs.partition("|version")[0]
@@ -87,10 +87,10 @@ def check_corpus_bleu(case: Case) -> None:
 def check_sentence_bleu(case: Case) -> None:
     for row in case["expected"]["rows"]:
         pair = case["pairs"][row["index"]]
-        (counts,) = translation_metrics.bleu_statistics([pair["hypothesis"]], [pair["reference"]])
+        (counts,) = translation_metrics.statistics("bleu", [pair["hypothesis"]], [pair["reference"]])
         check_counts(counts, row)
         assert translation_metrics.sentence_bleu(pair["hypothesis"], pair["reference"]) == row["exp"] / 100
-        assert translation_metrics.bleu_of(counts) == row["exp_full_order"] / 100
+        assert translation_metrics.corpus_score("bleu", counts) == row["exp_full_order"] / 100
 
 
 def texts_of(named: str, sha256: str) -> list[str]:
@@ -113,9 +113,9 @@ def check_system_output(case: Case) -> None:
     said = texts_of(inputs["hypotheses"], inputs["sha256_hypotheses_file"])
     references = texts_of(inputs["references"], inputs["sha256_reference_file"])
     assert len(said) == inputs["sentences"]
-    summed = translation_metrics.bleu_statistics(said, references).sum(0)
+    summed = translation_metrics.statistics("bleu", said, references).sum(0)
     check_counts(summed, expected)
-    found = 100 * translation_metrics.bleu_of(summed)
+    found = 100 * translation_metrics.corpus_score("bleu", summed)
     close(found, expected["bleu"])
     assert (round(found, 1) == expected["published_in_scores_tsv"]) is expected["matches_published_to_0.1"]
 

@@ -18,8 +18,7 @@ import potstill
 from potstill.app import cli
 from potstill.errors import InputError
 from potstill.measuring.comparisons import comparisons, write_predictions
-from potstill.measuring.json_parts import DamagedError
-from potstill.measuring.measurements import Measurements
+from potstill.measuring.measurements import DamagedError, Measurements
 from potstill.measuring.run_folder import read_measurements
 from potstill.reporting import console
 from potstill.reporting.card import model_card

@@ -312,7 +312,7 @@ def test_students_of_other_vocabularies_have_baselines_of_their_own(
         save_student(teacher, tmp_path / name)
         more = ["--method", "soft_targets", "--force", "--epochs", "1", "--quiet", "--out", tmp_path / f"run-{name}"]
         assert potstill("distill", "--teacher", tmp_path / name, *rows, *more) == 0, capsys.readouterr().err
-        made.append({one.name for one in paths.baselines().iterdir()})
+        made.append({one.name for one in (paths.cache() / "baselines").iterdir()})
     assert len(made[1] - made[0]) == 1
 
 

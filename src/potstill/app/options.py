@@ -14,8 +14,8 @@ import typer
 from potstill.data.rows import Columns
 from potstill.data.sources import locate
 from potstill.models.folders import model_folder, onnx_file
-from potstill.recipe.flags import DATA, FLAGS, MODELS, RUN, TRAINING, Flag, parse_names
-from potstill.recipe.schema import Recipe
+from potstill.recipe.flags import DATA, MODELS, RUN, TRAINING, Flag, parse_names
+from potstill.recipe.schema import FLAGS, Recipe
 from potstill.recipe.short_forms import parse_assignment
 
 MACHINE = "Machine"  # the group of options that only `plan` has

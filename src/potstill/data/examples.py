@@ -38,7 +38,7 @@ def key_of(text: str, pair: str | None) -> int:
 
 def folder_of(*parts: Any) -> Path:
     """Return the folder of the examples that `parts` decide."""
-    return paths.examples() / xxhash.xxh3_128_hexdigest(json.dumps([FORMAT, *parts], default=list).encode())
+    return paths.cache() / "examples" / xxhash.xxh3_128_hexdigest(json.dumps([FORMAT, *parts], default=list).encode())
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from potstill.inference.predict import rows_for
 from potstill.models.generation.languages import language_prefix
 from potstill.models.student import load_student
 from potstill.system import paths
-from potstill.system.files import seal, unseal, write_atomically
-from potstill.system.scratch import draft_folder
+from potstill.system.files import draft_folder, seal, unseal, write_atomically
 
 MARK = "export.json"  # in folders that potstill exported to: only files that it lists are ever replaced
 MOST_ROWS = 2000  # that an export is compared on

@@ -12,8 +12,7 @@ from potstill.models.fingerprints import fingerprint
 from potstill.models.student import Student
 from potstill.system import paths
 from potstill.system.display import Display
-from potstill.system.files import file_xxh3, folder_lock, fsync_path, seal, unseal, write_atomically
-from potstill.system.scratch import scratch_folder
+from potstill.system.files import file_xxh3, folder_lock, fsync_path, scratch_folder, seal, unseal, write_atomically
 
 MANIFEST = "manifest.json"
 Files = dict[str, tuple[Path, Path]]
@@ -45,7 +44,7 @@ def onnx_files(models: Mapping[str, Student], cached: str, show: Display) -> Ite
 
 def _cached_files(student: Student, advance: Callable[[int], None]) -> tuple[Path, Path]:
     """The files in the cache, under a hash of weights and config; written again if they are incomplete or damaged."""
-    folder = paths.exports() / fingerprint(student.model, "onnx", 0)
+    folder = paths.cache() / "exports" / fingerprint(student.model, "onnx", 0)
     with folder_lock(folder):
         if not _is_complete(folder):
             _write_files(student, folder, advance)

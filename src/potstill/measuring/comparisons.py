@@ -122,7 +122,10 @@ def compare(names: tuple[str, str], data: str, ours: Predictions, theirs: Predic
 
     Nothing is tested on dev: the best of many grid cells is selected there, so its score is too high.
     """
-    untested = Comparison(*names, data, ours.split, ours.metric, None, NOT_TESTED)
+    model, against = names
+    untested = Comparison(
+        model=model, against=against, data=data, split=ours.split, metric=ours.metric, words=NOT_TESTED
+    )
     if ours.split == DEV:
         mean = ours.mean() - theirs.mean()
         return replace(untested, mean=None if math.isnan(mean) else mean)

@@ -7,27 +7,22 @@ single values that are malformed, so that nothing behind it has to check again.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, NamedTuple, Self, TypeVar
 
-from potstill.measuring.json_parts import (
-    DamagedError,
-    Part,
-    as_bool,
-    as_number,
-    as_pair,
-    as_text,
-    is_list,
-    is_list_of,
-    is_table,
-    is_table_of,
-    is_text,
-    key,
-    list_of,
-    required,
-    strict,
-    table_of,
+from pydantic import (
+    Field,
+    OnErrorOmit,
+    PlainValidator,
+    StrictBool,
+    StrictInt,
+    TypeAdapter,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_serializer,
+    model_validator,
 )
 
 FORMAT = 1  # of measurements.json; files without the key have format 0
@@ -37,11 +32,47 @@ DEV = "dev"  # the split that epochs, grid cells and seeds are selected on
 LOWER_IS_BETTER = ("perplexity", "rmse", "rmse_constant")  # metrics that are errors instead of shares
 LONGEST_NAME = 60  # characters of a name that are shown
 
+
+class DamagedError(ValueError):
+    """A part of a file has a structure that is never written. The message is its key."""
+
+
+def as_number(value: Any) -> float | None:
+    """Return a finite number, or None: JSON written by Python may hold null and NaN."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if abs(value) < 1e300 else None
+
+
+def _number(value: Any) -> float:
+    if (number := as_number(value)) is None:
+        raise ValueError("not a finite number")
+    return number
+
+
+def _or_else(default: Callable[[], Any]) -> WrapValidator:
+    def read(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return validate(value)
+        except ValidationError:
+            return default()
+
+    return WrapValidator(read)
+
+
 T = TypeVar("T")
-BySplit = dict[str, dict[str, T]]
-"""By data set and split."""
-Scores = dict[str, float | None]
+Number = Annotated[int | float, PlainValidator(_number)]
+# malformed values are read as None, and malformed entries of tables and lists are omitted; all other types are strict
+Maybe = Annotated[T | None, _or_else(lambda: None)]
+Table = Annotated[dict[str, OnErrorOmit[T]], _or_else(dict)]
+Items = Annotated[list[OnErrorOmit[T]], _or_else(list)]
+Optional = Annotated[T, Field(exclude_if=lambda value: value in (None, {}, []))]
+"""A key that is written only where it holds a value."""
+
+Scores = dict[str, OnErrorOmit[Number | None]]
 """By metric; None where a score is undefined, such as the correlation of a constant."""
+BySplit = Table[Table[T]]
+"""By data set and split."""
 Speed = dict[str, float]
 """latency_ms: the median over texts of the best time of each alone; latency_p95_ms: the 95 % quantile of all single calls;
 examples_per_second at batch 32 (generative models: 128 texts at once); best_examples_per_second, best_batch; spread: the
@@ -56,30 +87,36 @@ class Place(NamedTuple):
     metric: str
 
 
-def as_scores(value: Any) -> Scores | None:
-    if not isinstance(value, Mapping):
-        return None
-    return {str(name): score for name, score in value.items() if score is None or as_number(score) is not None}
+class Part:
+    """A table of the file, as a frozen dataclass whose types say how each key is read and when it is written."""
+
+    @classmethod
+    def from_json(cls, value: Any) -> Self:
+        return TypeAdapter(cls).validate_python(value)
+
+    def to_json(self) -> dict[str, Any]:
+        return TypeAdapter(type(self)).dump_python(self, mode="json", warnings=False)
 
 
 @dataclass(frozen=True)
-class Matrix(Part):
+class Matrix:
     """A square of numbers (gold class, predicted class). `classes`: those it covers; None: all of them."""
 
-    rows: list[list[float | None]]
+    rows: list[list[Maybe[Number]]]
     classes: list[int] | None = None
 
-    @classmethod
-    def read(cls, value: Any) -> Matrix | None:
-        rows, classes = (value.get("rows"), value.get("classes")) if isinstance(value, Mapping) else (value, None)
-        if not isinstance(rows, list) or not rows or not all(is_list(row) and len(row) == len(rows) for row in rows):
-            return None
-        covered = list_of(as_number)(classes)
-        if classes is not None and not len(covered) == len(classes) == len(rows):
-            return None
-        return cls([[as_number(entry) for entry in row] for row in rows], [int(entry) for entry in covered] or None)
+    def __post_init__(self) -> None:
+        sizes = {len(self.rows), *map(len, self.rows), len(self.rows if self.classes is None else self.classes)}
+        if len(sizes) > 1 or not self.rows:
+            raise ValueError("not a square, or not with a class for each row")
 
-    def to_json(self) -> Any:
+    @model_validator(mode="before")
+    @classmethod
+    def _from_rows(cls, value: Any) -> Any:
+        return {"rows": value} if isinstance(value, list) else value
+
+    @model_serializer
+    def _as_json(self) -> Any:
         return self.rows if self.classes is None else {"classes": self.classes, "rows": self.rows}
 
 
@@ -87,21 +124,21 @@ class Matrix(Part):
 class MeasuredModel(Part):
     """A line of the table: one model's quality, size and speed."""
 
-    parameters: float | None = key(as_number, always=True)
-    parts: dict[str, float] = key(table_of(as_number), dict, always=True)  # parameters of embeddings, layers, head
-    bytes: float | None = key(as_number, always=True)
-    engine: str | None = key(as_text)
-    quality: BySplit[Scores] = key(table_of(table_of(as_scores)), dict, always=True)
-    intervals: BySplit[dict[str, tuple[float, float]]] = key(table_of(table_of(table_of(as_pair))), dict)  # 95 %
-    deviation: BySplit[Scores] = key(table_of(table_of(as_scores)), dict)  # over seeds
-    per_class: BySplit[dict[str, Scores]] = key(table_of(table_of(table_of(as_scores))), dict)
-    confusion: BySplit[Matrix] = key(table_of(table_of(Matrix.read)), dict)
-    mean_probabilities: BySplit[Matrix] = key(table_of(table_of(Matrix.read)), dict)
-    speed: dict[str, Speed] = key(table_of(table_of(as_number)), dict)  # by engine, or by search of generative models
-    examples_per_second: float | None = key(as_number)  # of format 0, in PyTorch
-    times_faster: float | None = key(as_number)
-    learned: bool | None = key(as_bool)
-    begun_from: str | None = key(as_text)
+    parameters: Maybe[Number] = None
+    parts: Table[Number] = field(default_factory=dict)  # parameters of embeddings, layers, head
+    bytes: Maybe[Number] = None
+    engine: Optional[Maybe[str]] = None
+    quality: BySplit[Scores] = field(default_factory=dict)
+    intervals: Optional[BySplit[Table[tuple[Number, Number]]]] = field(default_factory=dict)  # 95 %
+    deviation: Optional[BySplit[Scores]] = field(default_factory=dict)  # over seeds
+    per_class: Optional[BySplit[Table[Scores]]] = field(default_factory=dict)
+    confusion: Optional[BySplit[Matrix]] = field(default_factory=dict)
+    mean_probabilities: Optional[BySplit[Matrix]] = field(default_factory=dict)
+    speed: Optional[Table[Table[Number]]] = field(default_factory=dict)  # by engine, or by search of generative models
+    examples_per_second: Optional[Maybe[Number]] = None  # of format 0, in PyTorch
+    times_faster: Optional[Maybe[Number]] = None
+    learned: Optional[Maybe[StrictBool]] = None
+    begun_from: Optional[Maybe[str]] = None
 
     def scores(self, data: str, split: str) -> Scores:
         return self.quality.get(data, {}).get(split, {})
@@ -134,24 +171,24 @@ class MeasuredModel(Part):
         return [engine for engine in self.speed if engine not in ("pytorch", "onnx")]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Comparison(Part):
     """Two models on the same rows: the difference of their scores, and what may be said of it."""
 
-    model: str = required(as_text)
-    against: str = required(as_text)
-    data: str = required(as_text)
-    split: str = required(as_text)
-    metric: str = required(as_text)
-    mean: float | None = key(as_number, always=True)
-    words: str = required(as_text)
-    low: float | None = key(as_number)  # 95 % interval
-    high: float | None = key(as_number)
-    p: float | None = key(as_number)
-    seeds: int | None = key(as_number)
-    p_corrected: float | None = key(as_number)
-    comparisons: int | None = key(as_number)  # for which p is corrected
-    mcnemar: list[float] = key(list_of(as_number), list)  # p of each seed
+    model: str
+    against: str
+    data: str
+    split: str
+    metric: str
+    mean: Maybe[Number] = None
+    words: str
+    low: Optional[Maybe[Number]] = None  # 95 % interval
+    high: Optional[Maybe[Number]] = None
+    p: Optional[Maybe[Number]] = None
+    seeds: Optional[Maybe[StrictInt]] = None
+    p_corrected: Optional[Maybe[Number]] = None
+    comparisons: Optional[Maybe[StrictInt]] = None  # for which p is corrected
+    mcnemar: Optional[Items[Number]] = field(default_factory=list)  # p of each seed
 
     @property
     def place(self) -> Place:
@@ -159,89 +196,80 @@ class Comparison(Part):
 
 
 @dataclass(frozen=True)
-class Leak(Part):
+class Leak:
     """Rows of a split whose text is also in another split."""
 
-    split: str = required(as_text)
-    also_in: str = required(as_text)
-    rows: int = required(as_number)
-    of: int = required(as_number)
+    split: str
+    also_in: str
+    rows: Number
+    of: Number
 
 
 @dataclass(frozen=True)
-class Disagreement(Part):
+class Disagreement:
     """A row that student and teacher answer differently. An answer is a class, a list of classes, a text or a number."""
 
-    split: str = key(as_text, always=True)
-    text: str | None = key(as_text, always=True)
-    picture: str | None = key(as_text)
-    pair: str | None = key(as_text, always=True)
-    label: Any = key(lambda value: value, always=True)
-    teacher: Any = key(lambda value: value, always=True)
-    student: Any = key(lambda value: value, always=True)
-    teacher_probability: float | None = key(as_number, always=True)
-    student_probability: float | None = key(as_number, always=True)
+    split: Maybe[str] = None
+    text: Maybe[str] = None
+    picture: Optional[Maybe[str]] = None
+    pair: Maybe[str] = None
+    label: Any = None
+    teacher: Any = None
+    student: Any = None
+    teacher_probability: Maybe[Number] = None
+    student_probability: Maybe[Number] = None
 
 
-@dataclass(frozen=True)
-class LayerMap(Part):
+@dataclass(frozen=True, kw_only=True)
+class LayerMap:
     """Which layer of the teacher teaches which of the student in a stage, as (student, teacher) pairs.
 
     `kept`: the layer of the teacher that each layer of the student was copied from; None where it was not copied.
     """
 
-    stage: int = key(as_number, lambda: 0, always=True)
-    method: str | None = key(as_text, always=True)
-    student_layers: int = required(as_number)
-    teacher_layers: int = required(as_number)
-    pairs: list[tuple[int, int]] = key(list_of(as_pair), list, always=True)
-    kept: Sequence[int | None] | None = key(
-        lambda value: [as_number(entry) for entry in value] if isinstance(value, list) else None, always=True
-    )
+    stage: Maybe[StrictInt] = 0
+    method: Maybe[str] = None
+    student_layers: StrictInt
+    teacher_layers: StrictInt
+    pairs: Items[tuple[StrictInt, StrictInt]] = field(default_factory=list)
+    kept: Maybe[Sequence[Maybe[StrictInt]]] = None
 
 
 @dataclass(frozen=True)
 class Measurements(Part):
     """All that a run measured."""
 
-    name: str | None = key(as_text, always=True)
-    seeds: list[int] = key(strict(is_list_of(lambda value: True)), list, always=True)
-    metrics: dict[str, list[str]] = key(
-        strict(is_table_of(lambda value: bool(value) and is_list_of(is_text)(value))), dict, always=True
-    )
-    labels: dict[str, list[str]] = key(strict(is_table_of(is_list_of(is_text))), dict, always=True)
-    tasks: dict[str, str] = key(strict(is_table_of(is_text)), dict, always=True)
-    forms: dict[str, str] = key(table_of(as_text), dict, always=True)
-    leaks: dict[str, list[Leak]] = key(table_of(list_of(Leak.read)), dict, always=True)
-    models: dict[str, MeasuredModel] = key(
-        strict(is_table_of(is_table), table_of(MeasuredModel.read)), dict, always=True
-    )
-    too_busy: str | None = key(as_text)
-    differences: list[Comparison] = key(
-        strict(is_list_of(lambda value: Comparison.read(value) is not None), list_of(Comparison.read)),
-        list,
-        always=True,
-    )
-    disagreements: dict[str, list[Disagreement]] = key(table_of(list_of(Disagreement.read)), dict, always=True)
-    layer_map: list[LayerMap] = key(list_of(LayerMap.read), list, always=True)
-    grid: list[dict[str, Any]] = key(strict(is_list_of(is_table)), list)  # fields of the recipe, and "dev"
-    changed_inputs: list[str] = key(list_of(as_text), list)
-    needs_potstill: bool = key(lambda value: value is True, lambda: False, always=True)
-    teacher_seconds: float | None = key(as_number, always=True)
-    versions: dict[str, str] = key(table_of(as_text), dict, always=True)
-    signatures: dict[str, str] = key(table_of(as_text), dict)  # of sacrebleu, where texts were generated
-    hashes: dict[str, str] = key(table_of(as_text), dict, always=True)
-    device: str | None = key(as_text, always=True)
+    name: Maybe[str] = None
+    seeds: list[Any] = field(default_factory=list)
+    metrics: dict[str, Annotated[list[str], Field(min_length=1)]] = field(default_factory=dict)
+    labels: dict[str, list[str]] = field(default_factory=dict)
+    tasks: dict[str, str] = field(default_factory=dict)
+    forms: Table[str] = field(default_factory=dict)
+    leaks: Table[Items[Leak]] = field(default_factory=dict)
+    models: dict[str, MeasuredModel] = field(default_factory=dict)
+    too_busy: Optional[Maybe[str]] = None
+    differences: list[Comparison] = field(default_factory=list)
+    disagreements: Table[Items[Disagreement]] = field(default_factory=dict)
+    layer_map: Items[LayerMap] = field(default_factory=list)
+    grid: Optional[list[dict[str, Any]]] = field(default_factory=list)  # fields of the recipe, and "dev"
+    changed_inputs: Optional[Items[str]] = field(default_factory=list)
+    needs_potstill: Annotated[StrictBool, _or_else(bool)] = False
+    teacher_seconds: Maybe[Number] = None
+    versions: Table[str] = field(default_factory=dict)
+    signatures: Optional[Table[str]] = field(default_factory=dict)  # of sacrebleu, where texts were generated
+    hashes: Table[str] = field(default_factory=dict)
+    device: Maybe[str] = None
 
     @classmethod
-    def from_json(cls, value: Any) -> Measurements:
+    def from_json(cls, value: Any) -> Self:
         """Read format 0 and 1. DamagedError names the part that has the wrong structure."""
         if isinstance(value, Mapping) and "seeds" not in value and "seed" in value:  # format 0
             value = {**value, "seeds": [value["seed"]]}
-        measurements = cls.read(value)
-        if measurements is None:
-            raise DamagedError("models")
-        return measurements
+        try:
+            return super().from_json(value)
+        except ValidationError as error:
+            where = error.errors()[0]["loc"]
+            raise DamagedError(where[0] if where else "models") from None
 
     def to_json(self) -> dict[str, Any]:
         return {"format": FORMAT, **super().to_json()}

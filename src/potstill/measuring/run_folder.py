@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from potstill.errors import InputError
-from potstill.measuring.json_parts import DamagedError, as_number
-from potstill.measuring.measurements import Measurements, clean, short_name
+from potstill.measuring.measurements import DamagedError, Measurements, as_number, clean, short_name
 from potstill.system.files import write_atomically
 from potstill.system.paths import RunFolder, expand_user
 

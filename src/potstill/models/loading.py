@@ -24,7 +24,7 @@ from potstill.data.pixel_reader import PixelReader
 from potstill.data.tokens import explain_panics
 from potstill.errors import InputError
 from potstill.models.anatomy import TESTED, architecture_name, has_layers, in_head, is_spread, layers_path
-from potstill.models.architectures.configs import PixelConfig
+from potstill.models.architectures.own_model import PixelConfig
 from potstill.models.folders import SHORTEST, explain_errors, model_folder, read_config
 from potstill.models.heads import head_of
 from potstill.models.safety import refuse_growing, refuse_unsafe_files, refuse_unsafe_settings

@@ -106,7 +106,7 @@ def _device_map(devices: str | dict[str, str]) -> dict[str, Any]:
         return {}
     limits = devices.items() if isinstance(devices, dict) else ()
     memory = {int(name) if name.isdigit() else name: size for name, size in limits} or None
-    return {"device_map": "auto", "max_memory": memory, "offload_folder": str(paths.offloaded())}
+    return {"device_map": "auto", "max_memory": memory, "offload_folder": str(paths.cache() / "offloaded")}
 
 
 def save_student(student: Student, folder: Path) -> None:
@@ -168,7 +168,9 @@ def _name_class_for_transformers_4(settings: Path) -> None:
 def stock_model(
     like: PreTrainedModel, config: PreTrainedConfig, weights: dict[str, torch.Tensor] | None, seed: int = 0
 ) -> PreTrainedModel:
-    """Build a model with the head of `like`, in eval mode, with these weights or random ones from `seed`."""
+    """Build a model with the head and the labels of `like`, in eval mode, with these weights or random ones from `seed`."""
+    config.id2label, config.label2id = copy.deepcopy((like.config.id2label, like.config.label2id))
+    config.problem_type = like.config.problem_type
     head = head_of_class(type(like).__name__)
     assert head is not None
     model = new_model(config, head, seed)

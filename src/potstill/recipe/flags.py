@@ -1,11 +1,10 @@
-"""Command-line flags of recipe fields. Names, types, defaults and bounds of the fields come from the schema."""
+"""What a flag of a recipe field is: its name, type, default and bounds come from the field. The schema lists all flags."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
@@ -14,31 +13,35 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from potstill.errors import InputError
-from potstill.recipe.schema import Data, Optimizer, Recipe, Stage
 
 MODELS, DATA, TRAINING, RUN = "Models", "Data", "Training", "Run"  # the groups of flags in --help
-TABLES: dict[str, type[BaseModel]] = {"": Recipe, "data.0": Data, "stage.0": Stage, "stage.0.optimizer": Optimizer}
+# of the tables, in a recipe with one data set and one stage
+PLACES = {"Recipe": "", "Data": "data.0.", "Stage": "stage.0.", "Optimizer": "stage.0.optimizer."}
 
 
 @dataclass(frozen=True)
 class Flag:
     """How a field is written on the command line. The flag of a boolean field takes no value and reverses its default."""
 
-    path: str  # of the field, in a recipe with one data set and one stage
+    table: type[BaseModel]
+    field_name: str
     group: str
     help: str
     parse: Callable[[Any], Any] | None = None  # from the text, or from a list of texts if `repeated`; None: as it is
     repeated: bool = False  # the flag may be given several times
     metavar: str | None = None
 
-    @cached_property
+    @property
     def field(self) -> FieldInfo:
-        table, _, name = self.path.rpartition(".")
-        return TABLES[table].model_fields[name]
+        return self.table.model_fields[self.field_name]
+
+    @property
+    def path(self) -> str:
+        return PLACES[self.table.__name__] + self.field_name
 
     @property
     def name(self) -> str:
-        word = self.path.rpartition(".")[2].replace("_", "-")
+        word = self.field_name.replace("_", "-")
         return f"--no-{word}" if self.field.default is True else f"--{word}"
 
     @property
@@ -96,40 +99,3 @@ def parse_label_map(text: str) -> dict[str, str]:
         if not equals or not label.strip() or not name.strip():
             raise InputError(f"--label-map {text}: expected LABEL=CLASS; write for example positive=1,negative=0")
     return {label.strip(): name.strip() for label, _, name in pairs}
-
-
-TRAIN_HELP = (
-    "Rows to train on: .csv .tsv .jsonl .txt (also .gz), .parquet, two files side by side as FIRST,SECOND, "
-    "the folder of a data set, or NAME:CONFIG:SPLIT of the hub."
-)
-TASK_HELP = "classify, multilabel, regress, tag, answer, choose, translate or write, if the rows do not show it."
-STUDENT_HELP = "The student's shape: keep_layers:3, fresh:4, keep_layers:3+trim_vocabulary… (`potstill list students`)."
-LABEL_MAP_HELP = "The teacher's class of each label in the rows, as LABEL=CLASS,LABEL=CLASS."
-_FLAGS = (
-    Flag("teacher", MODELS, "The large model: a folder in Hugging Face's layout, or a hub name."),
-    Flag("start", MODELS, "Weights that the student starts from. Default: the teacher's."),
-    Flag("student", MODELS, STUDENT_HELP),
-    Flag("data.0.train", DATA, TRAIN_HELP),
-    Flag("data.0.dev", DATA, "Rows to select the best epoch by. Default: a tenth of the training rows."),
-    Flag("data.0.test", DATA, "Rows to report on; several as --test m=FILE --test mm=FILE.", parse_test_files, True),
-    Flag("data.0.unlabelled", DATA, "More texts, labelled only by the teacher: one text per line (.txt), or a table."),
-    Flag("data.0.text", DATA, "Column of the text, if it has an unusual name."),
-    Flag("data.0.pair", DATA, "Column of the second text."),
-    Flag("data.0.label", DATA, "Column of the label; several 0/1 columns as A,B,C.", parse_columns),
-    Flag("data.0.choices", DATA, "Column of the choices of multiple choice, or one for each: A,B,C.", parse_columns),
-    Flag("data.0.task", DATA, TASK_HELP),
-    Flag("data.0.labels", DATA, "Names of the classes in the order of the model's outputs, as A,B.", parse_names),
-    Flag("data.0.label_map", DATA, LABEL_MAP_HELP, parse_label_map, metavar="A=B,…"),
-    Flag("stage.0.method", TRAINING, "The objective: soft_targets, patient … (`potstill list methods`)."),
-    Flag("stage.0.optimizer.rate", TRAINING, "Learning rate."),
-    Flag("stage.0.epochs", TRAINING, "Passes over the training rows."),
-    Flag("stage.0.batch", TRAINING, "Examples per step."),
-    Flag("seed", TRAINING, "Decides the order of rows, dropout and new weights."),
-    Flag("seeds", TRAINING, "Number of runs with different seeds; mean and standard deviation are reported."),
-    Flag("length", TRAINING, "Tokens read of each text at most."),
-    Flag("device", TRAINING, "auto, cpu, cuda, mps."),
-    Flag("baseline", RUN, "Do not also train the same student on the labels alone."),
-    Flag("tracker", RUN, "none or tensorboard."),
-    Flag("force", RUN, "Accept a teacher that is near chance on the data, or does not know the language."),
-)
-FLAGS = {flag.name: flag for flag in _FLAGS}

@@ -1,4 +1,4 @@
-"""The fields of a recipe. A recipe is a value: every setting that decides a result is in it."""
+"""The fields of a recipe, and their flags. A recipe is a value: every setting that decides a result is in it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import tomli_w
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from potstill.errors import InputError
-from potstill.recipe import short_forms
+from potstill.recipe import flags, short_forms
 from potstill.recipe.explain import may_be_none
+from potstill.recipe.flags import DATA, MODELS, RUN, TRAINING, Flag
 from potstill.recipe.pace import AUTO, FINE_TUNING, OTHER_OPTIMIZERS
 
 # fields that change no weights: a stopped run may continue with other values
@@ -145,6 +146,45 @@ class Recipe(Values):
         if len(set(names)) < len(names):
             raise InputError(f"recipe: the data sets are named {', '.join(names)}; give each [[data]] its own name")
         return self
+
+
+TRAIN_HELP = (
+    "Rows to train on: .csv .tsv .jsonl .txt (also .gz), .parquet, two files side by side as FIRST,SECOND, "
+    "the folder of a data set, or NAME:CONFIG:SPLIT of the hub."
+)
+TEST_HELP = "Rows to report on; several as --test m=FILE --test mm=FILE."
+CHOICES_HELP = "Column of the choices of multiple choice, or one for each: A,B,C."
+TASK_HELP = "classify, multilabel, regress, tag, answer, choose, translate or write, if the rows do not show it."
+STUDENT_HELP = "The student's shape: keep_layers:3, fresh:4, keep_layers:3+trim_vocabulary… (`potstill list students`)."
+LABEL_MAP_HELP = "The teacher's class of each label in the rows, as LABEL=CLASS,LABEL=CLASS."
+_FLAGS = (
+    Flag(Recipe, "teacher", MODELS, "The large model: a folder in Hugging Face's layout, or a hub name."),
+    Flag(Recipe, "start", MODELS, "Weights that the student starts from. Default: the teacher's."),
+    Flag(Recipe, "student", MODELS, STUDENT_HELP),
+    Flag(Data, "train", DATA, TRAIN_HELP),
+    Flag(Data, "dev", DATA, "Rows to select the best epoch by. Default: a tenth of the training rows."),
+    Flag(Data, "test", DATA, TEST_HELP, flags.parse_test_files, True),
+    Flag(Data, "unlabelled", DATA, "More texts, labelled only by the teacher: one text per line (.txt), or a table."),
+    Flag(Data, "text", DATA, "Column of the text, if it has an unusual name."),
+    Flag(Data, "pair", DATA, "Column of the second text."),
+    Flag(Data, "label", DATA, "Column of the label; several 0/1 columns as A,B,C.", flags.parse_columns),
+    Flag(Data, "choices", DATA, CHOICES_HELP, flags.parse_columns),
+    Flag(Data, "task", DATA, TASK_HELP),
+    Flag(Data, "labels", DATA, "Names of the classes in the order of the model's outputs, as A,B.", flags.parse_names),
+    Flag(Data, "label_map", DATA, LABEL_MAP_HELP, flags.parse_label_map, metavar="A=B,…"),
+    Flag(Stage, "method", TRAINING, "The objective: soft_targets, patient … (`potstill list methods`)."),
+    Flag(Optimizer, "rate", TRAINING, "Learning rate."),
+    Flag(Stage, "epochs", TRAINING, "Passes over the training rows."),
+    Flag(Stage, "batch", TRAINING, "Examples per step."),
+    Flag(Recipe, "seed", TRAINING, "Decides the order of rows, dropout and new weights."),
+    Flag(Recipe, "seeds", TRAINING, "Number of runs with different seeds; mean and standard deviation are reported."),
+    Flag(Recipe, "length", TRAINING, "Tokens read of each text at most."),
+    Flag(Recipe, "device", TRAINING, "auto, cpu, cuda, mps."),
+    Flag(Recipe, "baseline", RUN, "Do not also train the same student on the labels alone."),
+    Flag(Recipe, "tracker", RUN, "none or tensorboard."),
+    Flag(Recipe, "force", RUN, "Accept a teacher that is near chance on the data, or does not know the language."),
+)
+FLAGS = {flag.name: flag for flag in _FLAGS}
 
 
 def fingerprint(recipe: Recipe) -> str:

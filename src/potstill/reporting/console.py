@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from potstill.measuring.json_parts import as_number
-from potstill.measuring.measurements import Comparison, Measurements
+from potstill.measuring.measurements import Comparison, Measurements, as_number
 from potstill.reporting.numbers import MISSING, count, metric_title, percent, points, short
 from potstill.reporting.sentences import caveats, correction_note, signatures
 from potstill.reporting.tables import Cell, Table, summary
-from potstill.system.terminal import as_printed, print_line
-from potstill.system.units import byte_size, duration
+from potstill.system.terminal import as_printed, byte_size, duration, print_line
 
 LEAST_WIDTH = 112  # columns of a table, also in a narrow terminal
 

@@ -13,7 +13,6 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from potstill.errors import InputError
-from potstill.measuring.json_parts import as_number
 from potstill.measuring.measurements import (
     BASELINE,
     LOWER_IS_BETTER,
@@ -21,6 +20,7 @@ from potstill.measuring.measurements import (
     Comparison,
     Disagreement,
     Place,
+    as_number,
     clean,
     short_name,
 )

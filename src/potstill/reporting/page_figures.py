@@ -111,11 +111,9 @@ def layer_maps(run: FinishedRun, key: int) -> list[dict[str, Any]]:
     """A drawing per stage."""
     drawn: list[dict[str, Any]] = []
     for layers in run.measurements.layer_map:
-        ours, theirs = int(layers.student_layers), int(layers.teacher_layers)
+        ours, theirs = layers.student_layers, layers.teacher_layers
         if 1 <= ours <= MOST_LAYERS and 1 <= theirs <= MOST_LAYERS:
-            title = f"Stage {int(layers.stage or 0) + 1}: {short_name(layers.method)}"
-            pairs = [(int(student), int(teacher)) for student, teacher in layers.pairs]
-            kept = [None if layer is None else int(layer) for layer in layers.kept or ()]
-            svg = figures.layer_map(f"map {key} {len(drawn)}", title, theirs, ours, pairs, kept)
-            drawn.append({"title": title, "svg": Markup(svg), "taught": bool(pairs)})
+            title = f"Stage {(layers.stage or 0) + 1}: {short_name(layers.method)}"
+            svg = figures.layer_map(f"map {key} {len(drawn)}", title, theirs, ours, layers.pairs, layers.kept or ())
+            drawn.append({"title": title, "svg": Markup(svg), "taught": bool(layers.pairs)})
     return drawn

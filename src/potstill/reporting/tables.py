@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from potstill.measuring.json_parts import as_number
-from potstill.measuring.measurements import TEACHER, MeasuredModel, Measurements, short_name
+from potstill.measuring.measurements import TEACHER, MeasuredModel, Measurements, as_number, short_name
 from potstill.measuring.run_folder import FinishedRun
 from potstill.reporting.columns import SUMMARY, Column, columns, nothing
 from potstill.reporting.numbers import MISSING, percent

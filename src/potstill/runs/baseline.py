@@ -37,7 +37,7 @@ def make_baseline(run: Run, best: BestCell) -> Trained | None:
         run.display.say("no baseline: no training row has a label")
         return None
     recipe = baseline_recipe(run.recipe, best.recipe, run.data_sets, best.student.rows)
-    folder = paths.baselines() / baseline_key(recipe, run.data_sets)
+    folder = paths.cache() / "baselines" / baseline_key(recipe, run.data_sets)
     run.display.say(f"baseline: the same student on labels alone, starting from {initial_weights(recipe)}")
     with folder_lock(folder) if ranks.is_first() else nullcontext():  # another run may be training the same one
         trained = best_of_grid(replace(run, recipe=recipe, folder=folder)).student

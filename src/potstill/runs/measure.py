@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -108,16 +108,13 @@ def measure_run(run: Run, students: Mapping[str, Trained], timed: bool) -> Measu
     results: dict[str, MeasuredModel] = {}
     for name in (TEACHER, f"{TEACHER} int8", *students, f"{main} int8"):
         if name in models:
-            results[name] = MeasuredModel(
-                **models[name].size, **qualities(recipe, splits, name, predictions), **speed_of(name, speeds)
-            )
-    for name in students:
-        stage = recipe.stage[-1]
-        learned = [
-            has_learned(stage, data, name, predictions[name, data.name, "dev"], display.say) for data in data_sets
-        ]
-        begun_from = initial_weights(recipe) if name != main else None
-        results[name] = replace(results[name], learned=all(learned), begun_from=begun_from)
+            measured = models[name].size | qualities(recipe, splits, name, predictions) | speed_of(name, speeds)
+            if name in students:
+                dev = [(data, predictions[name, data.name, "dev"]) for data in data_sets]
+                learned = [has_learned(recipe.stage[-1], data, name, ours, display.say) for data, ours in dev]
+                measured["learned"] = all(learned)
+                measured["begun_from"] = initial_weights(recipe) if name != main else None
+            results[name] = MeasuredModel.from_json(measured)
     decodes = any(data.task.decodes for data in data_sets)
     return Measurements(
         name=recipe.name,

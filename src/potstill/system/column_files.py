@@ -3,28 +3,15 @@ memory-mapped."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
-import secrets
-import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import xxhash
 
-from potstill.system.files import (
-    TEMPORARY,
-    disk_errors,
-    file_xxh3,
-    folder_lock,
-    fsync_path,
-    seal,
-    unseal,
-    write_atomically,
-)
+from potstill.system.files import draft_folder, file_xxh3, folder_lock, seal, unseal
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +39,8 @@ def write_once(folder: Path, write: Callable[[ColumnFiles], None]) -> dict[str, 
         with folder_lock(folder.parent / LOCKS / folder.name):
             meta = _intact_meta(folder)
             if meta is None:
-                with ColumnFiles(folder) as columns:
-                    write(columns)
+                with draft_folder(folder, replace=True) as draft:
+                    write(ColumnFiles(draft))
                 meta = _intact_meta(folder)
     if meta is None:
         raise OSError(f"{folder} was damaged right after it was written; check the disk, or move the cache elsewhere")
@@ -81,53 +68,25 @@ def _intact_meta(folder: Path) -> dict[str, Any] | None:
 
 
 class ColumnFiles:
-    """A folder of columns while it is written. It gets its name when all files are complete."""
+    """A folder of columns while it is written."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.draft = folder, folder.with_name(f"{TEMPORARY}{secrets.token_hex(4)}-{folder.name}")
-        self.draft.mkdir(parents=True)
-        self.files: dict[str, IO[bytes]] = {}
+        self.folder = folder
         self.digests: dict[str, Any] = {}
         self.ends: dict[str, int] = {}  # of columns of offsets
 
     def add(self, name: str, values: np.ndarray) -> None:
-        with disk_errors(self.folder / f"{name}.bin"):
-            if name not in self.files:
-                self.files[name] = (self.draft / f"{name}.bin").open("wb")
-                self.digests[name] = xxhash.xxh3_128()
-            data = np.ascontiguousarray(values).tobytes()
-            self.files[name].write(data)
-            self.digests[name].update(data)
+        data = np.ascontiguousarray(values).tobytes()
+        with (self.folder / f"{name}.bin").open("ab") as file:
+            file.write(data)
+        self.digests.setdefault(name, xxhash.xxh3_128()).update(data)
 
     def add_offsets(self, name: str, sizes: Iterable[int]) -> None:
         """Append the ends of parts of these sizes to a column that begins with 0."""
-        if name not in self.files:
-            self.add(name, np.zeros(1, np.int64))
         offsets = np.cumsum([self.ends.get(name, 0), *sizes], dtype=np.int64)
-        self.add(name, offsets[1:])
+        self.add(name, offsets[1:] if name in self.ends else offsets)
         self.ends[name] = int(offsets[-1])
 
     def finish(self, meta: dict[str, Any]) -> None:
-        with disk_errors(self.folder):
-            for file in self.files.values():
-                file.flush()
-                os.fsync(file.fileno())  # or a power cut could leave the name without the content
-                file.close()
         checksums = {name: digest.hexdigest() for name, digest in self.digests.items()}
-        write_atomically(self.draft / META, seal({**meta, "files": checksums}))
-        damaged = self.folder.with_name(f"{TEMPORARY}{secrets.token_hex(4)}-damaged-{self.folder.name}")
-        with contextlib.suppress(FileNotFoundError):  # readers of the old folder keep their open files
-            self.folder.rename(damaged)
-        self.draft.rename(self.folder)
-        fsync_path(self.folder.parent)
-        shutil.rmtree(damaged, ignore_errors=True)
-
-    def __enter__(self) -> ColumnFiles:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Remove the draft if it was not finished."""
-        for file in self.files.values():
-            with contextlib.suppress(OSError):  # a full disk
-                file.close()
-        shutil.rmtree(self.draft, ignore_errors=True)
+        (self.folder / META).write_bytes(seal({**meta, "files": checksums}))

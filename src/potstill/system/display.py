@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 from tqdm.auto import tqdm
 
-from potstill.system.terminal import is_terminal, say, visible
-from potstill.system.units import duration
+from potstill.system.terminal import duration, is_terminal, say, visible
 
 # Without a terminal, a line of progress is written at the earliest after SOONEST seconds and this part of the work …
 SOONEST, PART = 10.0, 0.05
@@ -71,10 +70,5 @@ class Display:
             with tqdm.external_write_mode(file=sys.stderr):  # clears open bars while the line is written
                 say(text)
 
-    @contextmanager
-    def bar(self, label: str, total: int, unit: str = "row", done: int = 0) -> Iterator[Bar]:
-        bar = Bar(label, total, unit, done, self.quiet)
-        try:
-            yield bar
-        finally:
-            bar.close()
+    def bar(self, label: str, total: int, unit: str = "row", done: int = 0) -> closing[Bar]:
+        return closing(Bar(label, total, unit, done, self.quiet))

@@ -1,4 +1,4 @@
-"""Files that are either complete or absent, their checksums, and locks on folders."""
+"""Files and folders that are either complete or absent, their checksums, locks, and temporary folders."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import json
 import os
 import re
 import secrets
+import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +22,7 @@ import xxhash
 from potstill.system import interrupts
 
 TEMPORARY = ".tmp-"  # prefix of drafts; such a file or folder may be left over from a killed process
+LOCK = ".lock"
 
 # files that potstill may write into the folder of a model; any other file there belongs to the user
 MODEL_FILE = re.compile(
@@ -58,7 +61,7 @@ def atomic_writer(path: Path) -> Iterator[BinaryIO]:
 def folder_lock(folder: Path) -> Iterator[None]:
     """Let one process at a time enter. The lock ends with the process, even if it is killed."""
     folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     try:
         while not _taken(handle):  # a blocking call would go on waiting after a signal to stop
             interrupts.stop_if_asked()
@@ -67,6 +70,76 @@ def folder_lock(folder: Path) -> Iterator[None]:
     finally:
         fcntl.flock(handle, fcntl.LOCK_UN)  # closing is not enough while a forked worker has the file open
         os.close(handle)
+
+
+def _taken(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A temporary folder. One that a killed process left is removed by the next process that needs one."""
+    with _held(Path(tempfile.gettempdir()), "potstill-") as place:
+        yield place
+
+
+@contextmanager
+def draft_folder(folder: Path, replace: bool = False) -> Iterator[Path]:
+    """An empty folder beside `folder`. If the body ends without an error, its files are moved into `folder`, complete and
+    flushed; otherwise none is. Other files in `folder` stay, unless `replace`."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _held(folder.parent, f"{TEMPORARY}{folder.name}-") as place, disk_errors(folder):
+        draft = place / "made"
+        draft.mkdir()
+        yield draft
+        for path in [*draft.rglob("*"), draft]:
+            fsync_path(path)
+        if replace and folder.exists():
+            folder.rename(place / "replaced")  # readers of the old folder keep their open files
+        if not folder.exists() or not any(folder.iterdir()):
+            draft.rename(folder)  # in one step, also over an empty folder
+        else:
+            for path in sorted(draft.iterdir(), key=_is_model):  # the model comes last
+                if (folder / path.name).is_dir():
+                    shutil.rmtree(folder / path.name)
+                path.rename(folder / path.name)
+        fsync_path(folder.parent)
+
+
+def _is_model(path: Path) -> bool:
+    return path.name.startswith("model.")
+
+
+@contextmanager
+def _held(parent: Path, prefix: str) -> Iterator[Path]:
+    """A new folder, removed after the body. Its owner holds a lock in it, which ends with the process, even if it is killed."""
+    _remove_left_over(parent, prefix)
+    place = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+    # locked before it is renamed, so that a lock file is never free while its owner lives
+    handle = os.open(place / "locking", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        (place / "locking").rename(place / LOCK)
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+        os.close(handle)
+
+
+def _remove_left_over(parent: Path, prefix: str) -> None:
+    """Remove the folders of dead processes of this user."""
+    for place in parent.glob(f"{prefix}*"):
+        with contextlib.suppress(OSError):  # without a lock it is not ours, or is just being made
+            if place.is_symlink() or place.stat().st_uid != os.getuid():
+                continue
+            handle = os.open(place / LOCK, os.O_RDWR | os.O_NOFOLLOW)
+            if _taken(handle):
+                shutil.rmtree(place, ignore_errors=True)
+            os.close(handle)
 
 
 @contextmanager
@@ -95,14 +168,6 @@ def remove_files(folder: Path, ours: Callable[[str], bool]) -> None:
         if Path(place) != Path(folder):
             with contextlib.suppress(OSError):  # not empty: it holds files of the user
                 os.rmdir(place)
-
-
-def _taken(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def fsync_path(path: Path) -> None:

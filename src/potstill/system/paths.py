@@ -60,36 +60,14 @@ def _why_not(place: Path) -> str | None:
 
 
 def cache() -> Path:
-    """The cache: tokenised rows, answers, texts and exports of teachers, and baselines. It can be deleted at any time."""
+    """The cache, which can be deleted at any time. Its folders are examples (tokenised rows), memory (answers of teachers),
+    outputs (their texts), exports (their ONNX files), offloaded (their weights that do not fit into memory) and baselines."""
     own = os.environ.get("POTSTILL_CACHE")
     return expand_user(own) if own else expand_user(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "potstill"
 
 
-def examples() -> Path:
-    return cache() / "examples"
-
-
 def memory(own: str | None) -> Path:
     return expand_user(own) if own else cache() / "memory"
-
-
-def outputs() -> Path:
-    """Texts that teachers generated."""
-    return cache() / "outputs"
-
-
-def baselines() -> Path:
-    return cache() / "baselines"
-
-
-def exports() -> Path:
-    """Teachers as ONNX files, to measure their speed."""
-    return cache() / "exports"
-
-
-def offloaded() -> Path:
-    """Weights of teachers that do not fit into memory."""
-    return cache() / "offloaded"
 
 
 class RunFolder:

@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -89,11 +89,6 @@ def _result_of_first(work: Callable[[], Result]) -> Result:
     return result
 
 
-def from_first(value: Result) -> Result:
-    """Return the value that rank 0 has."""
-    return _result_of_first(lambda: value)
-
-
 def entered_on_first(
     manager: Callable[Parameters, AbstractContextManager[None]],
 ) -> Callable[Parameters, AbstractContextManager[None]]:
@@ -113,8 +108,6 @@ def first_before_others(function: Callable[Parameters, Result]) -> Callable[Para
 
     @wraps(function)
     def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        if count() == 1:
-            return function(*args, **kwargs)
         results: list[Result] = []
         _result_of_first(lambda: results.append(function(*args, **kwargs)))
         with _working_alone():
@@ -136,13 +129,10 @@ def sum_gradients(parameters: Iterable[nn.Parameter], numbers: list[float]) -> l
     dist.all_reduce(sums)
     touched = [parameter for parameter, ranks in zip(trained, sums.tolist(), strict=False) if ranks]
     if touched:
-        flat = torch.cat([_gradient(parameter).reshape(-1) for parameter in touched])  # one exchange for all
+        present = [torch.zeros_like(each) if each.grad is None else each.grad for each in touched]
+        flat = torch.cat([gradient.reshape(-1) for gradient in present])  # one exchange for all
         dist.all_reduce(flat)
         parts = flat.split([parameter.numel() for parameter in touched])
         for parameter, part in zip(touched, parts, strict=True):
             parameter.grad = part.view_as(parameter)
     return sums[len(trained) :].tolist()
-
-
-def _gradient(parameter: nn.Parameter) -> Tensor:
-    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad

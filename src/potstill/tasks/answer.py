@@ -14,8 +14,7 @@ from potstill.data.row import Label, Span
 from potstill.data.task import Texts, Tokenizer
 from potstill.data.tokens import Encoded, Tokens
 from potstill.errors import InputError
-from potstill.tasks.metrics import labels as metrics
-from potstill.tasks.metrics.labels import Score, softmax
+from potstill.tasks.metrics.labels import Score, answer_score, softmax
 from potstill.tasks.task import Asked, Rows, Task, clean
 from potstill.tasks.truncation import encode_texts, truncated_on_the_right
 
@@ -123,10 +122,8 @@ class QuestionAnswering(Task):
         if (gold := source.gold(row)) is not None:
             context = str(source.text(row)[1])
             golds, answers = _texts(gold, context), _texts(best[:, :LOGIT], context) or [""]
-            items = [{"prediction": answer, "answers": golds} for answer in answers]
-            scores = metrics.answer_scores(items)["per_question"]
             output[:, EXACT:] = 0.0
-            output[: len(scores), EXACT:] = [[score["exact"], score["f1"]] for score in scores]
+            output[: len(answers), EXACT:] = [answer_score(answer, golds) for answer in answers]
         return output
 
     def golds(self, examples: Examples) -> np.ndarray:
@@ -154,10 +151,6 @@ class QuestionAnswering(Task):
         ]
         nothing = {"answer": "", "start": 0, "end": 0, "probability": 0.0}
         return {**(candidates[0] if candidates else nothing), "nbest": candidates}
-
-    def summary(self, output: np.ndarray, text: str, pair: str | None) -> tuple[str, float | None]:
-        prediction = self.describe(output, text, pair)
-        return prediction["answer"], prediction["probability"]
 
     def describe_gold(self, gold: np.ndarray, text: str, pair: str | None) -> str:
         return " / ".join(dict.fromkeys(_texts(gold, str(pair))))

@@ -16,7 +16,6 @@ import numpy as np
 
 from potstill.tasks.answer import F1
 from potstill.tasks.metrics.labels import ranks
-from potstill.tasks.tag import ABSENT, TokenClassification
 from potstill.tasks.task import Task
 
 DRAWS = 999
@@ -29,6 +28,10 @@ DECENT = 0.5  # the share of rows that a decent teacher knows; it guesses the ot
 
 Kind = Literal["knows", "chance", "unsure"]
 Predictions = Sequence[tuple[np.ndarray, np.ndarray]]  # targets and outputs of some rows, as `Task.score` takes them
+Ranking = tuple[float, np.ndarray, float]
+"""How well the probabilities rank the rows, how well at random (DRAWS,), and the best possible value."""
+Measured = tuple[float, np.ndarray, np.ndarray, Ranking | None]
+"""How well the predictions agree with the labels; if they are assigned at random (DRAWS,); a decent teacher's (DRAWS,)."""
 
 
 @dataclass(frozen=True)
@@ -44,19 +47,21 @@ class Judgement:
 
 
 def judge(task: Task, predictions: Predictions) -> Judgement:
-    if task.generates or task.outcome == "span":
-        return _by_share(task, predictions)
-    random = np.random.default_rng(0)
     rows = sum(len(targets) for targets, _ in predictions)
-    sides = zip(*(_gold_and_predicted(task, *part) for part in predictions), strict=True)
-    gold, predicted = (np.concatenate(parts) for parts in sides)
-    if isinstance(task, TokenClassification):
-        words = random.permutation(len(gold))[:MOST_WORDS]
-        return _of_classes(gold[words], predicted[words], None, rows, random)
+    if task.generates or task.outcome == "span":
+        return _by_share(task, predictions, rows)
+    random = np.random.default_rng(0)
+    gold, predicted = map(np.concatenate, zip(*(task.compared(*part) for part in predictions), strict=True))
     if task.outcome == "value":
-        return _of_values(gold, predicted, rows, random)
-    ranked = _ranked(np.concatenate([task.probabilities(outputs) for _, outputs in predictions]))
-    return (_of_sets if task.outcome == "classes" else _of_classes)(gold, predicted, ranked, rows, random)
+        return _verdict(_of_values(gold, predicted, random), rows, "Pearson correlation")
+    if task.form == "words":
+        words = random.permutation(len(gold))[:MOST_WORDS]
+        return _verdict(_of_classes(gold[words], predicted[words], None, random), rows)
+    columns = np.concatenate([task.probabilities(outputs) for _, outputs in predictions]).T
+    # (n, classes) the rank of each probability in its column, from 0 to 1
+    ranked = np.stack([(ranks(column) - 0.5) / rows for column in columns], 1).astype(np.float32)
+    measure = _of_sets if task.outcome == "classes" else _of_classes
+    return _verdict(measure(gold, predicted, ranked, random), rows)
 
 
 def near_chance(judgement: Judgement) -> str | None:
@@ -64,41 +69,27 @@ def near_chance(judgement: Judgement) -> str | None:
     if judgement.kind != "chance":
         return None
     turned = " Its predictions contradict the labels, which are probably in the wrong order; write --labels in the right one."
-    turned = turned if judgement.against else ""
     return (
-        f"the teacher is near chance on this data ({judgement}).{turned} Fine-tune it first with `potstill finetune`, "
-        "check the labels, or write --force to use it anyway"
+        f"the teacher is near chance on this data ({judgement}).{turned if judgement.against else ''} Fine-tune it first "
+        "with `potstill finetune`, check the labels, or write --force to use it anyway"
     )
 
 
-def _gold_and_predicted(task: Task, targets: np.ndarray, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Gold and predicted classes or values; of words for tagging."""
-    if isinstance(task, TokenClassification):
-        there = targets != ABSENT
-        return targets[there].astype(int), task.decode(task.fitted(targets, outputs)[there])
-    return targets if task.outcome == "value" else targets.astype(int), task.decode(outputs)
-
-
-def _verdict(
-    observed: float,
-    of_guesses: np.ndarray,
-    of_decent: np.ndarray,
-    ranking: tuple[float, np.ndarray, float] | None,
-    rows: int,
-    metric: str = "Matthews correlation",
-) -> Judgement:
-    """`ranking`: how well the rows are ranked, how well at random, and the best possible value."""
-    guess = float(of_guesses.mean())
-    effect = (observed - guess) / (1 - guess) if guess < 1 else 0.0
-    against = effect <= -LEAST and _share(of_guesses <= observed) <= UNLIKELY
-    knows = effect >= LEAST and _share(of_guesses >= observed) <= UNLIKELY
+def _verdict(measured: Measured, rows: int, metric: str = "Matthews correlation") -> Judgement:
+    observed, guesses, decent, ranking = measured
+    effect = _effect(observed, guesses, 1.0)
+    against = effect <= -LEAST and _share(guesses <= observed) <= UNLIKELY
+    knows = effect >= LEAST and _share(guesses >= observed) <= UNLIKELY
     if ranking is not None and not knows and not against:
-        ranked, by_chance, best = ranking
-        room = best - float(by_chance.mean())
-        good = room > 0 and (ranked - float(by_chance.mean())) / room >= LEAST_RANKED
-        knows = good and _share(by_chance >= ranked) <= UNLIKELY
-    worse = _share(of_decent <= observed) <= FAR_WORSE
+        knows = _effect(*ranking) >= LEAST_RANKED and _share(ranking[1] >= ranking[0]) <= UNLIKELY
+    worse = _share(decent <= observed) <= FAR_WORSE
     return Judgement("knows" if knows else "chance" if worse else "unsure", effect, rows, against, metric)
+
+
+def _effect(observed: float, guesses: np.ndarray, best: float) -> float:
+    """The share of the possible improvement over guesses."""
+    guess = float(guesses.mean())
+    return (observed - guess) / (best - guess) if guess < best else 0.0
 
 
 def _share(drawn: np.ndarray) -> float:
@@ -116,9 +107,13 @@ def _decent_rows(rows: int, random: np.random.Generator) -> np.ndarray:
     return np.where(random.random(every) < DECENT, np.arange(rows), random.integers(0, rows, every))
 
 
+def _correlation(covariance: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    return np.asarray(covariance / np.sqrt(np.where(spread > 0, spread, np.inf)))
+
+
 def _of_classes(
-    gold: np.ndarray, predicted: np.ndarray, ranked: np.ndarray | None, rows: int, random: np.random.Generator
-) -> Judgement:
+    gold: np.ndarray, predicted: np.ndarray, ranked: np.ndarray | None, random: np.random.Generator
+) -> Measured:
     count, classes = len(gold), int(max(gold.max(), predicted.max())) + 1
     shuffles, decent = _shuffles(count, random), gold[_decent_rows(count, random)]
     true = np.bincount(gold, minlength=classes).astype(float)
@@ -128,55 +123,51 @@ def _of_classes(
         cells = np.arange(len(predictions))[:, None] * classes + predictions
         claimed = np.bincount(cells.ravel(), minlength=len(predictions) * classes).reshape(-1, classes).astype(float)
         spread = (count**2 - true @ true) * (count**2 - (claimed * claimed).sum(1))
-        right = (gold == predictions).sum(1) * float(count)
-        return np.asarray((right - claimed @ true) / np.sqrt(np.where(spread > 0, spread, np.inf)))
+        return _correlation((gold == predictions).sum(1) * float(count) - claimed @ true, spread)
 
     ranking = None
     if ranked is not None:
         place, shares = np.arange(count), true / count
         by_chance = ranked[place, gold[shuffles]].mean(1)
         ranking = float(ranked[place, gold].mean()), by_chance, 1 - float(shares @ shares) / 2
-    observed = float(matthews(predicted[None])[0])
-    return _verdict(observed, matthews(predicted[shuffles]), matthews(decent), ranking, rows)
+    return float(matthews(predicted[None])[0]), matthews(predicted[shuffles]), matthews(decent), ranking
 
 
-def _of_sets(
-    gold: np.ndarray, predicted: np.ndarray, ranked: np.ndarray, rows: int, random: np.random.Generator
-) -> Judgement:
+def _of_sets(gold: np.ndarray, predicted: np.ndarray, ranked: np.ndarray, random: np.random.Generator) -> Measured:
     """Over every yes and no of all rows and labels together, so that a rare label weighs little."""
-    place, held = np.arange(rows), gold.T.astype(np.float32)
+    place, held = np.arange(len(gold)), gold.T.astype(np.float32)
     sizes, cells = gold.sum(1).astype(float), float(gold.size)
-    true = float(sizes.sum())
-    shuffles, by_decent = _shuffles(rows, random), _decent_rows(rows, random)
+    true, claimed = float(sizes.sum()), float(predicted.sum())
+    shuffles, by_decent = _shuffles(len(gold), random), _decent_rows(len(gold), random)
 
     def matthews(right: np.ndarray, claimed: np.ndarray | float) -> np.ndarray:
-        spread = true * (cells - true) * claimed * (cells - claimed)
-        return (right * cells - true * claimed) / np.sqrt(np.where(spread > 0, spread, np.inf))
+        return _correlation(
+            right * cells - true * claimed, np.asarray(true * (cells - true) * claimed * (cells - claimed))
+        )
 
     ours, theirs = predicted.astype(np.float32) @ held, gold.astype(np.float32) @ held  # (rows, rows) labels in common
-    guesses = matthews(ours[place, shuffles].sum(1), float(predicted.sum()))
     decent = matthews(theirs[place, by_decent].sum(1), sizes[by_decent].sum(1))
     ranking = None
     if true:
         weights, shares = ranked @ held / true, gold.mean(0)
         best = 1 - float(shares @ shares / shares.sum()) / 2
         ranking = float(weights[place, place].sum()), weights[place, shuffles].sum(1), best
-    observed = float(matthews(np.array(ours[place, place].sum()), float(predicted.sum())))
-    return _verdict(observed, guesses, decent, ranking, rows)
+    observed, guesses = (matthews(ours[place, rows].sum(-1), claimed) for rows in (place, shuffles))
+    return float(observed), guesses, decent, ranking
 
 
-def _of_values(gold: np.ndarray, predicted: np.ndarray, rows: int, random: np.random.Generator) -> Judgement:
-    shuffles = _shuffles(rows, random)
+def _of_values(gold: np.ndarray, predicted: np.ndarray, random: np.random.Generator) -> Measured:
+    shuffles = _shuffles(len(gold), random)
 
-    def of_pairs(ours: np.ndarray, theirs: np.ndarray) -> tuple[float, np.ndarray]:
+    def pearson(ours: np.ndarray, theirs: np.ndarray) -> tuple[float, np.ndarray]:
         """Pearson's correlation, and that of the same numbers in random order."""
         ours, theirs = _standard(ours), _standard(theirs)
         return float(ours @ theirs), ours[shuffles] @ theirs
 
-    by_decent = _standard(DECENT * _standard(gold) + math.sqrt(1 - DECENT**2) * _standard(gold)[shuffles])
-    observed, guesses = of_pairs(gold, predicted)
-    ranking = (*of_pairs(ranks(gold), ranks(predicted)), 1.0)
-    return _verdict(observed, guesses, by_decent @ _standard(gold), ranking, rows, "Pearson correlation")
+    labels = _standard(gold)
+    by_decent = _standard(DECENT * labels + math.sqrt(1 - DECENT**2) * labels[shuffles])
+    ranking = (*pearson(ranks(gold), ranks(predicted)), 1.0)
+    return *pearson(gold, predicted), by_decent @ labels, ranking
 
 
 def _standard(numbers: np.ndarray) -> np.ndarray:
@@ -186,14 +177,8 @@ def _standard(numbers: np.ndarray) -> np.ndarray:
     return np.asarray(centred / np.where(length > 0, length, np.inf))
 
 
-def _ranked(columns: np.ndarray) -> np.ndarray:
-    """(n, classes): the rank of each number in its column, from 0 to 1; equal numbers share a rank."""
-    return np.stack([(ranks(column) - 0.5) / len(column) for column in columns.T], 1).astype(np.float32)
-
-
-def _by_share(task: Task, predictions: Predictions) -> Judgement:
+def _by_share(task: Task, predictions: Predictions, rows: int) -> Judgement:
     """Spans and texts are never right by chance, so the share that is right decides."""
-    rows = sum(len(targets) for targets, _ in predictions)
     place = (1, 0) if task.generates else (0, F1)
     right = sum(float(outputs[:, *place].sum()) for _, outputs in predictions)
     total = sum(float(outputs[:, 0, 1].sum()) for _, outputs in predictions) if task.generates else float(rows)

@@ -43,10 +43,6 @@ class TextClassification(Task):
         label = self.labels[int(output.argmax())]
         return {"label": label, "probability": probabilities[label], "probabilities": probabilities}
 
-    def summary(self, output: np.ndarray, text: str, pair: str | None) -> tuple[str, float | None]:
-        prediction = self.describe(output, text, pair)
-        return prediction["label"], prediction["probability"]
-
     def describe_gold(self, gold: np.ndarray, text: str, pair: str | None) -> str:
         return self.labels[int(gold)]
 
@@ -56,22 +52,18 @@ class TextClassification(Task):
         return ("accuracy", *f1, "matthews")
 
     def scorer(self, metric: str, targets: np.ndarray, outputs: np.ndarray) -> Score:
-        if metric == "accuracy":
-            right = self.is_correct(targets, outputs)
-            return lambda rows: float(right[rows].mean())
-        gold, predicted = targets.astype(int), self.decode(outputs)
+        gold, predicted = self.compared(targets, outputs)
         if metric == "matthews":
             return lambda rows: metrics.matthews(gold[rows], predicted[rows])
-        if metric in ("f1_macro", "f1_micro"):
-            average: Any = metric.removeprefix("f1_")
-            return lambda rows: metrics.f1(gold[rows], predicted[rows], average)
-        number = self.labels.index(metric.removeprefix(F1_OF))  # of one class against all others
-        ours, theirs = (gold == number).astype(int), (predicted == number).astype(int)
-        return lambda rows: metrics.f1(ours[rows], theirs[rows], "binary")
+        if metric.startswith(F1_OF):  # of one class against all others
+            number = self.labels.index(metric.removeprefix(F1_OF))
+            ours, theirs = (gold == number).astype(int), (predicted == number).astype(int)
+            return lambda rows: metrics.f1(ours[rows], theirs[rows], "binary")
+        return super().scorer(metric, targets, outputs)
 
     def details(self, targets: np.ndarray, outputs: np.ndarray) -> dict[str, Any]:
         """The quality of each class, the confusion matrix (gold, predicted), the mean probabilities (gold, class)."""
-        return by_class(self.labels, targets.astype(int), self.decode(outputs), self.probabilities(outputs))
+        return by_class(self.labels, *self.compared(targets, outputs), self.probabilities(outputs))
 
 
 def named_probabilities(task: Task, output: np.ndarray) -> dict[str, float]:

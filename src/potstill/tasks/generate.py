@@ -143,11 +143,9 @@ class Generation(Task):
             generated = map(unpack, outputs)
             texts = [(output.beam if metric == "bleu_beam" else output.greedy) or "" for output in generated]
             references = [array_to_text(gold) for gold in targets]
-            if metric == "chrf":
-                chrf = text_metrics.chrf_statistics(texts, references)
-                return lambda rows: text_metrics.chrf_of(chrf[rows].sum(0))
-            bleu = text_metrics.bleu_statistics(texts, references)
-            return lambda rows: text_metrics.bleu_of(bleu[rows].sum(0))
+            name = metric.removesuffix("_beam")
+            counts = text_metrics.statistics(name, texts, references)
+            return lambda rows: text_metrics.corpus_score(name, counts[rows].sum(0))
         return lambda rows: _score(metric, outputs[rows])
 
     def score(self, targets: np.ndarray, outputs: np.ndarray) -> dict[str, float]:
@@ -165,9 +163,6 @@ class Generation(Task):
         if not self.decodes:
             return np.zeros(len(outputs), bool)
         return self.decode(outputs) == np.array([array_to_text(gold) for gold in targets], object)
-
-    def calibration_error(self, targets: np.ndarray, outputs: np.ndarray) -> None:
-        return None
 
     def agreement(self, ours: np.ndarray, theirs: np.ndarray) -> float | None:
         """Share of rows for which both generate the same text; None if no texts are generated."""

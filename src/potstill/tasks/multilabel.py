@@ -10,7 +10,7 @@ import numpy as np
 from potstill.data.row import Label
 from potstill.tasks.classify import named_probabilities
 from potstill.tasks.metrics import labels as metrics
-from potstill.tasks.metrics.labels import Score, of_class
+from potstill.tasks.metrics.labels import of_class, set_counts
 from potstill.tasks.task import Task
 
 
@@ -48,19 +48,8 @@ class MultiLabelClassification(Task):
         predicted = [label for label, logit in zip(self.labels, output, strict=True) if logit > 0]
         return {"labels": predicted, "probabilities": named_probabilities(self, output)}
 
-    def summary(self, output: np.ndarray, text: str, pair: str | None) -> tuple[str, float | None]:
-        return self.describe_gold(output > 0, text, pair), None
-
     def describe_gold(self, gold: np.ndarray, text: str, pair: str | None) -> str:
         return ", ".join(label for label, holds in zip(self.labels, gold, strict=True) if holds) or "none"
-
-    def scorer(self, metric: str, targets: np.ndarray, outputs: np.ndarray) -> Score:
-        if metric == "exact":
-            right = self.is_correct(targets, outputs)
-            return lambda rows: float(right[rows].mean())
-        gold, predicted = targets.astype(int), self.decode(outputs)
-        average: Any = metric.removeprefix("f1_")
-        return lambda rows: metrics.f1(gold[rows], predicted[rows], average)
 
     def calibration_error(self, targets: np.ndarray, outputs: np.ndarray) -> float:
         """Over every yes and no."""
@@ -70,6 +59,5 @@ class MultiLabelClassification(Task):
 
     def details(self, targets: np.ndarray, outputs: np.ndarray) -> dict[str, Any]:
         """The quality of each class."""
-        gold, predicted = targets.astype(bool), self.decode(outputs).astype(bool)
-        counts = ((gold & predicted).sum(0), gold.sum(0), predicted.sum(0))
+        counts = set_counts(*self.compared(targets, outputs))
         return {"per_class": {label: of_class(*each) for label, *each in zip(self.labels, *counts, strict=True)}}

@@ -22,9 +22,8 @@ SCORES: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "spearman": metrics.spearman,
     "mean_of_both": lambda gold, predicted: (metrics.pearson(gold, predicted) + metrics.spearman(gold, predicted)) / 2,
     "rmse": metrics.rmse,
-    "rmse_constant": lambda gold, _: float(
-        np.std(gold, dtype=np.float64)
-    ),  # of always predicting the mean of these rows
+    # of always predicting the mean of these rows
+    "rmse_constant": lambda gold, _: float(np.std(gold, dtype=np.float64)),
 }
 
 
@@ -51,9 +50,6 @@ class Regression(Task):
         """{"value"}"""
         return {"value": float(output[0])}
 
-    def summary(self, output: np.ndarray, text: str, pair: str | None) -> tuple[str, float | None]:
-        return f"{float(output[0]):.2f}", None
-
     def describe_gold(self, gold: np.ndarray, text: str, pair: str | None) -> str:
         return f"{float(gold):.2f}"
 
@@ -64,8 +60,8 @@ class Regression(Task):
     def is_correct(self, targets: np.ndarray, outputs: np.ndarray) -> np.ndarray:
         raise TypeError("a number is not right or wrong")
 
-    def calibration_error(self, targets: np.ndarray, outputs: np.ndarray) -> None:
-        return None
+    def compared(self, targets: np.ndarray, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return targets, self.decode(outputs)
 
     def agreement(self, ours: np.ndarray, theirs: np.ndarray) -> float:
         """Pearson's correlation."""

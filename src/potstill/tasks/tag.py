@@ -123,9 +123,6 @@ class TokenClassification(Task):
             ]
         return prediction
 
-    def summary(self, output: np.ndarray, text: str, pair: str | None) -> tuple[str, float | None]:
-        return self.describe_gold(output[..., 0], text, pair), None
-
     def describe_gold(self, gold: np.ndarray, text: str, pair: str | None) -> str:
         words = split_parts(text)
         classes = gold[: len(words)].astype(int)
@@ -153,16 +150,17 @@ class TokenClassification(Task):
         return lambda rows: float(above[rows].sum() / max(below[rows].sum(), 1))
 
     def is_correct(self, targets: np.ndarray, outputs: np.ndarray) -> np.ndarray:
-        """(n,) bool: every word of the sentence is right."""
-        predicted = self.decode(self.fitted(targets, outputs))
-        right: np.ndarray = ((predicted == targets.astype(int)) | (targets == ABSENT)).all(1)
-        return right
+        return super().is_correct(targets, self.fitted(targets, outputs))
+
+    def compared(self, targets: np.ndarray, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        there = targets != ABSENT
+        return targets[there].astype(int), self.decode(self.fitted(targets, outputs)[there])
 
     def calibration_error(self, targets: np.ndarray, outputs: np.ndarray) -> float | None:
         """Over words."""
-        there = targets != ABSENT
-        words = self.fitted(targets, outputs)[there]
-        return metrics.calibration_error(words[:, 1], self.decode(words) == targets[there].astype(int))
+        gold, predicted = self.compared(targets, outputs)
+        stated = self.fitted(targets, outputs)[targets != ABSENT, 1]
+        return metrics.calibration_error(stated, predicted == gold)
 
     def agreement(self, ours: np.ndarray, theirs: np.ndarray) -> float:
         """Share of words with the same tag."""
@@ -175,10 +173,9 @@ class TokenClassification(Task):
 
     def details(self, targets: np.ndarray, outputs: np.ndarray) -> dict[str, Any]:
         """The confusion matrix of words, and the quality of each type of entity, or of each tag."""
-        there = targets != ABSENT
-        predicted, gold = self.decode(self.fitted(targets, outputs)), targets.astype(int)
-        details = by_class(self.labels, gold[there], predicted[there], None)
+        details = by_class(self.labels, *self.compared(targets, outputs), None)
         if self.finds_entities:
+            predicted, gold = self.decode(self.fitted(targets, outputs)), targets.astype(int)
             kinds = sorted({kind for tag in self._iobes for kind, *_ in metrics.entities([tag])})
             counts = {kind: self._entity_counts(gold, predicted, kind).sum(0) for kind in kinds}
             qualities = {kind: of_class(right, true, claimed) for kind, (right, claimed, true) in counts.items()}

@@ -46,7 +46,8 @@ class Task(ABC):
     """What is predicted for one data set, and which label is which class.
 
     An *output* is what a model predicts for one row, as an array: by default its logits, (classes,). `targets` and
-    `outputs` below are arrays over rows, rows first; subclasses document their shapes.
+    `outputs` below are arrays over rows, rows first; subclasses document their shapes. `DataTask` describes the methods
+    that the data room calls.
     """
 
     labels: tuple[str, ...]  # class names in the order of the logits; one name for a number
@@ -80,12 +81,10 @@ class Task(ABC):
 
     @property
     def target_width(self) -> int:
-        """How many numbers `encode` returns; 0 if that differs from row to row."""
         return 1
 
     @abstractmethod
-    def encode(self, label: Label, where: str) -> list[float]:
-        """Return the target of a row. `where` is file:line for the error message."""
+    def encode(self, label: Label, where: str) -> list[float]: ...
 
     def number(self, label: Any, where: str) -> int:
         if str(label) not in self.numbers:
@@ -94,12 +93,10 @@ class Task(ABC):
         return self.numbers[str(label)]
 
     def with_spellings_of(self, labels: Iterable[Label]) -> Self:
-        """Return the same task for a file with these labels, which may be spelled differently from those in train."""
         names = {str(name) for label in labels for name in (label if isinstance(label, tuple) else (label,))}
         return replace(self, numbers=self.numbers | match_spellings(names, self.numbers))
 
     def tokenize(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
-        """Return the rows as sequences of at most `length` tokens."""
         firsts, seconds = zip(*texts, strict=True)
         pairs = None if seconds[0] is None else with_mask_token(seconds, tokenizer)
         shortened = shorten_pairs(tokenizer, with_mask_token(firsts, tokenizer), pairs, length)
@@ -108,11 +105,9 @@ class Task(ABC):
         return Encoded(encoded["input_ids"], encoded["token_type_ids"], truncated)
 
     def align(self, student: Tokens, teacher: Tokens) -> tuple[Tokens, Tokens]:
-        """Return two tokenizations of the same rows, changed where needed so that both give the same predictions."""
         return student, teacher
 
     def predictions(self, tokens: Tokens, rows: np.ndarray) -> np.ndarray:
-        """Return (n,) the number of predictions of each row."""
         return np.ones(len(rows), np.int64)
 
     def places(self, tokens: Tokens, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
@@ -125,11 +120,9 @@ class Task(ABC):
         return {name: arrays[name] for name in tokens.names}
 
     def targets(self, examples: Examples, tokens: Tokens, rows: np.ndarray) -> np.ndarray:
-        """Return (predictions,) or (predictions, classes); any value where a row has no label."""
         return np.asarray(examples.targets[rows])
 
     def impossible_classes(self, tokens: Tokens) -> tuple[int, ...]:
-        """Return the classes that can never be chosen."""
         return ()
 
     # from logits to outputs
@@ -172,9 +165,10 @@ class Task(ABC):
     def describe(self, output: np.ndarray, text: str, pair: str | None) -> dict[str, Any]:
         """Return a prediction as JSON, as `predict` gives it."""
 
-    @abstractmethod
     def summary(self, output: np.ndarray, text: str, pair: str | None) -> tuple[str, float | None]:
-        """Return a prediction in a few words for a table, and its probability."""
+        """Return a prediction in a few words for a table, and its probability if `describe` gives one."""
+        prediction = self.describe_gold(self.decode(output[None])[0], text, pair)
+        return prediction, self.describe(output, text, pair).get("probability")
 
     @abstractmethod
     def describe_gold(self, gold: np.ndarray, text: str, pair: str | None) -> str:
@@ -192,16 +186,27 @@ class Task(ABC):
         every = np.arange(len(outputs))
         return {metric: self.scorer(metric, targets, outputs)(every) for metric in self.metrics}
 
-    @abstractmethod
     def scorer(self, metric: str, targets: np.ndarray, outputs: np.ndarray) -> Score:
         """Return one metric as a function of the rows that it is computed over, for intervals and paired tests."""
+        if metric in self.row_metrics:
+            right = self.is_correct(targets, outputs)
+            return lambda rows: float(right[rows].mean())
+        gold, predicted = self.compared(targets, outputs)
+        average: Any = metric.removeprefix("f1_")
+        return lambda rows: metrics.f1(gold[rows], predicted[rows], average)
+
+    def compared(self, targets: np.ndarray, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return gold and predicted classes or values, of rows or of words."""
+        return targets.astype(int), self.decode(outputs)
 
     def is_correct(self, targets: np.ndarray, outputs: np.ndarray) -> np.ndarray:
         """Return (n,) bool: the whole row is predicted correctly."""
         return _whole_rows(self.decode(outputs) == targets.astype(int))
 
     def calibration_error(self, targets: np.ndarray, outputs: np.ndarray) -> float | None:
-        """Return the expected calibration error of the probabilities; None if there are none."""
+        """Return the expected calibration error of the probabilities; None if rows are not right or wrong."""
+        if not self.row_metrics:
+            return None
         return metrics.calibration_error(self.confidence(outputs), self.is_correct(targets, outputs))
 
     def agreement(self, ours: np.ndarray, theirs: np.ndarray) -> float | None:

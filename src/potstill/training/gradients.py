@@ -49,7 +49,7 @@ def sum_over_ranks(network: nn.Module, totals: dict[str, float]) -> tuple[dict[s
     """Sum gradients, in place, and loss terms over all ranks; also return a signal that any rank received."""
     if ranks.count() == 1:
         return totals, interrupts.received()
-    names = ranks.from_first(list(totals))  # rank 0 always has a micro-batch
+    names = ranks.on_first(list)(totals)  # rank 0 always has a micro-batch
     received = [float(interrupts.received() == number) for number in interrupts.SIGNALS]
     sums = ranks.sum_gradients(network.parameters(), [*(totals.get(name, 0.0) for name in names), *received])
     signals = [number for number, times in zip(interrupts.SIGNALS, sums[len(names) :], strict=True) if times]

@@ -248,16 +248,16 @@ def test_textblob_tags_every_word() -> None:
 
 def test_a_signal_stops_it_and_leaves_nothing_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     examples = examples_of(tmp_path, [text for text, _ in sentences(300, 1)])
-    before = set(paths.examples().iterdir())
+    before = set((paths.cache() / "examples").iterdir())
     monkeypatch.setattr(augmented, "AT_ONCE", 1000)
     answers = iter([None] * 5 + [signal.SIGTERM] * 99)
     monkeypatch.setattr(interrupts, "received", lambda: next(answers))
     with pytest.raises(interrupts.Interrupted):
         made_of(examples)
-    assert set(paths.examples().iterdir()) == before
+    assert set((paths.cache() / "examples").iterdir()) == before
     monkeypatch.setattr(interrupts, "received", lambda: None)
     whole, copies = made_of(examples)
-    assert len(copies) > 3000 and set(paths.examples().iterdir()) == {*before, whole.folder}
+    assert len(copies) > 3000 and set((paths.cache() / "examples").iterdir()) == {*before, whole.folder}
 
 
 def test_ten_thousand_sentences_a_second(tmp_path: Path) -> None:

@@ -15,8 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from potstill.errors import InputError
 from potstill.tasks.metrics import labels as metrics
+from potstill.tasks.multilabel import MultiLabelClassification
+from potstill.tasks.tag import TokenClassification
+from tests.support.scoring import answer_scores, class_scores, entity_scores
 
 REFERENCE = Path(__file__).parents[4] / "shared" / "reference" / "dev" / "glue_metrics.json"
 
@@ -25,7 +27,6 @@ class_pairs = st.lists(st.tuples(classes, classes), min_size=1, max_size=30)
 binary_pairs = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=30)
 # few distinct values, so that ties and constants come up
 number_pairs = st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3)), min_size=2, max_size=30)
-TAG_SETS = {None: "BIES", "IOB1": "BI", "IOB2": "BI", "IOE2": "IE", "IOBES": "BIES", "BILOU": "BILU"}
 
 
 def tag_sentences(prefixes: str) -> st.SearchStrategy[list[list[str]]]:
@@ -47,7 +48,7 @@ def test_classification_is_scikit_learns(pairs: list[tuple[int, int]]) -> None:
             "micro": reference.f1_score(labels, predictions, average="micro", zero_division=0),
             "matthews": reference.matthews_corrcoef(labels, predictions),
         }
-    assert metrics.accuracy(labels, predictions) == pytest.approx(expected["accuracy"], abs=1e-12)
+    assert class_scores(labels, predictions)["accuracy"] == pytest.approx(expected["accuracy"], abs=1e-12)
     assert metrics.f1(labels, predictions, average="macro") == pytest.approx(expected["macro"], abs=1e-12)
     assert metrics.f1(labels, predictions, average="micro") == pytest.approx(expected["micro"], abs=1e-12)
     assert metrics.matthews(labels, predictions) == pytest.approx(expected["matthews"], abs=1e-12)
@@ -59,7 +60,8 @@ def test_binary_scores_are_scikit_learns(pairs: list[tuple[int, int]]) -> None:
     reference = pytest.importorskip("sklearn.metrics")
     labels, predictions = (list(side) for side in zip(*pairs, strict=True))
     expected = reference.precision_recall_fscore_support(labels, predictions, average="binary", zero_division=0)
-    assert metrics.precision_recall(labels, predictions) == pytest.approx(expected[:2], abs=1e-12)
+    scores = class_scores(labels, predictions)
+    assert (scores["precision"], scores["recall"]) == pytest.approx(expected[:2], abs=1e-12)
     assert metrics.f1(labels, predictions, average="binary") == pytest.approx(expected[2], abs=1e-12)
 
 
@@ -74,7 +76,8 @@ def test_several_labels_per_example_are_scikit_learns(columns: int, rows: int, s
         expected = reference.f1_score(labels, predictions, average=average, zero_division=0)
         assert metrics.f1(labels, predictions, average=average) == pytest.approx(expected, abs=1e-12)
     expected = reference.accuracy_score(labels, predictions)
-    assert metrics.accuracy(labels, predictions) == pytest.approx(expected, abs=1e-12)
+    task = MultiLabelClassification(tuple("abcde"[: columns + 1]))
+    assert task.score(labels, predictions - 0.5)["exact"] == pytest.approx(expected, abs=1e-12)
 
 
 @settings(deadline=None, max_examples=50)
@@ -97,23 +100,12 @@ def test_the_correlation_of_a_constant_that_is_no_binary_fraction_is_undefined()
     assert math.isnan(metrics.pearson([0.1] * 1000, np.arange(1000)))
 
 
-@pytest.mark.parametrize("missing", [{}, {"prediction": None}])
-def test_a_question_without_a_prediction_scores_nothing(missing: dict[str, None]) -> None:
-    """As in the official script, which counts unanswered questions as wrong."""
-    found = metrics.answer_scores([{"answers": ["a", ""], **missing}, {"prediction": "in May", "answers": ["in May"]}])
-    assert (found["exact_match"], found["f1"]) == (50.0, 50.0)
-    assert found["per_question"][0] == {"exact": 0, "f1": 0.0, "normalized": ""}
-
-
 def test_correlation_refuses_what_is_not_a_number() -> None:
     with pytest.raises(ValueError, match="finite"):
         metrics.pearson([1.0, 2.0], [math.nan, 1.0])
 
 
-@pytest.mark.parametrize(
-    "score",
-    [metrics.accuracy, metrics.f1, metrics.matthews, metrics.pearson, metrics.spearman, metrics.precision_recall],
-)
+@pytest.mark.parametrize("score", [metrics.f1, metrics.matthews, metrics.pearson, metrics.spearman, metrics.rmse])
 def test_empty_or_unequal_sides_are_refused(score: Any) -> None:
     with pytest.raises(ValueError, match="no predictions"):
         score([], [])
@@ -132,34 +124,27 @@ def test_several_labels_are_not_scored_as_one_by_mistake() -> None:
 
 
 def test_answers_by_the_rules_of_squad() -> None:
-    scores = metrics.answer_scores(
-        [
-            {"prediction": "An  APPLE, the", "answers": ["pear", "apple"]},  # articles, case, punctuation, spaces
-            {"prediction": "b c", "answers": ["b d", "x"]},  # one of two tokens on each side
-            {"prediction": "the", "answers": ["a"]},  # both empty: equal, but no token in common
-            {"prediction": "", "answers": ["x"]},
-        ]
-    )
-    assert scores["exact_match"] == 50.0
-    assert scores["f1"] == pytest.approx(100 * (1 + 0.5 + 0 + 0) / 4)
-    assert [question["normalized"] for question in scores["per_question"]] == ["apple", "b c", "", ""]
-    with pytest.raises(InputError, match="no gold answers"):
-        metrics.answer_scores([{"prediction": "x", "answers": []}])
+    questions = [
+        ("An  APPLE, the", ["pear", "apple"]),  # articles, case, punctuation, spaces
+        ("b c", ["b d", "x"]),  # one of two tokens on each side
+        ("the", ["a"]),  # both empty: equal, but no token in common
+        ("", ["x"]),
+    ]
+    scores = [metrics.answer_score(answer, golds) for answer, golds in questions]
+    assert scores == [(True, 1.0), (False, 0.5), (True, 0.0), (False, 0.0)]
 
 
 @given(st.lists(st.text("ab the.,", min_size=0, max_size=12), min_size=1, max_size=4), st.text("ab the.,", max_size=12))
 def test_more_answers_never_lower_the_score(answers: list[str], prediction: str) -> None:
-    few = metrics.answer_scores([{"prediction": prediction, "answers": answers[:1]}])
-    more = metrics.answer_scores([{"prediction": prediction, "answers": answers}])
-    assert more["f1"] >= few["f1"] and more["exact_match"] >= few["exact_match"]
+    few, more = metrics.answer_score(prediction, answers[:1]), metrics.answer_score(prediction, answers)
+    assert more[0] >= few[0] and more[1] >= few[1]
 
 
-@pytest.mark.parametrize("scheme", list(TAG_SETS))
 @settings(deadline=None, max_examples=50)
 @given(data=st.data())
-def test_entities_are_seqevals(scheme: str | None, data: st.DataObject) -> None:
+def test_entities_are_seqevals(data: st.DataObject) -> None:
     reference = pytest.importorskip("seqeval.metrics")
-    sentences = tag_sentences(TAG_SETS[scheme])
+    sentences = tag_sentences("BIES")
     gold = data.draw(sentences)
     if data.draw(st.booleans()):
         predicted = [
@@ -168,38 +153,24 @@ def test_entities_are_seqevals(scheme: str | None, data: st.DataObject) -> None:
     else:
         drawn = data.draw(sentences)
         predicted = [(theirs * len(ours))[: len(ours)] for ours, theirs in zip(gold, drawn * len(gold), strict=False)]
-    mode = {}
-    if scheme is not None:
-        from seqeval import scheme as schemes
-
-        mode = {"mode": "strict", "scheme": getattr(schemes, scheme)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         expected = [
-            getattr(reference, name)(gold, predicted, zero_division=0, **mode)
+            getattr(reference, name)(gold, predicted, zero_division=0)
             for name in ("precision_score", "recall_score", "f1_score")
         ]
-    ours = metrics.entity_scores(gold, predicted, scheme)
+    ours = entity_scores(gold, predicted)
     assert [ours["precision"], ours["recall"], ours["f1"]] == pytest.approx(expected, abs=1e-12)
 
 
 def test_entities_know_their_ends() -> None:
     tags = ["B-PER", "I-PER", "O", "I-LOC", "B-LOC"]
     assert metrics.entities(tags) == [("PER", 0, 1), ("LOC", 3, 3), ("LOC", 4, 4)]
-    assert metrics.entities(tags, "IOB2") == [("PER", 0, 1), ("LOC", 4, 4)]  # an I- cannot start one
 
 
-@pytest.mark.parametrize("tag", ["", "PER", "X-PER", "U-PER", "O-PER", "B-"])
-def test_a_tag_of_another_scheme_is_refused_with_what_to_write(tag: str) -> None:
-    with pytest.raises(InputError, match="write O, or one of B"):
-        metrics.entities(["O", tag])
-
-
-def test_unknown_schemes_and_unequal_sentences_are_refused() -> None:
-    with pytest.raises(InputError, match="IOB1, IOB2, IOE2, IOBES, BILOU"):
-        metrics.entities(["O"], "IOB3")
-    with pytest.raises(ValueError, match="length"):
-        metrics.entity_scores([["O", "O"]], [["O"]])
+@pytest.mark.parametrize("tag", ["", "PER", "X-PER", "O-PER", "B-"])
+def test_labels_that_are_not_tags_of_a_scheme_name_no_entities(tag: str) -> None:
+    assert not TokenClassification(("O", "B-PER", tag)).finds_entities
 
 
 def test_importing_metrics_is_cheap() -> None:
@@ -217,32 +188,28 @@ def test_the_reference_numbers_are_reproduced() -> None:
         given_, expected = case["inputs"], case["expected"]
         if case["kind"] == "classification":
             pair = given_["labels"], given_["predictions"]
-            assert metrics.accuracy(*pair) == pytest.approx(expected["accuracy"], abs=1e-12)
+            scores = class_scores(*pair)
+            assert scores["accuracy"] == pytest.approx(expected["accuracy"], abs=1e-12)
             assert metrics.matthews(*pair) == pytest.approx(expected["matthews"], abs=1e-12)
             assert metrics.f1(*pair, average="macro") == pytest.approx(expected["f1_macro"], abs=1e-12)
             if "precision" in expected:
-                assert metrics.precision_recall(*pair) == pytest.approx(
-                    (expected["precision"], expected["recall"]), abs=1e-12
-                )
+                for name in ("precision", "recall"):
+                    assert scores[name] == pytest.approx(expected[name], abs=1e-12)
                 assert metrics.f1(*pair) == pytest.approx(expected["f1_positive_class_1"], abs=1e-12)
         elif case["kind"] == "regression":
             pair = given_["labels"], given_["predictions"]
             assert metrics.pearson(*pair) == pytest.approx(expected["pearson"], abs=1e-12)
             assert metrics.spearman(*pair) == pytest.approx(expected["spearman"], abs=1e-12)
         elif case["kind"] == "squad_v1.1":
-            scores = metrics.answer_scores(given_["items"])
-            assert scores["exact_match"] == pytest.approx(expected["exact_match"], abs=1e-12)
-            assert scores["f1"] == pytest.approx(expected["f1"], abs=1e-12)
-            for ours, theirs in zip(scores["per_question"], expected["per_question"], strict=True):
-                assert ours == pytest.approx(theirs, abs=1e-12)
+            exact, f1 = answer_scores(given_["items"])
+            assert 100 * np.mean(exact) == pytest.approx(expected["exact_match"], abs=1e-12)
+            assert 100 * np.mean(f1) == pytest.approx(expected["f1"], abs=1e-12)
+            assert exact == [question["exact"] for question in expected["per_question"]]
+            assert f1 == pytest.approx([question["f1"] for question in expected["per_question"]], abs=1e-12)
         else:
-            default = metrics.entity_scores(given_["gold"], given_["predicted"])
-            strict = metrics.entity_scores(given_["gold"], given_["predicted"], case["settings"]["scheme"])
+            scores = entity_scores(given_["gold"], given_["predicted"])
             for name in ("precision", "recall", "f1"):
-                assert default[name] == pytest.approx(expected["default_conlleval_like"][name], abs=1e-12)
-                assert strict[name] == pytest.approx(expected["strict"][name], abs=1e-12)
-            for name in ("correct", "predicted", "gold"):
-                assert default[name] == expected[name]
+                assert scores[name] == pytest.approx(expected["default_conlleval_like"][name], abs=1e-12)
             for side in ("gold", "predicted"):
                 found = [[list(entity) for entity in metrics.entities(tags)] for tags in given_[side]]
                 assert found == expected[f"{side}_entities_type_first_last"]

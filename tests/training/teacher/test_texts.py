@@ -69,7 +69,7 @@ def test_every_source_has_the_teacher_s_best_hypothesis_and_is_decoded_once(
     assert list(made.texts()) == [(text, said) for (text, _), said in zip(rows, expected, strict=True)]
     assert made.keys.tolist() == [key_of(*both) for both in made.texts()]
     assert made.labelled.tolist() == [bool(said) for said in expected] and not made.labelled[-1]
-    assert len(blocks(paths.outputs())) == 3, "21 texts in blocks of 8"
+    assert len(blocks(paths.cache() / "outputs")) == 3, "21 texts in blocks of 8"
 
     def nobody(*_: object) -> None:
         raise AssertionError("the teacher was asked again")
@@ -153,14 +153,14 @@ def test_a_damaged_block_is_decoded_again_and_no_other(tmp_path: Path) -> None:
     assert len(black_box.asked) == 40 and [pair for _, pair in first.texts()] == [
         text[::-1] for text, _ in first.texts()
     ]
-    before = blocks(paths.outputs())
-    file = sorted(paths.outputs().rglob("block-*.json"))[2]
+    before = blocks(paths.cache() / "outputs")
+    file = sorted((paths.cache() / "outputs").rglob("block-*.json"))[2]
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
     file.write_bytes(data)
     black_box.asked.clear()
     outputs_of(tmp_path / "rows", 40, "black box")
-    assert len(black_box.asked) == 8 and blocks(paths.outputs()) == before
+    assert len(black_box.asked) == 8 and blocks(paths.cache() / "outputs") == before
 
 
 @pytest.mark.parametrize(("teacher", "kills"), [("black box", 1), pytest.param("marian", 4, marks=pytest.mark.slow)])
@@ -191,7 +191,7 @@ def test_killed_in_the_middle_it_goes_on_to_the_same_bytes(
     assert list(made.texts()) == expected
     assert blocks(killed) == blocks(tmp_path / "whole")
     assert teacher != "black box" or len(black_box.asked) == rows - 8 * seen
-    assert not list(paths.outputs().rglob(".tmp-*"))
+    assert not list((paths.cache() / "outputs").rglob(".tmp-*"))
 
 
 def test_blocks_fill_the_holes_that_ranks_left(tmp_path: Path) -> None:

@@ -10,13 +10,13 @@ import typer
 
 from potstill.app import options
 from potstill.app.options import check_model, check_rows
+from potstill.models.folders import SHORTEST
 from potstill.recipe import plugins
-from potstill.recipe.flags import FLAGS, parse_names
+from potstill.recipe.flags import parse_names
 from potstill.system.display import Display
 from potstill.system.paths import check_readable
 from potstill.system.terminal import print_generated, print_json, print_line, say
 
-SHORTEST = FLAGS["--length"].least  # tokens of a text
 ROWS_HELP = "Rows to predict; default: a text or a JSON object per line of standard input."
 MODELS_HELP = "Folders of models; the others are compared with the first."
 NGRAM_HELP = "keep: some copies are only an n-gram; mask: the n-gram is masked."

@@ -11,13 +11,32 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from transformers import PreTrainedConfig
 from transformers import initialization as init
 from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import ModelOutput, Seq2SeqLMOutput
 
-from potstill.models.architectures.configs import LstmTranslatorConfig
 from potstill.models.architectures.own_model import OwnModel
 from potstill.signals import NEVER
+
+
+class LstmTranslatorConfig(PreTrainedConfig):
+    """`input_feeding`: the decoder reads the previous attention output with the next word (Luong et al., 2015)."""
+
+    model_type = "potstill-lstm-translator"
+
+    vocab_size: int = 8000
+    hidden_size: int = 500  # of word vectors and states
+    lstm_layers: int = 2  # of the encoder, and of the decoder
+    input_feeding: bool = True
+    dropout: float = 0.2
+    num_hidden_layers: int = 0
+    max_position_embeddings: int = 512
+    is_encoder_decoder: bool = True
+    tie_word_embeddings: bool = True  # source, target and output share one table
+    pad_token_id: int | None = 0
+    eos_token_id: int | list[int] | None = 1
+    decoder_start_token_id: int | None = 0
 
 
 class States(NamedTuple):
@@ -103,6 +122,7 @@ def _lengths(ids: Tensor, attention_mask: Tensor | None) -> Tensor:
 class LstmTranslatorPreTrainedModel(OwnModel):
     config_class = LstmTranslatorConfig
     base_model_prefix = "translator"
+    _input_embed_layer = "embeddings"
 
     def _init_weights(self, module: nn.Module) -> None:
         """Uniform from -0.1 to 0.1, as in Kim and Rush."""
@@ -123,9 +143,6 @@ class LstmTranslator(LstmTranslatorPreTrainedModel):
         self.decoder = LstmDecoder(config, self.embeddings)
         self.post_init()
 
-    def get_input_embeddings(self) -> nn.Embedding:
-        return self.embeddings
-
 
 class LstmTranslatorForSeq2SeqLM(LstmTranslatorPreTrainedModel, GenerationMixin):
     _tied_weights_keys = {  # noqa: RUF012 (transformers reads it from the class)
@@ -139,12 +156,6 @@ class LstmTranslatorForSeq2SeqLM(LstmTranslatorPreTrainedModel, GenerationMixin)
         self.translator = LstmTranslator(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.post_init()
-
-    def get_encoder(self, *_: Any, **__: Any) -> LstmEncoder:
-        return self.translator.encoder
-
-    def get_output_embeddings(self) -> nn.Linear:
-        return self.lm_head
 
     def forward(
         self,

@@ -9,8 +9,29 @@ from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling, ImageClassifierOutput
 
-from potstill.models.architectures.configs import MlpConfig
-from potstill.models.architectures.own_model import OwnModel
+from potstill.data.formats.images import MOST_PIXELS
+from potstill.models.architectures.own_model import OwnModel, PixelConfig
+
+MOST_LAYERS = 64
+
+
+class MlpConfig(PixelConfig):
+    model_type = "potstill-mlp"
+
+    hidden_sizes: list[int] | tuple[int, ...] = (800, 800)  # units of each hidden layer
+    dropout: float | int = 0.0
+    input_dropout: float | int = 0.0
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        layers, pixels = list(self.hidden_sizes), [self.num_channels, *self.image_size]
+        if not 1 <= len(layers) <= MOST_LAYERS or min(layers) < 1:
+            raise ValueError(f"hidden_sizes names 1 to {MOST_LAYERS} layers of at least one unit")
+        if len(pixels) != 3 or min(pixels) < 1 or max(pixels) > MOST_PIXELS:
+            raise ValueError("image_size is height and width")
+        for derived in ("num_hidden_layers", "hidden_size", "max_position_embeddings"):
+            kwargs.pop(derived, None)
+        self.num_hidden_layers, self.hidden_size, self.max_position_embeddings = len(layers), layers[-1], 1
+        super().__post_init__(**kwargs)
 
 
 class MlpPreTrainedModel(OwnModel):

@@ -12,10 +12,35 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
+from transformers import PreTrainedConfig
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from potstill.models.architectures.configs import BagConfig, BilstmConfig
 from potstill.models.architectures.own_model import OwnModel
+
+
+class WordVectorConfig(PreTrainedConfig):
+    """`pairs`: a row is two texts, separated by their token types, which go through the same encoder."""
+
+    vocab_size: int = 30522
+    embedding_size: int = 300
+    features: int = 200
+    pairs: bool = False
+    dropout: float = 0.0
+    num_hidden_layers: int = 0  # no layers that could be compared, kept or dropped
+    max_position_embeddings: int = 512  # tokens that are read: the network has no positions, but a batch needs a limit
+    pad_token_id: int | None = 0
+
+
+class BilstmConfig(WordVectorConfig):
+    model_type = "potstill-bilstm"
+
+    hidden_size: int = 150  # of each direction
+
+
+class BagConfig(WordVectorConfig):
+    model_type = "potstill-bag"
+
+    hidden_size: int = 300  # of a text's vector, as wide as word vectors
 
 
 class Bilstm(nn.Module):
@@ -71,7 +96,6 @@ class WordVectorModel(OwnModel):
 
     def __init__(self, config: Any, encoder: Any) -> None:
         super().__init__(config)
-        self.num_labels = config.num_labels
         self.encoder = encoder
         self.dense = nn.Linear((4 if config.pairs else 1) * encoder.width, config.features)
         self.dropout = nn.Dropout(config.dropout)
@@ -87,7 +111,7 @@ class WordVectorModel(OwnModel):
     def onnx_graph(self) -> Any:
         from potstill.models.onnx.word_vectors import make_graph  # onnx is an optional dependency
 
-        return make_graph(self)
+        return make_graph(self) if isinstance(self.encoder, Bilstm | Bag) else None
 
     def get_input_embeddings(self) -> nn.Embedding:
         table: nn.Embedding = self.encoder.embeddings
@@ -117,9 +141,7 @@ class WordVectorModel(OwnModel):
         else:
             features = self.encoder(input_ids, real.sum(1))
         logits = self.out(self.dropout(F.relu(self.dense(features))))
-        loss = None
-        if labels is not None:
-            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+        loss = None if labels is None else self.loss_function(labels, pooled_logits=logits, config=self.config)
         return SequenceClassifierOutput(loss=loss, logits=logits)
 
 

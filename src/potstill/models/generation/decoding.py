@@ -44,8 +44,8 @@ from potstill.models.inference import device_of, without_dropout
 from potstill.models.loading import load_tokenizer, quiet_transformers
 from potstill.models.student import load_student
 from potstill.models.tokenizers.long_texts import beginnings
+from potstill.system.files import scratch_folder
 from potstill.system.paths import expand_user
-from potstill.system.scratch import scratch_folder
 
 Engine = Literal["auto", "ctranslate2", "transformers"]
 BATCH_TOKENS = 1024  # padded source tokens of a batch: with more, the states of the beams do not fit the cache

@@ -9,7 +9,7 @@ import numpy as np
 
 from potstill.models.onnx.writing import without_warnings, write_config_and_tokenizer, write_onnx
 from potstill.models.student import Student
-from potstill.system.scratch import scratch_folder
+from potstill.system.files import scratch_folder
 
 
 def write_int8(student: Student, out: Path, embeddings: bool = True) -> Path:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from potstill.api import FROM_RANDOM_WEIGHTS, Pace, Width, parse_value
-from potstill.plugins.students._word_vectors import WordVectorBuilder
+from potstill.api import FROM_RANDOM_WEIGHTS, Width, parse_value
+from potstill.plugins.students.bag import Bag
 
 
 @dataclass(frozen=True)
-class Bilstm(WordVectorBuilder):
-    """`hidden`: units of each direction. The other fields are those of every student over word vectors."""
+class Bilstm(Bag):
+    """`hidden`: units of each direction. The other fields are those of `Bag`."""
 
     network = "bilstm"
-    pace = Pace(2e-3, FROM_RANDOM_WEIGHTS.epochs)
+    pace = FROM_RANDOM_WEIGHTS._replace(rate=2e-3)
 
     hidden: Width = 150
 

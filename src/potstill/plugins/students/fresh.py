@@ -13,7 +13,6 @@ from potstill.api import (
     Builder,
     InputError,
     Layers,
-    Pace,
     Student,
     Width,
     anatomy,
@@ -35,7 +34,7 @@ class Fresh(Builder):
     """
 
     random_weights = True
-    pace = Pace(5e-4, FROM_RANDOM_WEIGHTS.epochs)  # at 1e-3 its attention was not stable
+    pace = FROM_RANDOM_WEIGHTS._replace(rate=5e-4)  # at 1e-3 its attention was not stable
 
     layers: Layers = 4
     width: Width = 312
@@ -64,7 +63,12 @@ class Fresh(Builder):
                 f"fresh: {architecture} expects token {expected} as padding, but this tokenizer pads with {padding}; "
                 "write architecture = 'bert'"
             )
-        return Student(model, _readable_by(model, current.tokenizer))
+        tokenizer = copy.deepcopy(current.tokenizer)
+        parameters = inspect.signature(model.forward).parameters  # DistilBERT, MPNet and ModernBERT have no segments
+        inputs = [name for name in tokenizer.model_input_names if name in parameters]
+        if inputs != tokenizer.model_input_names:
+            tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = inputs  # the latter is saved
+        return Student(model, tokenizer)
 
     def _config(self, architecture: str, heads: int, current: Student) -> transformers.PreTrainedConfig:
         before, tokenizer = current.model.config, current.tokenizer
@@ -85,26 +89,11 @@ class Fresh(Builder):
         fields |= {kind.attribute_map.get(name, name): value for name, value in shape.items()}  # GPT-2 says n_layer
         if architecture == "electra":
             fields["embedding_size"] = self.width
-        if before.model_type != architecture:
-            unused = tokenizer.pad_token_id + 1 if architecture in COUNTS_FROM_PADDING else 0
-            fields["max_position_embeddings"] = anatomy.positions(current.model) + unused
-        config = kind.from_dict(fields)
-        if before.model_type != architecture:
-            for name in ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"):
-                if hasattr(config, name):
-                    setattr(config, name, getattr(tokenizer, name))
-        config.id2label, config.label2id = copy.deepcopy((before.id2label, before.label2id))
-        config.problem_type = before.problem_type
+        if before.model_type == architecture:
+            return kind.from_dict(fields)
+        unused = tokenizer.pad_token_id + 1 if architecture in COUNTS_FROM_PADDING else 0
+        config = kind.from_dict({**fields, "max_position_embeddings": anatomy.positions(current.model) + unused})
+        for name in ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"):
+            if hasattr(config, name):
+                setattr(config, name, getattr(tokenizer, name))
         return config
-
-
-def _readable_by(
-    model: transformers.PreTrainedModel, tokenizer: transformers.PreTrainedTokenizerBase
-) -> transformers.PreTrainedTokenizerBase:
-    """Return the tokenizer without inputs that the model does not take: DistilBERT, MPNet and ModernBERT have no segments."""
-    tokenizer = copy.deepcopy(tokenizer)
-    parameters = inspect.signature(model.forward).parameters
-    names = [name for name in tokenizer.model_input_names if name in parameters]
-    if names != tokenizer.model_input_names:
-        tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = names  # the latter is saved
-    return tokenizer

@@ -20,19 +20,38 @@ class KeepLayers(Builder):
 
     layers: int | str | list[int] | tuple[int, ...] = 3
 
-    def kept(self, layers: int) -> list[int]:
-        return chosen_layers(self.layers, layers)
-
     @property
     def pace(self) -> Pace:
         """The rate of fine-tuning suits twelve layers, and fewer need more: 2e-4 for three, 6e-4 for one."""
         if isinstance(self.layers, str):
-            way, _, number = self.layers.partition(":")
-            named = int(number) if number.isascii() and number.isdigit() and int(number) else 12
-            count = 12 // named if way == "every" else named
+            way, number = _way(self.layers)
+            count = 12 // (number or 12) if way == "every" else number or 12
         else:
             count = self.layers if isinstance(self.layers, int) else len(self.layers)
-        return Pace(12 * FINE_TUNING.rate / min(12, max(1, count)), FINE_TUNING.epochs)
+        return FINE_TUNING._replace(rate=12 * FINE_TUNING.rate / min(12, max(1, count)))
+
+    def kept(self, layers: int) -> list[int]:
+        if isinstance(self.layers, list | tuple):
+            chosen = list(self.layers)
+            if not chosen or chosen != sorted(set(chosen)) or chosen[0] < 1 or chosen[-1] > layers:
+                raise InputError(
+                    f"keep_layers: {chosen} is not a list of layers; write increasing numbers from 1 to {layers}"
+                )
+            return chosen
+        written = self.layers if isinstance(self.layers, str) else f"first:{self.layers}"
+        way, count = _way(written)
+        ways: dict[str, Iterable[int]] = {
+            "first": range(1, count + 1),
+            "last": range(layers - count + 1, layers + 1),
+            "every": range(count, layers + 1, max(1, count)),
+            "skip": (place * layers // count for place in range(1, count + 1)),
+        }
+        if way not in ways or not 1 <= count <= layers:
+            raise InputError(
+                f"keep_layers: {written!r} cannot be taken from {layers} layers; "
+                f'write a number from 1 to {layers}, "first:3", "last:3", "every:2", "skip:3" or a list such as [1, 3]'
+            )
+        return list(ways[way])
 
     def build(self, current: Student, context: BuildContext) -> Student:
         model, old = current.model, current.model.state_dict()
@@ -80,26 +99,7 @@ def _choose_in_lists(config: transformers.PreTrainedConfig, total: int, chosen: 
         raise InputError(f"keep_layers: this {config.model_type} needs full attention; name such a layer in a list")
 
 
-def chosen_layers(layers: int | str | list[int] | tuple[int, ...], total: int) -> list[int]:
-    """Return the layers to keep, counted from 1."""
-    if isinstance(layers, int):
-        layers = f"first:{layers}"
-    if isinstance(layers, str):
-        way, _, number = layers.partition(":")
-        count = int(number) if number.isascii() and number.isdigit() else 0
-        ways: dict[str, Iterable[int]] = {
-            "first": range(1, count + 1),
-            "last": range(total - count + 1, total + 1),
-            "every": range(count, total + 1, max(1, count)),
-            "skip": (place * total // count for place in range(1, count + 1)),
-        }
-        if way not in ways or not 1 <= count <= total:
-            raise InputError(
-                f"keep_layers: {layers!r} cannot be taken from {total} layers; "
-                f'write a number from 1 to {total}, "first:3", "last:3", "every:2", "skip:3" or a list such as [1, 3]'
-            )
-        return list(ways[way])
-    chosen = list(layers)
-    if not chosen or chosen != sorted(set(chosen)) or chosen[0] < 1 or chosen[-1] > total:
-        raise InputError(f"keep_layers: {chosen} is not a list of layers; write increasing numbers from 1 to {total}")
-    return chosen
+def _way(text: str) -> tuple[str, int]:
+    """Split "every:2"; the number is 0 if it is none."""
+    way, _, number = text.partition(":")
+    return way, int(number) if number.isascii() and number.isdigit() else 0

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from potstill.api import Layers, Share, Width, transformers
-from potstill.plugins.students._translation import TranslationBuilder, sizes
+from potstill.plugins.students._translation import TranslationBuilder
 
 
 @dataclass(frozen=True)
@@ -18,17 +18,12 @@ class LstmTranslator(TranslationBuilder):
     input_feeding: the last attention output is read beside the next word, as in the paper; slower.
     """
 
-    name = "lstm_translator"
+    name, shape, sizes = "lstm_translator", "2x500", ("layers", "width")
 
     layers: Layers = 2
     width: Width = 500
     input_feeding: bool = True
     dropout: Share = 0.2
-
-    @classmethod
-    def short_form(cls, text: str) -> dict[str, int]:
-        layers, width = sizes(cls.name, text, r"(\d+)x(\d+)", "2x500")
-        return {"layers": layers, "width": width}
 
     def config(self, rows: int, special: dict[str, Any]) -> transformers.PreTrainedConfig:
         return transformers.AutoConfig.for_model(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from potstill.api import NEVER, InputError, Layers, Student, Width, anatomy, joint_bpe, torch, transformers
-from potstill.plugins.students._translation import TranslationBuilder, sizes
+from potstill.plugins.students._translation import TranslationBuilder
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Marian(TranslationBuilder):
     heads: None: of a size near 64.
     """
 
-    name = "marian"
+    name, shape, sizes = "marian", "4+4x256", ("encoder_layers", "decoder_layers", "width")
 
     encoder_layers: Layers = 4
     decoder_layers: Layers = 4
@@ -26,13 +26,8 @@ class Marian(TranslationBuilder):
     feed_forward: Width | None = None
     heads: Width | None = None
 
-    @classmethod
-    def short_form(cls, text: str) -> dict[str, int]:
-        encoder, decoder, width = sizes(cls.name, text, r"(\d+)\+(\d+)x(\d+)", "4+4x256")
-        return {"encoder_layers": encoder, "decoder_layers": decoder, "width": width}
-
-    def student(self, tokenizer: transformers.PreTrainedTokenizerBase, rows: int, seed: int) -> Student:
-        student = super().student(tokenizer, rows, seed)
+    def student(self, tokenizer: transformers.PreTrainedTokenizerBase, seed: int, rows: int | None = None) -> Student:
+        student = super().student(tokenizer, seed, rows)
         model: Any = student.model
         with torch.no_grad():
             # never written, so that its row of the shared table stays zero: the decoder starts from it

@@ -11,7 +11,7 @@ from potstill.measuring.comparisons import Predictions
 from potstill.measuring.measurements import TEACHER
 from potstill.plugins.studies._differences import corrected, differences_text, forest_figure, mean_difference
 
-MAPS = ("skip", "last")
+MAPS = KEPT = ("skip", "last")
 
 
 @dataclass(frozen=True)
@@ -40,22 +40,19 @@ class BetterTeacher(Study):
         if not any("map" in stage.method for stage in recipe.stage):
             raise InputError("study better_teacher compares layer maps; write --set method=patient")
         students = [(teacher, start, "first") for teacher in self.teachers for start in self._starts]
-        students += [(next(iter(self.teachers)), "own", keep) for keep in ("skip", "last")]
+        students += [(next(iter(self.teachers)), "own", keep) for keep in KEPT]
         recipes = {}
         for (teacher, start, keep), layer_map in itertools.product(students, MAPS):
             name = f"{teacher}-{start}-{keep}-{layer_map}"
             layers = self.layers if keep == "first" else f"{keep}:{self.layers}"
+            methods = [stage.method | ({"map": layer_map} if "map" in stage.method else {}) for stage in recipe.stage]
+            stages = zip(recipe.stage, methods, strict=True)
             change = {
                 "name": name,
                 "teacher": self.teachers[teacher],
                 "start": self.one if start == "one" else None,
                 "student": [{"build": "keep_layers", "layers": layers}],
-                "stage": [
-                    stage.model_copy(update={"method": {**stage.method, "map": layer_map}})
-                    if "map" in stage.method
-                    else stage
-                    for stage in recipe.stage
-                ],
+                "stage": [stage.model_copy(update={"method": method}) for stage, method in stages],
             }
             recipes[name] = recipe.model_copy(update=change)
         return recipes
@@ -69,32 +66,27 @@ class BetterTeacher(Study):
         for teacher in self.teachers:
             names = [f"{teacher}-{start}-first-{layer_map}" for start in self._starts for layer_map in MAPS]
             rows.append([teacher, runs[names[0]].score_text(TEACHER), *(runs[name].score_text() for name in names)])
-        for keep in ("skip", "last"):
+        for keep in KEPT:
             cells = [runs[f"{first}-own-{keep}-{layer_map}"].score_text() for layer_map in MAPS]
             rows.append([f"{first}, begun as its {keep} layers", "", *cells, *[""] * (len(header) - 4)])
 
         def chosen(*wanted: str) -> list[Predictions | None]:
             """Return the predictions of the runs with this teacher, start, kept layers and map; "" is any."""
-            parts = {name: name.rsplit("-", 3) for name in runs}
             return [
-                runs[name].predictions()
-                for name, own in parts.items()
-                if all(want in ("", part) for want, part in zip(wanted, own, strict=True))
+                run.predictions()
+                for name, run in runs.items()
+                if all(want in ("", part) for want, part in zip(wanted, name.rsplit("-", 3), strict=True))
             ]
 
-        questions = {
-            f"Taught by {other} instead of {first}, begun from {start}": (
-                chosen(other, start, "first", ""),
-                chosen(first, start, "first", ""),
-            )
-            for other in others
-            for start in self._starts
-        }
+        questions = {}
+        for other, start in itertools.product(others, self._starts):
+            sides = chosen(other, start, "first", ""), chosen(first, start, "first", "")
+            questions[f"Taught by {other} instead of {first}, begun from {start}"] = sides
         if self.one is not None:
             sides = chosen("", "own", "first", ""), chosen("", "one", "first", "")
             questions["Begun from its own teacher instead of one model"] = sides
         questions["Map Last instead of Skip"] = chosen("", "", "first", "last"), chosen("", "", "first", "skip")
-        for keep in ("skip", "last"):
+        for keep in KEPT:
             sides = chosen(first, "own", keep, ""), chosen(first, "own", "first", "")
             questions[f"Begun as the {keep} layers of {first} instead of the first"] = sides
         differences = corrected({question: mean_difference(*sides) for question, sides in questions.items()})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -45,16 +46,18 @@ class HintonMnist(Study):
         if len(recipe.stage) > 1 or "temperature" not in stage.method:
             raise InputError("study hinton_mnist needs one stage with soft targets; write --set method=soft_targets")
         without = [*stage.data, {"make": "without", "labels": [self.omitted]}]
-        recipes = {
-            "whole": _changed(recipe, "whole"),
-            "omitted": _changed(recipe, "omitted", {"data": without}, alone=True),
-        }
+        changes: dict[str, dict[str, Any]] = {"omitted": {"data": without}}  # of the stage, by the name of the run
         for rate in self.rates:
             for kind, method in (("soft", stage.method), ("hard", {"name": "hard_labels"})):
                 optimizer = stage.optimizer.model_copy(update={"rate": rate})
-                changes = {"method": method, "optimizer": optimizer, "epochs": self.epochs}
-                name = f"{kind}-{rate:g}"
-                recipes[name] = _changed(recipe, name, changes, alone=True).model_copy(update={"seeds": 1})
+                changes[f"{kind}-{rate:g}"] = {"method": method, "optimizer": optimizer, "epochs": self.epochs}
+        recipes = {"whole": recipe.model_copy(update={"name": "whole"})}
+        for name, change in changes.items():
+            seeds = recipe.seeds if name == "omitted" else 1
+            alone = {"seeds": seeds, "baseline": False, "timing": "none"}  # the first run has a baseline and is timed
+            recipes[name] = recipe.model_copy(
+                update={"name": name, "stage": [stage.model_copy(update=change)], **alone}
+            )
         return recipes
 
     def may_diverge(self, name: str) -> bool:
@@ -72,14 +75,12 @@ class HintonMnist(Study):
             rows.append([name, f"{size:.2f} M", _mean_and_deviation(wrong), ", ".join(map(str, wrong))])
             points.append(Point(name, size, float(np.mean(wrong)), float(min(wrong)), float(max(wrong)), colour))
         share, low, high = (f"{100 * each:.0f}" for each in gap_closed(alone, taught, teacher))
-        sentences = [
-            f"Soft targets remove {share} % of the errors between student alone and teacher (95 % interval {low} to {high})."
-        ]
+        gap = f"Soft targets remove {share} % of the errors between student alone and teacher"
         title = f"errors of {len(teacher.targets):,}"
         figure = scatter("hinton-mnist", "Errors", "parameters (millions)", title, points)
         header = ["network", "parameters", title, "by seed"]
         parts = (self._omitted(runs["omitted"]), self._rates(runs), self._entropy(teacher), self._similar(teacher))
-        sentences += [sentence for sentence, _ in parts]
+        sentences = [f"{gap} (95 % interval {low} to {high}).", *(sentence for sentence, _ in parts)]
         sections = [section for _, section in parts]
         return Answer("Soft targets on digits", sentences, header, rows, figure, sections)
 
@@ -110,24 +111,22 @@ class HintonMnist(Study):
         return sentence, Section(f"Without any {self.omitted} in the transfer set", header, rows)
 
     def _rates(self, runs: Mapping[str, StudyRun]) -> tuple[str, Section]:
-        curves: dict[str, dict[float, float]] = {}  # errors by rate, without runs that diverged
-        for kind, model in (("soft", STUDENT), ("hard", BASELINE)):
-            curves[kind] = {}
-            for rate in self.rates:
-                if (run := runs.get(f"{kind}-{rate:g}")) is not None:
-                    predictions = _predictions(run, model)
-                    errors, targets = float(np.mean(error_counts(predictions))), predictions.targets.astype(int)
-                    if errors < len(targets) - np.bincount(targets).max():  # better than the best constant prediction
-                        curves[kind][rate] = errors
+        curves: dict[str, dict[float, float]] = {"soft": {}, "hard": {}}  # errors by rate, without runs that diverged
+        for rate, (kind, model) in itertools.product(self.rates, (("soft", STUDENT), ("hard", BASELINE))):
+            if (run := runs.get(f"{kind}-{rate:g}")) is not None:
+                predictions = _predictions(run, model)
+                errors, targets = float(np.mean(error_counts(predictions))), predictions.targets.astype(int)
+                if errors < len(targets) - np.bincount(targets).max():  # better than the best constant prediction
+                    curves[kind][rate] = errors
         both = [rate for rate in self.rates if all(rate in curve for curve in curves.values())]
         if not both:
             raise InputError(f"study hinton_mnist: every rate of {self.rates} is too high; write lower ones")
         from potstill.plugins.studies._gradient_noise import gradient_noise  # loads torch
 
-        noise = {}
-        for kind in curves:
-            folder = runs[f"{kind}-{both[-1]:g}"].folder
-            noise[kind] = [gradient_noise(folder, trained) for trained in (False, True)]
+        folders = {kind: runs[f"{kind}-{both[-1]:g}"].folder for kind in curves}
+        noise = {
+            kind: [gradient_noise(folder, trained) for trained in (False, True)] for kind, folder in folders.items()
+        }
         rows = []
         for rate in self.rates:
             cells = [f"{curve[rate]:.0f}" if rate in curve else "diverged" for curve in curves.values()]
@@ -212,11 +211,3 @@ def _dev_logits(run: Path) -> tuple[list[np.ndarray], np.ndarray]:
 def _mean_and_deviation(counts: list[int]) -> str:
     """146 ± 5"""
     return f"{np.mean(counts):.0f}" + (f" ± {np.std(counts, ddof=1):.0f}" if len(counts) > 1 else "")
-
-
-def _changed(recipe: Recipe, name: str, stage: dict[str, Any] | None = None, alone: bool = False) -> Recipe:
-    """Change the stage; `alone`: without the baseline and timing, which the first run has."""
-    changes: dict[str, Any] = {"name": name, "stage": [recipe.stage[-1].model_copy(update=stage or {})]}
-    if alone:
-        changes |= {"baseline": False, "timing": "none"}
-    return recipe.model_copy(update=changes)

@@ -47,8 +47,10 @@ class KdOrAugmentation(Study):
             for data in DATA:
                 add(f"{target}-{data}", method, data == "copies", **(KEPT if target == "gold" else {}))
         if self.further:
-            for name, method in _other_methods(stage.method).items():
-                add(name, method, True, **(KEPT if name == "half-gold" else {}))
+            other = "soft_targets" if stage.method["name"] != "soft_targets" else "logit_regression"
+            add(other.replace("_", "-"), {"name": other}, True)
+            if "alpha" in stage.method:
+                add("half-gold", {**stage.method, "alpha": 0.5}, True, **KEPT)
             for rule in RULES:
                 add(f"without-{rule}", stage.method, True, **{rule: 0.0})
         return recipes
@@ -62,11 +64,11 @@ class KdOrAugmentation(Study):
             rows.append([title, *(run.score_text() for run in both), gain])
         for name in list(runs)[6:]:
             rows.append([_title(name), "–", runs[name].score_text(), "–"])
-        differences = {
-            question: weighted_difference([(weight, runs[name].predictions()) for name, weight in weights.items()])
+        questions = {
+            question: [(weight, runs[name].predictions()) for name, weight in weights.items()]
             for question, weights in _questions(list(runs)).items()
         }
-        tested = corrected(differences)
+        tested = corrected({question: weighted_difference(sides) for question, sides in questions.items()})
         figure = forest_figure("kd-or-augmentation", "Difference in points", tested)
         header = ["targets", *DATA.values(), f"gain (teacher: {runs['logits-copies'].score_text(TEACHER)})"]
         return Answer("Distillation or augmentation", differences_text(tested), header, rows, figure)
@@ -75,17 +77,11 @@ class KdOrAugmentation(Study):
 def _with_copies(stage: Stage, copies: bool, **fields: Any) -> Stage:
     """Return the stage with the recipe's copies, or the default ones; or without them, with more epochs instead."""
     makers = [maker for maker in stage.data if maker["make"] != "augmented"]
-    recipe_maker = next((maker for maker in stage.data if maker["make"] == "augmented"), {"make": "augmented"})
-    augmented = short_forms.complete("data", [recipe_maker])[0]
+    augmenters = [maker for maker in stage.data if maker["make"] == "augmented"]
+    augmented = short_forms.complete("data", augmenters or "augmented")[0]
     if copies:
         return stage.model_copy(update={"data": [*makers, {**augmented, **fields}]})
     return stage.model_copy(update={"data": makers, "epochs": stage.passes * (1 + (augmented["copies"] or COPIES))})
-
-
-def _other_methods(method: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    other = "soft_targets" if method["name"] != "soft_targets" else "logit_regression"
-    halved = {"half-gold": {**method, "alpha": 0.5}} if "alpha" in method else {}
-    return {other.replace("_", "-"): {"name": other}, **halved}
 
 
 def _title(name: str) -> str:

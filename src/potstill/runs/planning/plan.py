@@ -30,8 +30,8 @@ from potstill.runs.stage_setup import Run
 from potstill.runs.stages import refuse_shared_fields
 from potstill.system import paths
 from potstill.system.display import Display
-from potstill.system.scratch import scratch_folder
-from potstill.system.units import byte_size
+from potstill.system.files import scratch_folder
+from potstill.system.terminal import byte_size
 from potstill.training import checkpoints
 from potstill.training.setup import steps_of
 
@@ -264,7 +264,7 @@ def disks_of(
         new_bytes = sum(queries.new_bytes for queries in teachers.by_memory.values())
         disks.insert(0, Disk("the teacher's memory", paths.memory(recipe.memory), new_bytes, 0))
     if with_baseline:
-        disks.append(Disk("baselines", paths.baselines(), recipe.seeds * student, passing))
+        disks.append(Disk("baselines", paths.cache() / "baselines", recipe.seeds * student, passing))
     return disks
 
 

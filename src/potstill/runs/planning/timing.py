@@ -25,7 +25,7 @@ from potstill.inference.answers import answers, network
 from potstill.models.inference import torch_forward
 from potstill.runs.planning.batches import Batches, epoch_batches, parallel_seconds
 from potstill.signals import Wants
-from potstill.system.units import duration
+from potstill.system.terminal import duration
 from potstill.training.gradients import clip_norm, gradients
 from potstill.training.optimizers import make_optimizer
 from potstill.training.setup import Training, make_network

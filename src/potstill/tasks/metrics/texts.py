@@ -1,7 +1,7 @@
 """Metrics of generated texts: BLEU and chrF as sacrebleu computes them with one reference, from 0 to 1, and perplexity.
 
 A corpus score depends on counts summed over sentences. The functions below return the counts of each sentence, so that the
-score of any sample of rows is quick: `bleu_of(bleu_statistics(hypotheses, references)[rows].sum(0))`.
+score of any sample of rows is quick: `corpus_score("bleu", statistics("bleu", hypotheses, references)[rows].sum(0))`.
 """
 
 from __future__ import annotations
@@ -22,37 +22,32 @@ def search_name(beam: int) -> str:
     return "greedy" if beam == 1 else f"beam {beam}"
 
 
-def bleu_statistics(hypotheses: Sequence[str], references: Sequence[str]) -> NDArray[np.int64]:
-    """(n, 10) for each sentence: its length, the reference's length, its matching n-grams of 1 to 4 words, all its n-grams.
+def statistics(metric: str, hypotheses: Sequence[str], references: Sequence[str]) -> NDArray[np.int64]:
+    """Return the counts of each sentence, which sacrebleu's own bootstrap resamples.
 
-    Texts are tokenized as by mteval-v13a; case is kept.
+    bleu, (n, 10): its length, the reference's length, its matching n-grams of 1 to 4 words, all its n-grams; tokenized
+    as by mteval-v13a, with case. chrf, (n, 18): n-grams of 1 to 6 characters in it, in the reference, and in both.
     """
-    return _statistics(_bleu(), hypotheses, references)
+    if len(hypotheses) != len(references):  # sacrebleu would ignore the rest
+        raise ValueError(f"{len(hypotheses)} hypotheses and {len(references)} references; give one of each per row")
+    if not hypotheses:
+        raise ValueError("there are no translations to score")
+    return np.array(_metric(metric)._extract_corpus_statistics(list(hypotheses), [list(references)]), np.int64)
 
 
-def bleu_of(summed: NDArray[np.int64]) -> float:
-    """Corpus BLEU (Papineni et al., 2002), 0..1, from the (10,) sum of statistics; exponential smoothing."""
-    return float(_bleu()._compute_score_from_stats(summed.tolist()).score) / 100
-
-
-def chrf_statistics(hypotheses: Sequence[str], references: Sequence[str]) -> NDArray[np.int64]:
-    """(n, 18) for each sentence: n-grams of 1 to 6 characters in it, in the reference, and in both."""
-    return _statistics(_chrf(), hypotheses, references)
-
-
-def chrf_of(summed: NDArray[np.int64]) -> float:
-    """Corpus chrF2 (Popović, 2015), 0..1, from the (18,) sum of statistics."""
-    return float(_chrf()._compute_score_from_stats(summed.tolist()).score) / 100
+def corpus_score(metric: str, summed: NDArray[np.int64]) -> float:
+    """BLEU (Papineni et al., 2002; exponential smoothing) or chrF2 (Popović, 2015), 0..1, from a sum of statistics."""
+    return float(_metric(metric)._compute_score_from_stats(summed.tolist()).score) / 100
 
 
 def signatures() -> dict[str, str]:
     """sacrebleu's signatures of BLEU and chrF2, which are printed beside every figure."""
-    return {"BLEU": str(_bleu().get_signature()), "chrF2": str(_chrf().get_signature())}
+    return {"BLEU": str(_metric("bleu").get_signature()), "chrF2": str(_metric("chrf").get_signature())}
 
 
 def sentence_bleu(hypothesis: str, reference: str) -> float:
     """Smoothed BLEU of one sentence, 0..1; n-grams longer than the hypothesis are ignored."""
-    return float(_bleu(effective_order=True).sentence_score(hypothesis, [reference]).score) / 100
+    return float(_metric("bleu", effective_order=True).sentence_score(hypothesis, [reference]).score) / 100
 
 
 def closest(reference: str, hypotheses: Sequence[tuple[str, float]]) -> int:
@@ -77,24 +72,10 @@ def perplexity(loss_sum: float, tokens: int) -> float:
 
 
 @cache
-def _bleu(effective_order: bool = False) -> Any:
-    from sacrebleu.metrics import BLEU  # not needed for --help
+def _metric(name: str, **options: Any) -> Any:
+    from sacrebleu.metrics import BLEU, CHRF  # not needed for --help
 
+    if name == "chrf":
+        return CHRF(references=[[""]])
     # references: one for each text; force: do not warn about texts that look tokenized
-    return BLEU(tokenize="13a", effective_order=effective_order, force=True, references=[[""]])
-
-
-@cache
-def _chrf() -> Any:
-    from sacrebleu.metrics import CHRF
-
-    return CHRF(references=[[""]])
-
-
-def _statistics(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -> NDArray[np.int64]:
-    """The statistics that sacrebleu's own bootstrap resamples."""
-    if len(hypotheses) != len(references):  # sacrebleu would ignore the rest
-        raise ValueError(f"{len(hypotheses)} hypotheses and {len(references)} references; give one of each per row")
-    if not hypotheses:
-        raise ValueError("there are no translations to score")
-    return np.array(metric._extract_corpus_statistics(list(hypotheses), [list(references)]), np.int64)
+    return BLEU(tokenize="13a", force=True, references=[[""]], **options)

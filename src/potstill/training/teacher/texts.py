@@ -31,7 +31,7 @@ NAME = re.compile(r"block-(\d{5,})\.json", re.ASCII)
 def stored_texts(identity: list[object]) -> TeacherTexts:
     """Return the texts in the cache that depend on the same as these; `identity` is all that they depend on."""
     digest = xxhash.xxh3_128_hexdigest(json.dumps([FORMAT, *identity]).encode())
-    return TeacherTexts(paths.outputs() / digest)
+    return TeacherTexts(paths.cache() / "outputs" / digest)
 
 
 class TeacherTexts:

@@ -24,14 +24,13 @@ from potstill.inference.export import MARK
 from potstill.inference.export_types import Checked, Rows
 from potstill.models.student import Student, load_student, save_student
 from potstill.system import paths
-from potstill.system.files import seal, unseal
-from potstill.system.scratch import draft_folder, scratch_folder
+from potstill.system.files import draft_folder, scratch_folder, seal, unseal
 from tests.support.small_models import small_model
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from potstill.system.scratch import draft_folder, scratch_folder
+from potstill.system.files import draft_folder, scratch_folder
 with draft_folder(Path(sys.argv[1])) if len(sys.argv) > 1 else scratch_folder() as place:
     (place / "model.onnx").write_bytes(b"half of it")
     os.kill(os.getpid(), signal.{signal})
@@ -193,4 +192,4 @@ def test_a_teacher_s_files_are_made_again_where_they_are_damaged_and_for_another
     settings = json.loads((other / "config.json").read_text()) | {"hidden_act": "tanh"}
     (other / "config.json").write_text(json.dumps(settings))
     onnx_forms._cached_files(load_student(other), lambda _: None)
-    assert len(set(made)) == 2 and len(list(paths.exports().iterdir())) == 2
+    assert len(set(made)) == 2 and len(list((paths.cache() / "exports").iterdir())) == 2
