@@ -14,7 +14,7 @@ from potstill.data.rows import open_table
 from potstill.data.splits import leaks, split_off_dev
 from potstill.errors import InputError
 from potstill.runs.build import train_texts
-from potstill.runs.learning_check import rows_to_check
+from potstill.runs.prepare import rows_to_check
 from potstill.tasks.label_matching import make_task
 
 TASK = make_task(None, None, ["a", "b", "c"], None, "rows")[0]

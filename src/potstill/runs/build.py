@@ -53,15 +53,12 @@ def build(recipe: Recipe, data_sets: list[DataSet]) -> StudentModels:
         if is_spread(teacher.model):  # the student needs weights that are on one device
             teacher = load_student(str(recipe.data[0].teacher or recipe.teacher))
         start = Student(copy.deepcopy(teacher.model).requires_grad_(True), teacher.tokenizer)
-    name_classes(start.model, first)
-    student = run_builders(builders, start, recipe.seed, data_sets)
-    if new is not None or start.new_head or not same_head(start.model, student.model):
-        scale_new_head(student.model, first)
+    describe_task(start.model, first)
+    student = run_builders(builders, start, recipe.seed, data_sets, new is not None or start.new_head)
     student.model.eval()
     if recipe.dropout is not None:
         set_dropout(student.model, recipe.dropout)
     models = [student.model, *(add_head(student.model, data, recipe.seed) for data in data_sets[1:])]
-    note_lengths(models, data_sets)
     return StudentModels(models, student.tokenizer)
 
 
@@ -71,12 +68,8 @@ def reshape(stage: Stage, recipe: Recipe, student: StudentModels, data_sets: lis
         return student
     if len(student.models) > 1:
         raise InputError("a stage of a multi-task recipe cannot reshape the student; give its shape as student = …")
-    before = student.students[0]
-    after = run_builders(stage.reshape, before, recipe.seed, data_sets)
-    if not same_head(before.model, after.model):
-        scale_new_head(after.model, data_sets[0])
-    note_lengths([after.model], data_sets)
-    return StudentModels([after.model], after.tokenizer)
+    reshaped = run_builders(stage.reshape, student.students[0], recipe.seed, data_sets)
+    return StudentModels([reshaped.model], reshaped.tokenizer)
 
 
 def begin_anew(builders: Builders, task: Task, texts: Texts, seed: int = 0) -> Student | None:
@@ -92,7 +85,10 @@ def begin_from(folder: str | Path, task: Task, seed: int = 0) -> Student:
     return load_student(folder, task.labels if task.names_outputs else (), task.problem, seed, task.head)
 
 
-def run_builders(builders: Builders, start: Student, seed: int, data_sets: list[DataSet]) -> Student:
+def run_builders(
+    builders: Builders, start: Student, seed: int, data_sets: list[DataSet], new_head: bool = False
+) -> Student:
+    """Reshape a model for the first data set. `new_head`: its head has random weights already."""
     student = start
     context = BuildContext(start=start, seed=seed, texts=train_texts(data_sets), pairs=data_sets[0].has_pairs)
     for fields in builders:
@@ -100,6 +96,10 @@ def run_builders(builders: Builders, start: Student, seed: int, data_sets: list[
         if isinstance(student.tokenizer, PixelReader) and "ImageClassification" not in builder.task_heads:
             raise InputError(f"student.{fields['build']} builds networks for texts; for images write student = 'mlp'")
         student = builder.build(student, context)
+    before, after = output_layer(start.model), output_layer(student.model)
+    if new_head or before is None or after is None or not torch.equal(before.weight, after.weight):
+        scale_new_head(student.model, data_sets[0])
+    describe_task(student.model, data_sets[0])
     return student
 
 
@@ -120,15 +120,9 @@ def add_head(first: PreTrainedModel, data: DataSet, seed: int) -> PreTrainedMode
     with seeded(mix(seed, data.name, "head")):
         model: PreTrainedModel = type(first)(config)
     setattr(model, model.base_model_prefix, first.base_model)
-    name_classes(model, data)
+    describe_task(model, data)
     scale_new_head(model, data)
     return model.eval()
-
-
-def same_head(before: PreTrainedModel, after: PreTrainedModel) -> bool:
-    """True if the builders kept the output layer."""
-    layers = output_layer(before), output_layer(after)
-    return layers[0] is not None and layers[1] is not None and torch.equal(layers[0].weight, layers[1].weight)
 
 
 def scale_new_head(model: PreTrainedModel, data: DataSet) -> None:
@@ -137,16 +131,14 @@ def scale_new_head(model: PreTrainedModel, data: DataSet) -> None:
         unscale_outputs(model, scale)
 
 
-def note_lengths(models: list[PreTrainedModel], data_sets: list[DataSet]) -> None:
-    """Write the length into the config: `predict` must not read tokens at positions that were never trained."""
-    for model, data in zip(models, data_sets, strict=True):
-        if data.task.form not in ("pixels", "translation", "writing"):
-            model.config.potstill_length = data.length
+def describe_task(model: PreTrainedModel, data: DataSet) -> None:
+    """Write classes and length into the config, for any program that reads the student's folder.
 
-
-def name_classes(model: PreTrainedModel, data: DataSet) -> None:
-    """Write the names of the classes into the config, so that any program can read the student's folder."""
+    `predict` must not read tokens at positions that were never trained.
+    """
     if data.task.names_outputs:
         model.config.id2label = dict(enumerate(data.task.labels))
         model.config.label2id = {label: number for number, label in enumerate(data.task.labels)}
     model.config.problem_type = data.task.problem
+    if data.task.form not in ("pixels", "translation", "writing"):
+        model.config.potstill_length = data.length

@@ -60,15 +60,12 @@ class DataSet:
             teachers = self.loaded_teacher.tokenizer
             if tokenizer_fingerprint(teachers) != tokenizer_fingerprint(tokenizer):
                 for_teacher = tokenise(self.task, examples, teachers, self.length)
-        answered = self._answered_rows(examples, split)
-        return TokenisedSet(self.task, examples, for_student, for_teacher, answered, self.class_weights)
-
-    def _answered_rows(self, examples: Examples, split: str) -> np.ndarray | None:
-        """(rows of the examples' folder,) bool. The rows of a data maker are in another folder than those of the file."""
         answered = self.answered.get(split)
-        if answered is None or split != "train" or examples.folder == self.train.folder:
-            return answered
-        return np.isin(examples.keys, self.train.keys[answered])
+        if answered is not None and split == "train" and examples.folder != self.train.folder:
+            answered = np.isin(
+                examples.keys, self.train.keys[answered]
+            )  # a data maker wrote its rows to another folder
+        return TokenisedSet(self.task, examples, for_student, for_teacher, answered, self.class_weights)
 
     def for_scoring(self, examples: Examples, tokenizer: PreTrainedTokenizerBase) -> TokenisedSet[Task]:
         """Tokenise the examples for one model only."""

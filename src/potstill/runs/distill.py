@@ -17,7 +17,7 @@ from potstill.recipe.pace import with_pace
 from potstill.recipe.schema import Recipe
 from potstill.reporting.card import model_card
 from potstill.reporting.page import write_report
-from potstill.runs.baseline import initial_weights, is_distillation, make_baseline
+from potstill.runs.baseline import is_distillation, make_baseline
 from potstill.runs.folder import (
     Opening,
     accepted_changes,
@@ -124,13 +124,9 @@ def start(recipe: Recipe, folder: RunFolder, opening: Opening) -> None:
 def finish(run: Run, best: BestCell, students: dict[str, Trained], timed: bool) -> Measurements:
     """Measure all models and write the measurements."""
     folder = RunFolder(run.folder)
-    measurements = measure_run(best.recipe, run.data_sets, students, folder, timed, run.display)
-    models = dict(measurements.models)
-    if len(students) > 1:
-        models[BASELINE] = replace(models[BASELINE], begun_from=initial_weights(best.recipe))
+    measurements = measure_run(replace(run, recipe=best.recipe), students, timed)
     measurements = replace(
         measurements,
-        models=models,
         grid=best.tried,
         changed_inputs=accepted_changes(folder),
         differences=comparisons.own_differences(comparisons.read_predictions(folder.root, measurements)),

@@ -41,13 +41,14 @@ from potstill.models.builder import Builder
 from potstill.models.fingerprints import weights_hash
 from potstill.models.inference import Forward, onnx_forward, torch_forward
 from potstill.recipe import short_forms
-from potstill.recipe.schema import Recipe
+from potstill.recipe.schema import Recipe, Stage
 from potstill.runs import input_files
+from potstill.runs.baseline import initial_weights
 from potstill.runs.data_set import DataSet, selection_metric, teacher_predictions
-from potstill.runs.learning_check import has_learned
+from potstill.runs.stage_setup import Run
 from potstill.runs.stages import Trained
-from potstill.system.display import Display
 from potstill.system.paths import RunFolder
+from potstill.tasks.chance import judge, near_chance
 from potstill.tasks.metrics.texts import signatures
 
 SHOWN_DISAGREEMENTS, SHOWN_CHARACTERS = 12, 400
@@ -56,10 +57,8 @@ Predictions = dict[tuple[str, str, str], np.ndarray]
 """Predictions in the task's format, by model, data set and split."""
 Speeds = Mapping[tuple[str, str], Speed]
 """By model and engine."""
-
-
-Predict = Callable[[DataSet, str, Examples], np.ndarray | None]
-"""The predictions for a split of a data set; None where a file of answers does not cover it."""
+Splits = list[tuple[DataSet, str, Examples]]
+"""Dev and the tests of each data set."""
 
 
 @dataclass
@@ -67,56 +66,54 @@ class Candidate:
     """A model to measure: one line of the table of results."""
 
     size: dict[str, Any]
-    tokenizer: PreTrainedTokenizerBase | None  # None: a file of answers
-    predict: Mapping[str, Predict]  # by data set
+    tokenizer: PreTrainedTokenizerBase
+    predict: Mapping[
+        str, Callable[[TokenisedSet], np.ndarray]
+    ]  # by data set; none of the teacher, which has its memory
     engines: dict[str, Forward]  # by "pytorch" and "onnx", for timing on the first data set
 
 
-def measure_run(
-    recipe: Recipe,
-    data_sets: list[DataSet],
-    students: Mapping[str, Trained],
-    folder: RunFolder,
-    timed: bool,
-    display: Display,
-) -> Measurements:
+def measure_run(run: Run, students: Mapping[str, Trained], timed: bool) -> Measurements:
     """Return the measurements of a run, and write the predictions that they are computed from.
 
     `students`: the student and its baseline, or the fine-tuned model alone; `timed`: also measure speed, and ONNX.
     """
+    recipe, data_sets, display, folder = run.recipe, run.data_sets, run.display, RunFolder(run.folder)
     main = STUDENT if STUDENT in students else BASELINE
-    first = data_sets[0]
+    first, trained = data_sets[0], students[main]
+    splits: Splits = [
+        (data, split, examples) for data in data_sets for split, examples in data.evaluation_splits.items()
+    ]
     models = models_to_measure(recipe, data_sets, students, folder)
-    exportable = {main: students[main].students[0]}
+    exportable = {main: trained.students[0]}
     if first.loaded_teacher is not None and not is_spread(first.loaded_teacher.model):
         exportable[TEACHER] = first.loaded_teacher
+    predictions: Predictions = {}
     speeds: Speeds = {}
     to_onnx = timed and recipe.timing == "all" and not first.task.generates
     with onnx_files(exportable if to_onnx else {}, cached=TEACHER, show=display) as files:
         add_onnx_models(models, files, first)
-        predictions: Predictions = {
-            (name, data.name, split): prediction
-            for name, model in models.items()
-            for data in data_sets
-            for split, examples in data.evaluation_splits.items()
-            if data.name in model.predict
-            if (prediction := model.predict[data.name](data, split, examples)) is not None
-        }
+        for data, split, examples in splits:
+            if (answered := teacher_answers(data, split, examples, trained.tokenizer)) is not None:
+                predictions[TEACHER, data.name, split] = answered
+            for name, model in models.items():
+                if data.name in model.predict:
+                    source = data.for_scoring(examples, model.tokenizer)
+                    predictions[name, data.name, split] = model.predict[data.name](source)
         if timed and recipe.timing != "none":
             display.say("timing all models in turns")
             speeds = measure_speeds(first, students, models)
-    gold = {
-        (GOLD, data.name, split): data.task.golds(examples)
-        for data in data_sets
-        for split, examples in data.evaluation_splits.items()
-    }
+    gold = {(GOLD, data.name, split): data.task.golds(examples) for data, split, examples in splits}
     write_predictions(folder.answers, {**predictions, **gold})
     results: dict[str, MeasuredModel] = {}
     for name in (TEACHER, f"{TEACHER} int8", *students, f"{main} int8"):
         if name in models:
-            measured = models[name].size | qualities(recipe, data_sets, name, predictions) | speed_of(name, speeds)
+            measured = models[name].size | qualities(recipe, splits, name, predictions) | speed_of(name, speeds)
             if name in students:
-                measured["learned"] = learned(recipe, data_sets, name, predictions, display)
+                dev = [(data, predictions[name, data.name, "dev"]) for data in data_sets]
+                learned = [has_learned(recipe.stage[-1], data, name, ours, display.say) for data, ours in dev]
+                measured["learned"] = all(learned)
+                measured["begun_from"] = initial_weights(recipe) if name != main else None
             results[name] = MeasuredModel.from_json(measured)
     decodes = any(data.task.decodes for data in data_sets)
     return Measurements(
@@ -132,8 +129,8 @@ def measure_run(
         models=results,
         too_busy=too_busy(speeds, same_networks(models, speeds)),
         disagreements={data.name: disagreements(data, predictions, main) for data in data_sets if TEACHER in models},
-        layer_map=layer_maps(recipe, first, layer_count(students[main].models[0])),
-        needs_potstill=students[main].models[0].config.model_type.startswith(PREFIX),
+        layer_map=layer_maps(recipe, first, layer_count(trained.models[0])),
+        needs_potstill=trained.models[0].config.model_type.startswith(PREFIX),
         teacher_seconds=sum(data.teacher.seconds for data in data_sets),
         versions=versions(decodes),
         signatures=signatures() if decodes else {},
@@ -142,10 +139,17 @@ def measure_run(
     )
 
 
-def learned(recipe: Recipe, data_sets: list[DataSet], name: str, predictions: Predictions, display: Display) -> bool:
-    """True if a student is better than chance on dev of every data set; otherwise say what to try."""
-    last, say = recipe.stage[-1], display.say
-    return all([has_learned(last, data, name, predictions[name, data.name, "dev"], say) for data in data_sets])
+def has_learned(stage: Stage, data: DataSet, name: str, predictions: np.ndarray, say: Callable[[str], None]) -> bool:
+    """True if a student's predictions on dev are better than chance; otherwise say what to try."""
+    targets, predictions = quality.labelled(data.task, data.dev, predictions)
+    if not len(targets) or near_chance(judge(data.task, [(targets, predictions)])) is None:
+        return True
+    rate, epochs = stage.optimizer.full_rate, stage.passes
+    say(
+        f"{name} did not learn {data.name}: on dev it is no better than chance. Its rate was {rate:g} for {epochs:g} epochs; "
+        f"try --rate {4 * rate:g}, then --epochs {2 * epochs:g}, or give more rows"
+    )
+    return False
 
 
 def versions(decodes: bool) -> dict[str, str]:
@@ -161,18 +165,16 @@ def models_to_measure(
     recipe: Recipe, data_sets: list[DataSet], students: Mapping[str, Trained], folder: RunFolder
 ) -> dict[str, Candidate]:
     models: dict[str, Candidate] = {}
-    if any(data.has_teacher for data in data_sets):
-        student_tokenizer = next(iter(students.values())).tokenizer
-        answer: Predict = partial(teacher_answers, student_tokenizer)
-        predict: dict[str, Predict] = {data.name: answer for data in data_sets}
-        models[TEACHER] = Candidate({"parameters": None, "parts": {}, "bytes": None}, None, predict, {})
-        if (teacher := data_sets[0].loaded_teacher) is not None:
-            size = quality.size(teacher.model, str(recipe.data[0].teacher or recipe.teacher))
-            models[TEACHER] = Candidate(size, teacher.tokenizer, predict, {"pytorch": torch_forward(teacher.model)})
+    if (teacher := data_sets[0].loaded_teacher) is not None:
+        size = quality.size(teacher.model, str(recipe.data[0].teacher or recipe.teacher))
+        models[TEACHER] = Candidate(size, teacher.tokenizer, {}, {"pytorch": torch_forward(teacher.model)})
+    elif any(data.has_teacher for data in data_sets):
+        tokenizer = next(iter(students.values())).tokenizer
+        models[TEACHER] = Candidate({"parameters": None, "parts": {}, "bytes": None}, tokenizer, {}, {})
     for name, trained in students.items():
         saved = folder.baseline if name == BASELINE and STUDENT in students else folder.student
         predict = {
-            data.name: predict_with(partial(model_answers, student, beam=True), trained.tokenizer)
+            data.name: partial(model_answers, student, beam=True)
             for data, student in zip(data_sets, trained.students, strict=True)
         }
         engines = {"pytorch": torch_forward(trained.models[0])}
@@ -184,26 +186,21 @@ def add_onnx_models(models: dict[str, Candidate], files: Mapping[str, tuple[Path
     """Add an engine for each ONNX file, and a model for each int8 file."""
     for name, (plain, int8) in files.items():
         forward, model = onnx_forward(int8), models[name]
-        assert model.tokenizer is not None
         model.engines["onnx"] = onnx_forward(plain)
         size = {**model.size, "bytes": int8.stat().st_size}
-        predict = {first.name: predict_with(partial(answers, network(forward)), model.tokenizer)}
+        predict = {first.name: partial(answers, network(forward))}
         models[f"{name} int8"] = Candidate(size, model.tokenizer, predict, {"onnx": forward})
 
 
-def predict_with(ask: Callable[[TokenisedSet], np.ndarray], tokenizer: PreTrainedTokenizerBase) -> Predict:
-    return lambda data, split, examples: ask(data.for_scoring(examples, tokenizer))
-
-
 def teacher_answers(
-    student_tokenizer: PreTrainedTokenizerBase, data: DataSet, split: str, examples: Examples
+    data: DataSet, split: str, examples: Examples, student_tokenizer: PreTrainedTokenizerBase
 ) -> np.ndarray | None:
-    """From the teacher's memory. A file of answers may not cover every split."""
-    covered = split in data.answered and data.answered[split][examples.index].all()
-    if data.loaded_teacher is None and not covered:
-        return None
-    tokenizer = data.loaded_teacher.tokenizer if data.loaded_teacher else student_tokenizer
-    return teacher_predictions(data, data.tokenised(examples, tokenizer, split))
+    """The teacher's predictions from its memory; None where a file of answers does not cover the split."""
+    if data.loaded_teacher is not None:
+        return teacher_predictions(data, data.tokenised(examples, data.loaded_teacher.tokenizer, split))
+    if split in data.answered and data.answered[split][examples.index].all():
+        return teacher_predictions(data, data.tokenised(examples, student_tokenizer, split))
+    return None
 
 
 def measure_speeds(data: DataSet, students: Mapping[str, Trained], models: Mapping[str, Candidate]) -> Speeds:
@@ -213,7 +210,6 @@ def measure_speeds(data: DataSet, students: Mapping[str, Trained], models: Mappi
         timed = {
             (name, engine): (forward, data.for_scoring(rows, model.tokenizer))
             for name, model in models.items()
-            if model.tokenizer is not None
             for engine, forward in model.engines.items()
         }
         return forward_speeds(timed)
@@ -224,14 +220,11 @@ def measure_speeds(data: DataSet, students: Mapping[str, Trained], models: Mappi
     return decoding_speeds({name: (model, data.for_scoring(rows, model.tokenizer)) for name, model in decoders.items()})
 
 
-def qualities(recipe: Recipe, data_sets: list[DataSet], name: str, predictions: Predictions) -> dict[str, Any]:
+def qualities(recipe: Recipe, splits: Splits, name: str, predictions: Predictions) -> dict[str, Any]:
     """Quality of one model, and details: {"quality": {data set: {split: …}}, "intervals": …, "confusion": …, …}."""
     results: dict[str, dict[str, dict[str, Any]]] = {"quality": {}}
-    for data in data_sets:
-        for split, examples in data.evaluation_splits.items():
-            ours = predictions.get((name, data.name, split))
-            if ours is None:
-                continue
+    for data, split, examples in splits:
+        if (ours := predictions.get((name, data.name, split))) is not None:
             teachers = predictions.get((TEACHER, data.name, split)) if name != TEACHER else None
             scores = quality.quality(data.task, examples, ours, teachers)
             details = quality.details(data.task, selection_metric(recipe, data), examples, ours)

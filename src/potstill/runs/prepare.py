@@ -22,21 +22,27 @@ from potstill.data.rows import Columns, Table, open_table
 from potstill.data.splits import leaks, split_off_dev, with_unlabelled
 from potstill.data.tokens import tokenise, tokenizer_fingerprint
 from potstill.errors import InputError
+from potstill.inference.answers import answers, network
 from potstill.models.anatomy import longest_input
 from potstill.models.fingerprints import fingerprint
 from potstill.models.generation.languages import knows_language
+from potstill.models.inference import torch_forward
 from potstill.models.student import Student, load_student
 from potstill.recipe.schema import Data, Recipe
 from potstill.runs.build import begin_anew, begin_from
-from potstill.runs.data_set import DataSet, texts_of
-from potstill.runs.learning_check import check_teacher
+from potstill.runs.data_set import DataSet, teacher_predictions, texts_of
 from potstill.system import paths, ranks
 from potstill.system.display import Display
+from potstill.system.randomness import mix
+from potstill.tasks.chance import judge, near_chance
 from potstill.tasks.label_matching import labels_of, make_task, with_positive
 from potstill.tasks.registry import TASKS, form_of, task_class
 from potstill.tasks.task import Task
 from potstill.training.teacher.memory import Memory
 from potstill.training.teacher.teacher import Teacher
+
+CHECKED_ROWS = 1000  # on which the teacher is compared with chance
+CHECKED_TEXTS = 100  # of generative models, which predict every token of a text
 
 Say = Callable[[str], None]
 Tables = dict[str, Table]
@@ -292,3 +298,38 @@ def tokenise_splits(splits: Splits, task: Task, reader: Student, length: int, di
     if any(cut.values()):
         counts = ", ".join(f"{count} of {name}" for name, count in cut.items() if count)
         display.say(f"texts longer than {length} tokens were cut: {counts}; --set length=N reads more of them")
+
+
+def check_teacher(data: DataSet, say: Say) -> None:
+    """Compare the teacher's predictions with the labels of some dev rows, and of train rows where dev has too few."""
+    examples = rows_to_check(data)
+    if not len(examples):
+        return
+    results = [_labels_and_predictions(data, examples, "dev")]
+    verdict = judge(data.task, results)
+    if verdict.kind == "unsure" and len(more := _sample(data, data.train.labelled_only, len(examples))):
+        results.append(_labels_and_predictions(data, more, "train"))
+        verdict = judge(data.task, results)
+    if (reason := near_chance(verdict)) is not None:
+        raise InputError(f"{examples.source}: {reason}")
+    if verdict.kind == "unsure":
+        say(f"{examples.source}: too few rows to tell whether the teacher knows the task ({verdict}); it is used")
+
+
+def rows_to_check(data: DataSet) -> Examples:
+    """Labelled rows of dev, or of train where dev has none. A large file is sampled, since it may be sorted."""
+    return _sample(data, data.dev.labelled_only if len(data.dev.labelled_only) else data.train.labelled_only, 0)
+
+
+def _sample(data: DataSet, examples: Examples, already_checked: int) -> Examples:
+    most = CHECKED_TEXTS if data.task.generates else CHECKED_ROWS
+    rows = np.random.default_rng(mix("chance")).permutation(len(examples))[: max(0, most - already_checked)]
+    return examples.take(np.sort(rows))
+
+
+def _labels_and_predictions(data: DataSet, examples: Examples, split: str) -> tuple[np.ndarray, np.ndarray]:
+    assert data.loaded_teacher is not None
+    source = data.tokenised(examples, data.loaded_teacher.tokenizer, split)
+    if data.task.generates:  # its next-token predictions are enough; decoding would take longer
+        return data.task.golds(examples), answers(network(torch_forward(data.loaded_teacher.model)), source)
+    return data.task.golds(examples), teacher_predictions(data, source)

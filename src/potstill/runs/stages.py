@@ -15,7 +15,6 @@ from potstill.models.student import save_student
 from potstill.recipe.resolve import grid_recipes
 from potstill.recipe.schema import Recipe, Stage, fingerprint
 from potstill.runs.build import StudentModels, build, reshape
-from potstill.runs.learning_check import still_rising
 from potstill.runs.planning.timing import expected_time
 from potstill.runs.stage_setup import Run, make_training, teacher_wants
 from potstill.system import ranks
@@ -29,9 +28,8 @@ from potstill.training.setup import Training
 
 log = logging.getLogger(__name__)
 
+RISING = 0.01  # of the dev score in the last epoch: training for longer would probably have gained more
 WHILE_TRAINING = ("checkpoints", "best", "ends")  # folders that are removed when a stage is finished
-
-
 PREPARED_ONCE = {"teacher", "data", "length", "device", "precision", "memory", "metric", "seeds", "timing"}
 
 
@@ -204,3 +202,14 @@ def save_models(trained: Trained, folders: list[Path]) -> None:
     for number, (student, folder) in enumerate(zip(trained.students, folders, strict=True)):
         if number == 0 or student.model is not trained.models[0]:
             save_student(student, folder)
+
+
+def still_rising(scores: Sequence[float], rate: float, epochs: float) -> str | None:
+    """Advice for a training whose last epoch was still better on dev; None otherwise."""
+    if len(scores) < 2 or scores[-1] - max(scores[:-1]) < RISING:
+        return None
+    before, after = 100 * max(scores[:-1]), 100 * scores[-1]
+    return (
+        f"dev was still rising in the last epoch, from {before:.1f} to {after:.1f}: the student could learn more; "
+        f"try --epochs {2 * epochs:g}, or --rate {2 * rate:g}"
+    )

@@ -22,11 +22,10 @@ from potstill.models.student import save_student
 from potstill.recipe.resolve import resolve
 from potstill.recipe.schema import Recipe
 from potstill.runs.distill import distill
-from potstill.runs.planning import space
 from potstill.runs.planning.batches import Batches, epoch_batches, make_batches, parallel_seconds
+from potstill.runs.planning.costs import Work
 from potstill.runs.planning.flops import forward, training_step
 from potstill.runs.planning.plan import cost_key, count_saves, plan
-from potstill.runs.planning.stage_cost import Work
 from potstill.runs.planning.timing import fit_law, time_training
 from potstill.signals import View, Wants
 from potstill.training.gradients import gradients
@@ -56,7 +55,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def short_trial_of_the_disk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if not request.node.get_closest_marker("slow"):
-        monkeypatch.setattr(space, "TRIAL_BYTES", 2**16)
+        monkeypatch.setattr("potstill.runs.planning.plan.TRIAL_BYTES", 2**16)
 
 
 def recipe_of(home: Path, *sets: str) -> Recipe:
@@ -317,7 +316,7 @@ def test_what_does_not_fit_is_named_and_what_comes_first_is(
         return lambda _: type("Usage", (), {**free, "free": room})
 
     for room, told in ((1000, "the teacher's memory in "), (10**6, "students and checkpoints in ")):
-        monkeypatch.setattr(space.shutil, "disk_usage", usage(room))
+        monkeypatch.setattr("shutil.disk_usage", usage(room))
         sentence = plan(recipe, tmp_path / "run", memory=100)["will_not_fit"]
         assert sentence.startswith(told) and sentence.endswith("give a folder on another disk")
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import shutil
+import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,21 +22,21 @@ from potstill.recipe.resolve import grid_recipes
 from potstill.recipe.schema import Recipe, Stage
 from potstill.runs.baseline import baseline_recipe, is_distillation
 from potstill.runs.data_set import DataSet
-from potstill.runs.learning_check import rows_to_check
 from potstill.runs.planning.batches import parallel_seconds
-from potstill.runs.planning.space import Disk, device_memory, private_bytes, seconds_of_saving, what_does_not_fit
-from potstill.runs.planning.stage_cost import FLOAT, StageCost, Work, stage_costs, teacher_testing_work
-from potstill.runs.planning.teacher_cost import TeacherCosts
+from potstill.runs.planning.costs import FLOAT, StageCost, TeacherCosts, Work, stage_costs, teacher_testing_work
 from potstill.runs.planning.timing import matmul_peak
-from potstill.runs.prepare import make_accelerator, prepare
+from potstill.runs.prepare import make_accelerator, prepare, rows_to_check
 from potstill.runs.stage_setup import Run
 from potstill.runs.stages import refuse_shared_fields
 from potstill.system import paths
 from potstill.system.display import Display
 from potstill.system.files import scratch_folder
+from potstill.system.terminal import byte_size
+from potstill.training import checkpoints
 from potstill.training.setup import steps_of
 
 SLACK = 0.25  # of all tensors: runs on a CPU were seen to hold that much more than they use
+TRIAL_BYTES = 32 * 1024**2  # of a checkpoint that is written to see how fast the disk is
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -57,10 +61,6 @@ class PlannedStage:
     @property
     def epochs_and_saves(self) -> tuple[int, int]:
         return count_saves(*steps_of(self.stage, self.cost.rows), self.recipe.save_every)
-
-    @property
-    def scoring(self) -> Work:
-        return self.cost.scoring * (self.epochs_and_saves[0] * len(self.seeds))
 
 
 def plan(
@@ -99,8 +99,8 @@ def plan(
         **({"the teacher writes": teachers.text_work} if teachers.text_work.runs else {}),
         "remember the teacher": teachers.query_work(),
         **training_work(stages, devices),
-        "score dev": sum((stage.scoring for stage in stages), Work()),
-        "measure at the end": measuring_work(stages, data_sets),
+        "score dev": sum((stage.cost.scoring * (stage.epochs_and_saves[0] * recipe.seeds) for stage in stages), Work()),
+        "measure at the end": measuring_work(stages, data_sets) * recipe.seeds,
     }
     work = {title: amount.faster(peak_there / peak_here) for title, amount in work.items()}
     work["save checkpoints"] = saving_work(stages, out)
@@ -203,10 +203,9 @@ def training_work(stages: list[PlannedStage], devices: int) -> dict[str, Work]:
 
 
 def measuring_work(stages: list[PlannedStage], data_sets: list[DataSet]) -> Work:
-    """Dev and tests, once for student and baseline, and for a generative teacher."""
+    """Dev and tests of one seed, for student and baseline, and for a generative teacher."""
     last_stages = {stage.model: stage for stage in stages}.values()
-    works = [*(stage.cost.testing for stage in last_stages), *map(teacher_testing_work, data_sets)]
-    return sum(works, Work()) * len(stages[0].seeds)
+    return sum([*(stage.cost.testing for stage in last_stages), *map(teacher_testing_work, data_sets)], Work())
 
 
 def saving_work(stages: list[PlannedStage], out: Path) -> Work:
@@ -241,9 +240,9 @@ def device_bytes(data_sets: list[DataSet], costs: list[StageCost], with_baseline
         {
             "program": program,
             "weights": teacher_weights + (1 + with_baseline) * cost.weights + FLOAT * cost.timed.copied,
-            "gradients": cost.gradients,
+            "gradients": (gradients := FLOAT * cost.timed.trained),
             "moments": cost.moments,
-            "activations": max(cost.activations, cost.saved_moments - cost.moments - cost.gradients),
+            "activations": max(cost.activations, cost.saved_moments - cost.moments - gradients),
         }
         for cost in costs
     ]
@@ -267,3 +266,88 @@ def disks_of(
     if with_baseline:
         disks.append(Disk("baselines", paths.cache() / "baselines", recipe.seeds * student, passing))
     return disks
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A folder that a run writes to, and the bytes it will hold."""
+
+    what: str
+    folder: Path
+    kept: int  # bytes that stay
+    passing: int  # further bytes at the worst moment
+
+    @property
+    def free(self) -> int:
+        return shutil.disk_usage(existing(self.folder)).free
+
+    @property
+    def device(self) -> int:
+        return existing(self.folder).stat().st_dev
+
+
+def private_bytes() -> int:
+    """Memory of this process that is not mapped from files; 0 if the system does not tell."""
+    return _proc_bytes("/proc/self/status", "RssAnon")
+
+
+def device_memory(device: torch.device) -> int:
+    """Bytes that a run may use here: free ones, and those of this process, which the run would have instead."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0]) + torch.cuda.memory_reserved(device)
+    free = _proc_bytes("/proc/meminfo", "MemAvailable") + private_bytes()
+    return free or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _proc_bytes(file: str, name: str) -> int:
+    try:
+        lines = Path(file).read_text().splitlines()
+    except OSError:
+        return 0
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith(f"{name}:")), 0)
+
+
+def existing(folder: Path) -> Path:
+    """The folder, or the nearest one above it that exists."""
+    folder = folder.absolute()
+    return next(path for path in (folder, *folder.parents) if path.is_dir())
+
+
+def what_does_not_fit(needed: dict[str, int], limit: int, disks: list[Disk]) -> str | None:
+    """The first thing that does not fit, in the order of a run, and what to write instead."""
+    device = f"of the device's memory, and {byte_size(limit)} are available"
+    weights = needed["program"] + needed["weights"]
+    if weights > limit:
+        instead = "use a smaller teacher or student, or give more with --memory"
+        return f"the weights of teacher and student need {byte_size(weights)} {device}; {instead}"
+    full = full_disk(disks[:1]) if len(disks) > 1 else None
+    if full is None and needed["peak"] > limit:
+        instead = "write --set tokens=N with a smaller N for smaller micro-batches, or use a smaller student"
+        return f"training needs {byte_size(needed['peak'])} {device}; {instead}"
+    return full or full_disk(disks)
+
+
+def full_disk(disks: list[Disk]) -> str | None:
+    """A message about the first folder whose disk is too small for it and for the folders before it on that disk."""
+    for number, disk in enumerate(disks, 1):
+        same = [other for other in disks[:number] if other.device == disk.device]
+        needed = sum(other.kept for other in same) + max(other.passing for other in same)
+        if needed > disk.free:
+            sizes = f"{byte_size(needed)} are needed on this disk, and {byte_size(disk.free)} are free"
+            return f"{disk.what} in {disk.folder}: {sizes}; free some space, or give a folder on another disk"
+    return None
+
+
+def seconds_of_saving(folder: Path) -> tuple[float, float]:
+    """Seconds to save an empty checkpoint in this folder, and seconds for each byte; 0 if nothing can be written."""
+    seconds = []
+    try:
+        with tempfile.TemporaryDirectory(prefix=".potstill-", dir=existing(folder)) as trial:
+            for step, size in enumerate((4, TRIAL_BYTES)):
+                start = time.perf_counter()
+                checkpoints.save(Path(trial), step, {"weights": {"zeros": torch.zeros(size // 4)}}, {})
+                checkpoints.rotate(Path(trial), keep=1)
+                seconds.append(time.perf_counter() - start)
+    except OSError:
+        return 0.0, 0.0
+    return seconds[0], max(seconds[1] - seconds[0], 0.0) / TRIAL_BYTES
