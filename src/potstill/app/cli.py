@@ -43,7 +43,7 @@ def program(version: Annotated[bool, _version] = False) -> None: ...
 
 TRAINING_COMMANDS = (train.distill, train.finetune, train.train, train.plan)
 MODEL_COMMANDS = (models.predict, models.translate, models.measure, models.export, models.augment)
-for command in (*TRAINING_COMMANDS, *MODEL_COMMANDS, runs.report, runs.study, runs.list_, runs.show):
+for command in (*TRAINING_COMMANDS, *MODEL_COMMANDS, runs.report, runs.study, runs.cells, runs.list_, runs.show):
     app.command(name=command.__name__.strip("_"))(command)
 
 

@@ -56,6 +56,8 @@ AcceptChanges = Annotated[bool, run_option("--accept-changes", help=ACCEPT_HELP)
 Quiet = Annotated[bool, run_option("--quiet", help="Print nothing but the result.")]
 RESUME_HELP = "auto: continue where the same run stopped; the folder of a checkpoint; or never."
 Resume = Annotated[str, run_option("--resume", help=RESUME_HELP, metavar="auto|PATH|never")]
+CELL_HELP = "Train this cell alone, a seed or a point of the grid (`potstill cells`); without it, the rest is done."
+CellName = Annotated[str | None, run_option("--cell", help=CELL_HELP, metavar="NAME")]
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ class RunOptions:
     resume: Resume = "auto"
     overwrite: Overwrite = False
     accept_changes: AcceptChanges = False
+    cell: CellName = None
     quiet: Quiet = False
 
 
@@ -150,6 +153,6 @@ def check_recipe(recipe: Recipe, with_models: bool = True) -> None:
             check_rows(source)
     if not with_models:
         return
-    for model in {data.teacher or recipe.teacher for data in recipe.data} | {recipe.start}:
+    for model in (*recipe.teachers, recipe.start):
         if model:
             check_model(model)

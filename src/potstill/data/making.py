@@ -28,7 +28,7 @@ Decode = Callable[[list[str], int, int], Any]
 """Texts, the width of the beam and the number of hypotheses to return -> hypotheses of each text."""
 
 
-class Teacher(Protocol):
+class Model(Protocol):
     """A model with its tokenizer; makers get a `potstill.models.student.Student`."""
 
     model: Any
@@ -42,8 +42,10 @@ class MakeContext:
     seed: int
     task: DataTask | None = None
     show: Display | None = None  # None: no progress is shown
-    teacher: Teacher | None = None  # None: there is none, or its answers are in a file
+    teacher: Model | None = None  # None: there is none, or its answers are in a file
     longest: int = 256  # tokens of a text
+    student: Model | None = None  # as the stage finds it; it must not be changed
+    round: int = 1  # of the stage, which may be repeated
 
     @contextmanager
     def bar(self, label: str, total: int) -> Iterator[Callable[[int], None]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -176,6 +176,35 @@ def in_head(model: PreTrainedModel, name: str) -> bool:
     if model.base_model is model:  # T5 has its stacks beside its output
         return name.startswith("lm_head.")
     return not name.startswith(prefix) or name.startswith(f"{prefix}pooler.")
+
+
+def chosen_parameters(model: PreTrainedModel, parts: Sequence[int | str]) -> set[str]:
+    """Return the names of the parameters in these parts: a layer by its number from 1, "embeddings", "head", or a module."""
+    names = [name for name, _ in model.named_parameters()]
+    layers = f"{layers_path(model)}." if any(isinstance(part, int) for part in parts) else ""
+    count = layer_count(model)
+    chosen: set[str] = set()
+    for part in parts:
+        if isinstance(part, int):
+            if part > count:
+                raise InputError(
+                    f"trains names layer {part}, but the student has {count}; write numbers from 1 to {count}"
+                )
+            found = [name for name in names if name.startswith(f"{layers}{part - 1}.")]
+        elif part == "head":
+            found = [name for name in names if in_head(model, name)]
+        elif part == "embeddings":
+            found = [name for name in names if EMBEDDINGS.search(name) and not in_head(model, name)]
+        else:
+            found = [name for name in names if f".{name}".startswith(f".{part}.") or f".{part}." in f".{name}."]
+        if not found:
+            modules = ", ".join(dict.fromkeys(".".join(name.split(".")[:2]) for name in names))
+            raise InputError(
+                f"trains names '{part}', but no parameter of the student lies there; write the number of a layer, "
+                f'"embeddings", "head", or a module such as {modules}'
+            )
+        chosen.update(found)
+    return chosen
 
 
 def parameters(model: PreTrainedModel) -> dict[str, int]:

@@ -34,10 +34,12 @@ class Student:
 class BuildContext:
     """What a builder may use beside the current student."""
 
-    start: Student  # untouched, to take weights from
+    start: Student  # the recipe's first weights, or those of the step that the stage rewinds to; never changed
     seed: int
     texts: Texts
     pairs: bool = False  # True if a row of the task is two texts
+    teacher: Student | None = None  # of the stage; None: there is none, or its answers are in a file
+    round: int = 1  # of the stage, which may be repeated
 
 
 class Builder(Plugin):

@@ -136,7 +136,7 @@ def _with_task(recipe: Recipe, sources: dict[str, str]) -> Recipe:
         return recipe
     data_sets = list(recipe.data)
     for number, data in enumerate(data_sets):
-        if not (data.task or data.teacher or recipe.teacher):
+        if not (data.task or recipe.teachers):
             data_sets[number] = data.model_copy(update={"task": "translate"})
             sources[f"data.{number}.task"] = "student"
     return recipe.model_copy(update={"data": data_sets})

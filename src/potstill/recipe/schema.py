@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import tomli_w
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
@@ -72,7 +72,7 @@ class Data(Values):
     positive: ClassName | None = None  # of two classes, the one whose F1 is shown; None: the rarer one in train
     language: str | None = None  # the target language: its token, >>de<<, is put before every source text
     class_weights: Literal["balanced"] | list[Above] | None = None
-    teacher: str | None = None  # None: the recipe's
+    teacher: str | Literal[False] | None = None  # None: the recipe's; false: none
 
 
 class Optimizer(Values):
@@ -91,8 +91,11 @@ class Optimizer(Values):
 
 
 class Stage(Values):
-    """Make examples, reshape the student, train it by a method."""
+    """Make examples, reshape the student, train it by a method; `repeat` does all this several times."""
 
+    on: list[FileName] = []  # the names of its data sets; empty: all of the recipe
+    task: TaskName | None = None  # of these data sets, instead of their own
+    teacher: str | Literal[False] | dict[FileName, str | Literal[False]] | None = None  # of all, or by data set
     data: Makers = []  # each {make = NAME, …}
     reshape: Builders = []  # each {build = NAME, …}
     method: Method = Field(default={}, validate_default=True)  # {name = NAME, …}
@@ -105,11 +108,24 @@ class Stage(Values):
     patience: Count | None = None  # epochs without improvement on dev before stopping
     keep: Literal["best", "last", "average"] = "best"  # which epoch's weights: best by dev, or the mean of several
     averaged: Count = 5  # epochs, from the end, in the average
+    # all, head, or a list of layers (from 1), "embeddings", "head", names of modules, or "round", the layer of that number
+    trains: Literal["all", "head"] | list[Count | str] = "all"
+    repeat: Annotated[int, Field(ge=1, le=1000)] = 1  # rounds
+    rewind: Annotated[int, Field(ge=0)] | None = None  # builders get the weights at this step of the first round
 
     @property
     def passes(self) -> float:
         """The epochs; those of fine-tuning unless the recipe was resolved for a student."""
         return self.epochs or FINE_TUNING.epochs
+
+
+class Round(NamedTuple):
+    """A stage is trained once for each of its rounds."""
+
+    number: int  # from 0, over all stages
+    place: int  # of the stage in the recipe, from 0
+    repetition: int  # of the stage, from 1
+    stage: Stage
 
 
 class Recipe(Values):
@@ -145,7 +161,42 @@ class Recipe(Values):
         names = [data.name for data in self.data]
         if len(set(names)) < len(names):
             raise InputError(f"recipe: the data sets are named {', '.join(names)}; give each [[data]] its own name")
+        for number, stage in enumerate(self.stage):
+            taught = stage.teacher if isinstance(stage.teacher, dict) else {}
+            if unknown := [name for name in (*stage.on, *taught) if name not in names]:
+                instead = f"write one of {', '.join(names)}, or add a [[data]] with that name"
+                raise InputError(
+                    f"recipe: stage.{number} names a data set '{unknown[0]}', which does not exist; {instead}"
+                )
+            if len(set(stage.on)) < len(stage.on):
+                raise InputError(f"recipe: stage.{number}.on names a data set twice; name each once")
         return self
+
+    def data_of(self, stage: Stage) -> list[Data]:
+        """The data sets of a stage, with the task and the teacher that each has there; a teacher of False is none."""
+        own = {data.name: data for data in self.data}
+        return [self._data_in(stage, own[name]) for name in stage.on or own]
+
+    def _data_in(self, stage: Stage, data: Data) -> Data:
+        named = stage.teacher.get(data.name) if isinstance(stage.teacher, dict) else stage.teacher
+        choices = (choice for choice in (named, data.teacher, self.teacher) if choice is not None)
+        return data.model_copy(update={"task": stage.task or data.task, "teacher": next(choices, False)})
+
+    @property
+    def teachers(self) -> list[str]:
+        """Every teacher that a stage names, each once."""
+        names = (data.teacher for stage in self.stage for data in self.data_of(stage))
+        return list(dict.fromkeys(name for name in names if name))
+
+    @property
+    def last_data(self) -> list[Data]:
+        """The data sets of the last stage: the student is saved for them, and measured on them."""
+        return self.data_of(self.stage[-1])
+
+    @property
+    def rounds(self) -> list[Round]:
+        every = [(n, turn, stage) for n, stage in enumerate(self.stage) for turn in range(1, stage.repeat + 1)]
+        return [Round(number, *each) for number, each in enumerate(every)]
 
 
 TRAIN_HELP = (

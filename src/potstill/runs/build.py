@@ -1,23 +1,26 @@
-"""Build the student that a run trains: weights to start from, reshaped by builders, with a head for each data set."""
+"""Build the student that a run trains: weights to start from, reshaped by builders, with a head for each task."""
 
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from potstill.data.pixel_reader import PixelReader
 from potstill.errors import InputError
-from potstill.models.anatomy import is_spread, set_dropout
-from potstill.models.builder import BuildContext, Builder, Texts
-from potstill.models.student import Student, load_student
+from potstill.models.anatomy import in_head, is_spread, set_dropout
+from potstill.models.builder import BuildContext, Builder, Student, Texts
+from potstill.models.heads import auto_class, head_of_class
+from potstill.models.student import load_student
 from potstill.recipe import short_forms
-from potstill.recipe.schema import Recipe, Stage
+from potstill.recipe.schema import Recipe, Round
 from potstill.runs.data_set import DataSet, texts_of
 from potstill.system.randomness import mix, seeded
 from potstill.tasks.task import Task
@@ -28,56 +31,57 @@ Builders = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class StudentModels:
-    """A student for several data sets: one model for each, all on the encoder of the first."""
+    """A student in a run: one encoder, and for every task that it has met a model with a head on that encoder."""
 
-    models: list[PreTrainedModel]
+    heads: dict[str, PreTrainedModel]
+    trained: tuple[str, ...]  # the heads of the present stage, one for each of its data sets
     tokenizer: PreTrainedTokenizerBase
+
+    @property
+    def models(self) -> list[PreTrainedModel]:
+        """The models of the present stage. Generative tasks share one."""
+        return [self.heads[name] for name in self.trained]
 
     @property
     def students(self) -> list[Student]:
         return [Student(model, self.tokenizer) for model in self.models]
 
+    def clone(self) -> StudentModels:
+        return replace(self, heads=copy.deepcopy(self.heads))  # in one call: the copies share their encoder too
 
-def build(recipe: Recipe, data_sets: list[DataSet]) -> StudentModels:
-    """Return the student before its first stage."""
-    first, builders = data_sets[0], recipe.student
-    # a builder that can begin a network shapes the teacher's instead where there is one, to take over its tokenizer
-    alone = recipe.start is None and first.loaded_teacher is None
-    new = begin_anew(builders, first.task, train_texts(data_sets), recipe.seed) if alone else None
-    if new is not None:
-        start, builders = new, builders[1:]
-    elif recipe.start is not None or first.loaded_teacher is None:
-        start = begin_from(str(recipe.start), first.task, recipe.seed)
-    else:
-        teacher = first.loaded_teacher
+
+class Start(NamedTuple):
+    """The model that a student starts from."""
+
+    student: Student
+    is_new: bool  # the first builder made it
+
+
+def begin(recipe: Recipe, task: Task, teacher: Student | None, texts: Texts) -> Start:
+    """The recipe's `start`, a new network of the first builder, or a copy of the teacher."""
+    if (new := begin_anew(recipe, task, teacher, texts)) is not None:
+        return Start(new, True)
+    if recipe.start is None and teacher is not None:
         if is_spread(teacher.model):  # the student needs weights that are on one device
-            teacher = load_student(str(recipe.data[0].teacher or recipe.teacher))
-        start = Student(copy.deepcopy(teacher.model).requires_grad_(True), teacher.tokenizer)
-    describe_task(start.model, first)
-    student = run_builders(builders, start, recipe.seed, data_sets, new is not None or start.new_head)
-    student.model.eval()
-    if recipe.dropout is not None:
-        set_dropout(student.model, recipe.dropout)
-    models = [student.model, *(add_head(student.model, data, recipe.seed) for data in data_sets[1:])]
-    return StudentModels(models, student.tokenizer)
+            teacher = load_student(str(recipe.data_of(recipe.stage[0])[0].teacher))
+        return Start(Student(copy.deepcopy(teacher.model).requires_grad_(True), teacher.tokenizer), False)
+    if not (recipe.start or recipe.teacher):
+        own = {"ImageClassification": "mlp", "Seq2SeqLM": "marian:4+4x256"}.get(task.head)
+        instead = f", or build a new network: --student {own}" if own else ""
+        weights = f"a teacher's folder with --teacher, or other weights as start = 'DIR'{instead}"
+        raise InputError(f"the student has no weights to start from; give {weights}")
+    return Start(begin_from(str(recipe.start or recipe.teacher), task, recipe.seed), False)
 
 
-def reshape(stage: Stage, recipe: Recipe, student: StudentModels, data_sets: list[DataSet]) -> StudentModels:
-    """Apply the builders that a stage lists under `reshape`."""
-    if not stage.reshape:
-        return student
-    if len(student.models) > 1:
-        raise InputError("a stage of a multi-task recipe cannot reshape the student; give its shape as student = …")
-    reshaped = run_builders(stage.reshape, student.students[0], recipe.seed, data_sets)
-    return StudentModels([reshaped.model], reshaped.tokenizer)
+def begin_anew(recipe: Recipe, task: Task, teacher: Student | None, texts: Texts) -> Student | None:
+    """Return the new network of the first builder; None if that builder needs weights to start from.
 
-
-def begin_anew(builders: Builders, task: Task, texts: Texts, seed: int = 0) -> Student | None:
-    """Return the new network of the first builder; None if that builder needs weights to start from."""
-    if not builders:
+    A builder that can begin a network shapes the teacher's instead where there is one, to take over its tokenizer.
+    """
+    if recipe.start is not None or recipe.teacher or teacher is not None or not recipe.student:
         return None
-    first: Builder = short_forms.make_plugin("students", builders[0])
-    return first.begin(task, seed, texts)
+    first: Builder = short_forms.make_plugin("students", recipe.student[0])
+    return first.begin(task, recipe.seed, texts)
 
 
 def begin_from(folder: str | Path, task: Task, seed: int = 0) -> Student:
@@ -85,43 +89,160 @@ def begin_from(folder: str | Path, task: Task, seed: int = 0) -> Student:
     return load_student(folder, task.labels if task.names_outputs else (), task.problem, seed, task.head)
 
 
+def build(recipe: Recipe, data_sets: list[DataSet], start: Start | None = None) -> StudentModels:
+    """Return the student before its first stage. `start`: if it was loaded before; it is changed."""
+    first = data_sets[0]
+    student, is_new = start or begin(recipe, first.task, first.loaded_teacher, train_texts(data_sets))
+    describe_task(student.model, first)
+    context = BuildContext(student, recipe.seed, train_texts(data_sets), first.has_pairs, first.loaded_teacher)
+    builders = recipe.student[1:] if is_new else recipe.student
+    built = run_builders(builders, student, context, first, is_new or student.new_head)
+    built.model.eval()
+    if recipe.dropout is not None:
+        set_dropout(built.model, recipe.dropout)
+    name = head_name(first)
+    return with_heads(StudentModels({name: built.model}, (name,), built.tokenizer), data_sets, recipe.seed)
+
+
+def reshape(
+    round_: Round, recipe: Recipe, student: StudentModels, start: StudentModels, data_sets: list[DataSet]
+) -> StudentModels:
+    """Apply the builders that a stage lists under `reshape`. `start`: what they get as `context.start`."""
+    if not round_.stage.reshape:
+        return student
+    first, name = data_sets[0], student.trained[0]
+    context = BuildContext(
+        Student(start.heads.get(name, start.models[0]), start.tokenizer),
+        recipe.seed,
+        train_texts(data_sets),
+        first.has_pairs,
+        first.loaded_teacher,
+        round_.repetition,
+    )
+    reshaped = run_builders(round_.stage.reshape, student.students[0], context, first)
+    heads = {name: reshaped.model}
+    for other, model in student.heads.items():
+        if other != name:
+            same = model is student.heads[name]  # generative tasks share one model
+            heads[other] = reshaped.model if same else moved_head(model, reshaped.model, recipe.seed, other)
+    return StudentModels(heads, student.trained, reshaped.tokenizer)
+
+
 def run_builders(
-    builders: Builders, start: Student, seed: int, data_sets: list[DataSet], new_head: bool = False
+    builders: Builders, student: Student, context: BuildContext, data: DataSet, new_head: bool = False
 ) -> Student:
-    """Reshape a model for the first data set. `new_head`: its head has random weights already."""
-    student = start
-    context = BuildContext(start=start, seed=seed, texts=train_texts(data_sets), pairs=data_sets[0].has_pairs)
+    """Reshape a model for a data set. `new_head`: its head has random weights already."""
+    before = output_layer(student.model)
     for fields in builders:
         builder: Builder = short_forms.make_plugin("students", fields)
         if isinstance(student.tokenizer, PixelReader) and "ImageClassification" not in builder.task_heads:
             raise InputError(f"student.{fields['build']} builds networks for texts; for images write student = 'mlp'")
         student = builder.build(student, context)
-    before, after = output_layer(start.model), output_layer(student.model)
+    after = output_layer(student.model)
     if new_head or before is None or after is None or not torch.equal(before.weight, after.weight):
-        scale_new_head(student.model, data_sets[0])
-    describe_task(student.model, data_sets[0])
+        scale_new_head(student.model, data)
+    describe_task(student.model, data)
     return student
 
 
-def train_texts(data_sets: list[DataSet]) -> Texts:
+def train_texts(data_sets: Sequence[DataSet]) -> Texts:
     """The texts of train alone: words of dev in the vocabulary would make dev easier than test."""
     return partial(texts_of, [data.train for data in data_sets])
 
 
-def add_head(first: PreTrainedModel, data: DataSet, seed: int) -> PreTrainedModel:
-    """Return a model for another data set: the encoder of the first, with a new head. Generative models share their head."""
-    if data.task.generates:
-        return first
+def head_name(data: DataSet) -> str:
+    return f"{data.name}.{data.task.name}"
+
+
+def with_heads(student: StudentModels, data_sets: list[DataSet], seed: int, by_teacher: bool = False) -> StudentModels:
+    """The student for a stage on these data sets. A head is made when its task first appears.
+
+    `by_teacher`: a new head begins as that of the task's teacher, if it has the same shape.
+    """
+    heads = dict(student.heads)
+    for data in data_sets:
+        name = head_name(data)
+        if name not in heads:
+            heads[name] = add_head(heads, data, seed)
+            if by_teacher and data.loaded_teacher is not None:
+                copy_head(data.loaded_teacher.model, heads[name])
+    return replace(student, heads=heads, trained=tuple(map(head_name, data_sets)))
+
+
+def add_head(heads: dict[str, PreTrainedModel], data: DataSet, seed: int) -> PreTrainedModel:
+    """Return a model for another data set: the encoder of the others, with a new head. Generative models share their head."""
+    first = next(iter(heads.values()))
+    alike = next((model for model in heads.values() if head_of_class(type(model).__name__) == data.task.head), None)
+    if data.task.generates and alike is not None:
+        return alike
     config = copy.deepcopy(first.config)
     if data.task.names_outputs:
         config.num_labels = data.task.classes
     if hasattr(config, "pairs"):  # heads over word vectors read one text or two
         config.pairs = data.has_pairs
     with seeded(mix(seed, data.name, "head")):
-        model: PreTrainedModel = type(first)(config)
-    setattr(model, model.base_model_prefix, first.base_model)
+        model: PreTrainedModel = new_head_model(type(alike) if alike is not None else None, config, data.task.head)
+    share_encoder(model, list(heads.values()))
     describe_task(model, data)
     scale_new_head(model, data)
+    return model.eval()
+
+
+def new_head_model(known: type[PreTrainedModel] | None, config: Any, head: str) -> PreTrainedModel:
+    """A model with this head and random weights; `known` is its class, if another model of the student has it."""
+    if known is not None:
+        return known(config)
+    try:
+        model: PreTrainedModel = auto_class(head).from_config(config, dtype=torch.float32)
+    except ValueError as error:
+        problem = f"the student, a {config.model_type}, has no head for {head} in transformers"
+        raise InputError(f"{problem}; train this stage with another architecture, or in a run of its own") from error
+    model.config.architectures = [type(model).__name__]
+    return model
+
+
+def share_encoder(model: PreTrainedModel, others: Sequence[PreTrainedModel]) -> None:
+    """Let a model use the encoder of the others. A part that only some heads need, such as BERT's pooler, is shared by those."""
+    base = model.base_model
+    for name, own in list(base.named_children()):
+        theirs = (getattr(other.base_model, name, None) for other in others)
+        part = next((part for part in theirs if part is not None), None)
+        if own is not None and part is not None:
+            setattr(base, name, part)
+    base.config = others[0].base_model.config  # its modules read settings such as the kind of attention there
+    model.tie_weights()
+
+
+def copy_head(source: PreTrainedModel, target: PreTrainedModel) -> None:
+    """Copy the weights outside the encoder if both heads have the same shape."""
+    ours, theirs = head_weights(target), head_weights(source)
+    if type(source) is type(target) and {n: t.shape for n, t in ours.items()} == {
+        n: t.shape for n, t in theirs.items()
+    }:
+        with torch.no_grad():
+            for name, tensor in ours.items():
+                tensor.copy_(theirs[name])
+
+
+def head_weights(model: PreTrainedModel) -> dict[str, Tensor]:
+    return {name: tensor for name, tensor in model.named_parameters() if in_head(model, name)}
+
+
+def moved_head(old: PreTrainedModel, encoder: PreTrainedModel, seed: int, name: str) -> PreTrainedModel:
+    """A model with the head of `old` on another encoder; weights that do not fit it begin anew."""
+    config = copy.deepcopy(encoder.config)
+    for field in ("id2label", "label2id", "problem_type", "architectures"):
+        setattr(config, field, copy.deepcopy(getattr(old.config, field)))
+    if hasattr(old.config, "pairs"):
+        config.pairs = old.config.pairs
+    with seeded(mix(seed, name, "moved")):
+        model = type(old)(config)
+    share_encoder(model, [encoder])
+    before = head_weights(old)
+    with torch.no_grad():
+        for weight, tensor in head_weights(model).items():
+            if weight in before and before[weight].shape == tensor.shape:
+                tensor.copy_(before[weight])
     return model.eval()
 
 

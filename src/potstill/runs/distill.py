@@ -13,25 +13,35 @@ from potstill.errors import InputError
 from potstill.measuring import comparisons
 from potstill.measuring.measurements import BASELINE, STUDENT, Measurements
 from potstill.measuring.run_folder import read_measurements, seed_folders, write_measurements
+from potstill.recipe.cells import ALONE, Cell, all_cells, cell_named, seed_cells
 from potstill.recipe.pace import with_pace
 from potstill.recipe.schema import Recipe
 from potstill.reporting.card import model_card
 from potstill.reporting.page import write_report
 from potstill.runs.baseline import is_distillation, make_baseline
+from potstill.runs.cells import claim, run_cells
 from potstill.runs.folder import (
+    FolderLock,
     Opening,
     accepted_changes,
     choose_folder,
     disk_errors_in,
-    lock_folder,
     open_folder,
     refuse_changed,
 )
 from potstill.runs.input_files import changes, input_digests, input_paths
 from potstill.runs.measure import measure_run
-from potstill.runs.prepare import make_accelerator, prepare
+from potstill.runs.prepare import DataSets, make_accelerator
 from potstill.runs.stage_setup import Run
-from potstill.runs.stages import BestCell, Trained, best_of_grid, save_models
+from potstill.runs.stages import (
+    BestCell,
+    Trained,
+    best_of_grid,
+    cell_score,
+    refuse_shared_fields,
+    save_models,
+    train_grid_cell,
+)
 from potstill.system import interrupts, ranks
 from potstill.system.display import Display
 from potstill.system.files import write_atomically
@@ -45,27 +55,34 @@ def distill(
     overwrite: bool = False,
     show: Display | None = None,
     accept_changes: bool = False,
+    cell: str | None = None,
 ) -> dict[str, Any]:
     """Train the recipe's student in `out`, measure it beside its teacher and baseline, report, and return the measurements.
 
-    `accept_changes`: continue although rows, a model or a version has changed since the run was started.
+    `accept_changes`: continue although rows, a model or a version has changed since the run was started. `cell`: train
+    this cell alone (a seed, a point of the grid), measure nothing but seeds, and return {} unless it is the whole run.
     """
     recipe = with_pace(recipe)  # it may have been made in Python, or its student may have changed
     make_accelerator(recipe)  # joins the other processes, if there are any
     display = show if show and ranks.is_first() else Display(quiet=True)
+    wanted = None if cell in (None, ALONE) else cell_named(all_cells(recipe), str(cell))
     choose = partial(choose_folder, recipe, out, resume, overwrite, input_paths(recipe))
     folder, checkpoint = choose()
-    with disk_errors_in(folder), lock_folder(folder):
+    shared = not overwrite and (recipe.seeds > 1 or bool(recipe.grid))
+    with disk_errors_in(folder), FolderLock(folder, shared) as lock:
         choose()  # again: another process may have worked here until now
         inputs = input_digests(recipe)
         changed = [] if overwrite else refuse_changed(folder, inputs, accept_changes)
         for change in changed:
             display.say(f"{change} has changed since the run was started; accepted")
         opening = Opening(inputs, changed, overwrite)
+        if wanted is not None:
+            run_cell(recipe, wanted, folder, opening, display)
+            return {}
         if recipe.seeds > 1:
-            measurements = run_seeds(recipe, folder, opening, resume, display)
+            measurements = run_seeds(recipe, folder, opening, resume, display, lock)
         else:
-            measurements = run_seed(recipe, folder, opening, checkpoint, display)
+            measurements = run_seed(recipe, folder, opening, checkpoint, display, lock)
         report(folder, measurements)
     return measurements.to_json()
 
@@ -78,6 +95,7 @@ def finetune(
     overwrite: bool = False,
     show: Display | None = None,
     accept_changes: bool = False,
+    cell: str | None = None,
 ) -> dict[str, Any]:
     """Fine-tune a model on the labels, as a teacher or for comparison, with the data and settings of the recipe's last stage.
 
@@ -88,27 +106,69 @@ def finetune(
     stage = last.model_copy(update={"method": method, "stop_teaching": None, "reshape": []})
     student = {"start": str(model), "student": []} if model is not None else {"start": None}
     plain = recipe.model_copy(update={**student, "teacher": None, "stage": [stage]})
-    return distill(plain, out, resume, overwrite, show, accept_changes)
+    return distill(plain, out, resume, overwrite, show, accept_changes, cell)
 
 
 def run_seed(
-    recipe: Recipe, folder: RunFolder, opening: Opening, checkpoint: Path | None, display: Display, timed: bool = True
+    recipe: Recipe,
+    folder: RunFolder,
+    opening: Opening,
+    checkpoint: Path | None,
+    display: Display,
+    lock: FolderLock | None = None,
+    timed: bool = True,
 ) -> Measurements:
     """Prepare, train, save and measure. `checkpoint`: to continue from; `timed`: also measure speed."""
     if are_measured([folder]) and not opening.overwrite:
         return complete(folder, display)
-    accelerator = make_accelerator(recipe)
-    data_sets = prepare(recipe, accelerator.device, display)
-    start(recipe, folder, opening)
-    run = Run(recipe, data_sets, folder.root, accelerator, display)
+    run = begin_run(recipe, folder, opening, display)
     with interrupts.deferred():
-        best = best_of_grid(run, checkpoint)
-        save_models(best.student, [folder.student, *(folder.heads(data.name) for data in data_sets[1:])])
-        distilled = is_distillation(recipe, data_sets)
+        distilled = is_distillation(recipe, run.data_sets)
+        best = best_of_grid(run, checkpoint, keep_first=recipe.baseline and distilled)
+        if lock is not None and lock.shared:
+            lock.alone()
+            if are_measured([folder]):  # by a process that shared the cells
+                return complete(folder, display)
+        save_models(best.student, [folder.student, *(folder.heads(data.name) for data in recipe.last_data[1:])])
         baseline = make_baseline(run, best) if recipe.baseline and distilled else None
     students = {BASELINE: baseline} if baseline else {}
     students[STUDENT if distilled else BASELINE] = best.student
     return finish(run, best, students, timed)
+
+
+def begin_run(recipe: Recipe, folder: RunFolder, opening: Opening, display: Display) -> Run:
+    """Prepare the first stage's data sets, and open the run's folder."""
+    accelerator = make_accelerator(recipe)
+    data_sets = DataSets(recipe, accelerator.device, display)
+    data_sets.of(recipe.stage[0])  # an unusable file or teacher is refused before anything is written
+    start(recipe, folder, opening)
+    return Run(recipe, data_sets, folder.root, accelerator, display)
+
+
+def run_cell(recipe: Recipe, cell: Cell, folder: RunFolder, opening: Opening, display: Display) -> None:
+    """Train one cell of the recipe, unless another process is training it or it is finished."""
+    of_seed = next(
+        seed for seed in seed_cells(recipe) if f"{cell.name}/".startswith(f"{seed.name}/") or recipe.seeds == 1
+    )
+    seed_folder, place = RunFolder(folder.root / of_seed.name), folder.root / cell.name
+    open_folder(recipe, folder, opening)
+    with claim(place) as mine:
+        if not mine:
+            display.say(f"another process is training {cell.name}")
+        elif not recipe.grid:
+            train_seed(of_seed, seed_folder, opening, display, recipe.seed)
+        elif cell_score(place) is None:
+            run = begin_run(of_seed.recipe, seed_folder, opening, display)
+            refuse_shared_fields(of_seed.recipe)
+            with interrupts.deferred():
+                train_grid_cell(replace(run, recipe=cell.recipe, folder=place), cell)
+
+
+def train_seed(cell: Cell, folder: RunFolder, opening: Opening, display: Display, first: int) -> Measurements:
+    """Run one of several seeds in its own folder; only the first one measures speed."""
+    choose_folder(cell.recipe, folder.root, "auto", False, ())
+    opened = replace(opening, overwrite=False)
+    return run_seed(cell.recipe, folder, opened, None, display, timed=cell.recipe.seed == first)
 
 
 @ranks.on_first
@@ -132,7 +192,6 @@ def finish(run: Run, best: BestCell, students: dict[str, Trained], timed: bool) 
         differences=comparisons.own_differences(comparisons.read_predictions(folder.root, measurements)),
     )
     write_measurements(folder, measurements)
-    shutil.rmtree(folder.root / "finished", ignore_errors=True)  # the student's folder has the same weights
     return measurements
 
 
@@ -146,7 +205,9 @@ def complete(folder: RunFolder, display: Display) -> Measurements:
     return read_measurements(folder.root)
 
 
-def run_seeds(recipe: Recipe, folder: RunFolder, opening: Opening, resume: str, display: Display) -> Measurements:
+def run_seeds(
+    recipe: Recipe, folder: RunFolder, opening: Opening, resume: str, display: Display, lock: FolderLock
+) -> Measurements:
     """Run each seed in its own folder, then average. The student is that of the seed that is best on dev."""
     if resume not in ("auto", "never"):
         raise InputError("several seeds continue by themselves where they stopped; write --resume auto")
@@ -155,12 +216,19 @@ def run_seeds(recipe: Recipe, folder: RunFolder, opening: Opening, resume: str, 
     if not opening.overwrite and are_measured(folders):
         return complete(folder, display)
     open_folder(recipe, folder, opening)
-    opened = replace(opening, overwrite=False)
-    for number, seed in enumerate(seeds):
-        display.say(f"seed {seed}, {number + 1} of {recipe.seeds}")
-        seed_recipe = recipe.model_copy(update={"seed": seed, "seeds": 1})
-        seed_folder, _ = choose_folder(seed_recipe, folder.seed(seed), "auto", False, ())
-        run_seed(seed_recipe, seed_folder, opened, None, display, timed=number == 0)
+    cells = {cell.name: cell for cell in seed_cells(recipe)}
+
+    def run_one(name: str) -> Measurements:
+        display.say(f"seed {cells[name].recipe.seed}, {list(cells).index(name) + 1} of {recipe.seeds}")
+        return train_seed(cells[name], RunFolder(folder.root / name), opening, display, recipe.seed)
+
+    def finished(name: str) -> Measurements | None:
+        seed_folder = RunFolder(folder.root / name)
+        return read_measurements(seed_folder.root) if are_measured([seed_folder]) else None
+
+    run_cells({name: folder.root / name for name in cells}, finished, run_one)
+    if lock.shared:
+        lock.alone()
     return average_seeds(recipe, folder)
 
 
@@ -168,7 +236,7 @@ def run_seeds(recipe: Recipe, folder: RunFolder, opening: Opening, resume: str, 
 def average_seeds(recipe: Recipe, folder: RunFolder) -> Measurements:
     measurements = replace(comparisons.over_seeds(folder.root), changed_inputs=accepted_changes(folder))
     best = RunFolder(max((path for _, path in seed_folders(folder.root)), key=comparisons.dev_score))
-    for model in (best.student, *(best.heads(data.name) for data in recipe.data[1:])):
+    for model in (best.student, *(best.heads(data.name) for data in recipe.last_data[1:])):
         if model.exists():  # data sets that share the whole network share a folder
             shutil.copytree(model, folder.root / model.name, dirs_exist_ok=True)
     write_measurements(folder, measurements)

@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import re
+import time
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from potstill.errors import InputError, TrainingError
 from potstill.recipe.resolve import leaves
 from potstill.recipe.schema import FREE, Recipe, fingerprint, to_toml
 from potstill.runs.input_files import VERSIONS, Digests, changes
-from potstill.system import ranks
+from potstill.system import interrupts, ranks
 from potstill.system.files import MODEL_FILE, TEMPORARY, remove_files, seal, unseal, write_atomically
 from potstill.system.paths import RunFolder, expand_user, output_path
 
@@ -116,7 +117,7 @@ def mark_of(folder: RunFolder) -> dict[str, Any] | None:
 
 def holds_work(folder: RunFolder) -> bool:
     """True if anything was trained: a run that was refused in its first second leaves nothing to lose."""
-    return any(folder.root.rglob("*.safetensors")) or any(folder.root.rglob("cell.json"))
+    return any(any(folder.root.rglob(name)) for name in ("*.safetensors", "cell.json", "result.json"))
 
 
 @ranks.on_first
@@ -147,7 +148,8 @@ def accepted_changes(folder: RunFolder) -> list[str]:
 def open_folder(recipe: Recipe, folder: RunFolder, opening: Opening) -> None:
     """Write the mark, then the recipe. An earlier run is replaced only now, when all inputs have been found."""
     mark = mark_of(folder)
-    if mark is not None and (opening.overwrite or not holds_work(folder)):
+    other = mark is not None and mark["recipe"] != fingerprint(recipe)
+    if mark is not None and (opening.overwrite or (other and not holds_work(folder))):
         remove_run(folder)
         mark = None
     folder.root.mkdir(parents=True, exist_ok=True)
@@ -157,7 +159,7 @@ def open_folder(recipe: Recipe, folder: RunFolder, opening: Opening) -> None:
         "format": FORMAT,
         "recipe": fingerprint(recipe),
         "seeds": recipe.seeds,
-        "heads": [data.name for data in recipe.data[1:]],
+        "heads": [data.name for data in recipe.last_data[1:]],
         "inputs": opening.inputs,
         "accepted": list(dict.fromkeys([*earlier, *opening.accepted])),
     }
@@ -179,44 +181,67 @@ def files_of_a_run(heads: Iterable[str]) -> re.Pattern[str]:
     What `potstill export` writes beside the student (student-onnx) does not belong to the run.
     """
     run, temporary = r"(seed-\d+/)?", re.escape(TEMPORARY)
-    stage = rf"{run}(grid/[^/]+/)?(stages/\d+|finished)"
+    stage = rf"{run}(baseline-run/)?(grid/[^/]+/)?(stages/\d+|finished)"
     model = "|".join(
         re.escape(f"{kind}{name}") for kind in ("student", "baseline") for name in ("", *(f"-{head}" for head in heads))
     )
     return re.compile(
         rf"{run}(recipe\.toml|run\.json|measurements\.json|answers\.safetensors|report\.html)"
         rf"|{run}({model})/({MODEL_FILE.pattern})"
-        rf"|{run}grid/[^/]+/cell\.json"
-        rf"|{stage}/(steps\.csv|epochs\.csv|tensorboard/events\.out\.tfevents\.[^/]+)"
-        rf"|{stage}/(checkpoints/|best/|ends/|\d+/)(\.old-|{temporary})?step-\d+/(\w+\.safetensors|(state|manifest)\.json)"
+        rf"|{run}(baseline-run/)?grid/[^/]+/cell\.json"
+        rf"|{stage}/(steps\.csv|epochs\.csv|result\.json|tensorboard/events\.out\.tfevents\.[^/]+)"
+        rf"|{stage}/(checkpoints/|best/|ends/|rewind/|\d+/)(\.old-|{temporary})?step-\d+/(\w+\.safetensors|(state|manifest)\.json)"
         rf"|(.*/)?{temporary}.*",
         re.ASCII,
     )
 
 
-@ranks.entered_on_first
-@contextmanager
-def lock_folder(folder: RunFolder) -> Iterator[None]:
-    """Refuse a folder in which another process is working, instead of waiting for hours."""
-    is_new = not folder.root.exists()
-    folder.root.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder.root / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-    try:
+class FolderLock:
+    """The lock of a run's folder: shared by processes that train its cells, held by one alone while it finishes the run."""
+
+    def __init__(self, folder: RunFolder, shared: bool) -> None:
+        self.folder, self.shared = folder, shared
+        self.is_new = not folder.root.exists()
+
+    def __enter__(self) -> FolderLock:
+        ranks.on_first(self._take)()
+        return self
+
+    def _take(self) -> None:
+        root = self.folder.root
+        root.mkdir(parents=True, exist_ok=True)
+        self.handle = os.open(root / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self.handle, (fcntl.LOCK_SH if self.shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
+            os.close(self.handle)
             instead = "wait until it ends, or give another folder with --out"
-            raise InputError(f"another process is working in {folder.root}; {instead}") from None
+            raise InputError(f"another process is working in {root}; {instead}") from None
+
+    def alone(self) -> None:
+        """Wait until no other process works in the folder."""
+        ranks.on_first(self._wait)()
+
+    def _wait(self) -> None:
+        fcntl.flock(self.handle, fcntl.LOCK_UN)  # two processes that hold on to their share would wait for ever
+        while True:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(self.handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            interrupts.stop_if_asked()
+            time.sleep(0.1)
+
+    def __exit__(self, *_: object) -> None:
+        if not ranks.is_first():
+            return
         try:
-            yield
-        finally:
-            if not folder.mark.exists():  # refused before anything was written: leave nothing behind
+            if not self.folder.mark.exists():  # refused before anything was written: leave nothing behind
                 with contextlib.suppress(OSError):
-                    (folder.root / LOCK).unlink(missing_ok=True)
-                    if is_new:
-                        folder.root.rmdir()
-    finally:
-        os.close(handle)
+                    (self.folder.root / LOCK).unlink(missing_ok=True)
+                    if self.is_new:
+                        self.folder.root.rmdir()
+        finally:
+            os.close(self.handle)
 
 
 @contextmanager

@@ -94,9 +94,9 @@ def input_paths(recipe: Recipe) -> list[Path]:
 
 def named_inputs(recipe: Recipe) -> list[str]:
     """Every input of a recipe, as the user wrote it: models, rows, and files in fields of plug-ins, such as word vectors."""
-    inputs = [recipe.start]
+    inputs = [recipe.start, *recipe.teachers]
     for data in recipe.data:
-        inputs += [data.teacher or recipe.teacher, data.train, data.dev, data.unlabelled, *data.test.values()]
+        inputs += [data.train, data.dev, data.unlabelled, *data.test.values()]
     plugged = [*recipe.student]
     for stage in recipe.stage:
         plugged += [stage.method, *stage.data, *stage.reshape]

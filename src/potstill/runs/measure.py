@@ -78,7 +78,7 @@ def measure_run(run: Run, students: Mapping[str, Trained], timed: bool) -> Measu
 
     `students`: the student and its baseline, or the fine-tuned model alone; `timed`: also measure speed, and ONNX.
     """
-    recipe, data_sets, display, folder = run.recipe, run.data_sets, run.display, RunFolder(run.folder)
+    recipe, data_sets, display, folder = run.recipe, run.data_sets.last, run.display, RunFolder(run.folder)
     main = STUDENT if STUDENT in students else BASELINE
     first, trained = data_sets[0], students[main]
     splits: Splits = [
@@ -166,7 +166,7 @@ def models_to_measure(
 ) -> dict[str, Candidate]:
     models: dict[str, Candidate] = {}
     if (teacher := data_sets[0].loaded_teacher) is not None:
-        size = quality.size(teacher.model, str(recipe.data[0].teacher or recipe.teacher))
+        size = quality.size(teacher.model, str(recipe.last_data[0].teacher))
         models[TEACHER] = Candidate(size, teacher.tokenizer, {}, {"pytorch": torch_forward(teacher.model)})
     elif any(data.has_teacher for data in data_sets):
         tokenizer = next(iter(students.values())).tokenizer

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -28,8 +29,8 @@ from potstill.models.fingerprints import fingerprint
 from potstill.models.generation.languages import knows_language
 from potstill.models.inference import torch_forward
 from potstill.models.student import Student, load_student
-from potstill.recipe.schema import Data, Recipe
-from potstill.runs.build import begin_anew, begin_from
+from potstill.recipe.schema import Data, Recipe, Stage
+from potstill.runs.build import Start, begin
 from potstill.runs.data_set import DataSet, teacher_predictions, texts_of
 from potstill.system import paths, ranks
 from potstill.system.display import Display
@@ -67,56 +68,105 @@ def make_accelerator(recipe: Recipe) -> Accelerator:
     return Accelerator(cpu=kind == "cpu", mixed_precision=precision, kwargs_handlers=[waiting])
 
 
-def prepare(recipe: Recipe, device: torch.device, display: Display) -> list[DataSet]:
-    """Prepare every data set of the recipe, with its teacher."""
-    data_sets = [prepare_data_set(recipe, data, device, display) for data in recipe.data]
-    if len({data.task.head for data in data_sets}) > 1:
-        tasks = ", ".join(f"{data.name} ({data.task.name})" for data in data_sets)
-        raise InputError(f"the data sets have tasks with different heads: {tasks}; make a run for each")
-    return data_sets
+class DataSets:
+    """The data sets of a recipe. Each is prepared, with its teacher, when a stage first asks for it."""
+
+    def __init__(self, recipe: Recipe, device: torch.device, display: Display) -> None:
+        self.recipe, self.device, self.display = recipe, device, display
+        self._ready: dict[str, DataSet] = {}  # by the fields of the data set in the stage
+        self._teachers: dict[str, Student] = {}
+        self._start: Start | None = None
+
+    def of(self, stage: Stage, student: Student | None = None) -> list[DataSet]:
+        """The data sets of a stage. `student`: as the stage finds it; None before the first one."""
+        wanted = {data.model_dump_json(): data for data in self.recipe.data_of(stage)}
+        missing = {key: data for key, data in wanted.items() if key not in self._ready}
+        read = {key: self._read(data) for key, data in missing.items()}
+        if student is None and read and (self.recipe.start or not all(rows.loaded_teacher for rows in read.values())):
+            every = list(read.values())
+            texts = partial(texts_of, [rows.splits["train"] for rows in every])
+            self._start = begin(self.recipe, every[0].task, every[0].loaded_teacher, texts)
+            student = self._start.student
+        for key, rows in read.items():
+            self._ready[key] = self._finish(missing[key], rows, student)
+        return [self._ready[key] for key in wanted]
+
+    def have_teachers(self, stage: Stage) -> bool:
+        named = all(data.teacher for data in self.recipe.data_of(stage))  # else the rows may carry its answers
+        return named or all(data.has_teacher for data in self.of(stage))
+
+    @property
+    def last(self) -> list[DataSet]:
+        """Those of the last stage, on which the student is measured."""
+        return self.of(self.recipe.stage[-1])
+
+    def take_start(self, recipe: Recipe) -> Start | None:
+        """The model that the student starts from, if it was loaded to read its tokenizer. It is given away once."""
+        start, self._start = self._start, None
+        same = ("start", "teacher", "student", "seed")
+        return start if all(getattr(recipe, name) == getattr(self.recipe, name) for name in same) else None
+
+    def release(self, later: Sequence[Stage]) -> None:
+        """Forget the data sets, and the teachers, that no later stage needs."""
+        needed = {data.model_dump_json(): data.teacher for stage in later for data in self.recipe.data_of(stage)}
+        self._ready = {key: data for key, data in self._ready.items() if key in needed}
+        self._teachers = {name: teacher for name, teacher in self._teachers.items() if name in needed.values()}
+
+    def _read(self, data: Data) -> ReadRows:
+        """Read the rows of a data set and match their labels to the classes of its teacher."""
+        say = self.display.say
+        teacher = self._load_teacher(data)
+        tables = open_tables(data, teacher, say)
+        task, matched = choose_task(data, tables, teacher, say)
+        if matched:
+            say(f"{data.name}: {matched}" if len(self.recipe.data) > 1 else matched)
+        splits = store_splits(tables, task, say)
+        leaked = find_leaks(splits, task, say)
+        splits = add_unlabelled(splits, data, tables["train"], task, teacher, say)
+        for name, examples in splits.items():
+            check_labels(examples, name, say)
+        task = with_positive(task, data.positive, splits["train"].labelled_only)
+        return ReadRows(task, splits, leaked, teacher)
+
+    def _finish(self, data: Data, rows: ReadRows, student: Student | None) -> DataSet:
+        """Tokenise the rows, and check the teacher."""
+        task, splits, loaded_teacher = rows.task, rows.splits, rows.loaded_teacher
+        readers = [model for model in (loaded_teacher, student) if model]
+        length = min(self.recipe.length, *(longest_input(model.model, model.tokenizer) for model in readers))
+        teacher, answered = make_teacher(self.recipe, loaded_teacher, splits, task, length, self.device)
+        weights = class_weights(data, task, splits["train"])
+        tests = {name: splits[name] for name in data.test}
+        train, dev = splits["train"], splits["dev"]
+        prepared = DataSet(
+            data.name, task, train, dev, tests, teacher, loaded_teacher, weights, length, answered, rows.leaked
+        )
+        tokenise_splits(splits, task, readers[0], length, self.display)
+        if loaded_teacher and not self.recipe.force:
+            check_teacher(prepared, self.display.say)
+        return prepared
+
+    def _load_teacher(self, data: Data) -> Student | None:
+        if not data.teacher:
+            return None
+        if data.teacher not in self._teachers:
+            self._teachers[data.teacher] = load_student(data.teacher, devices=self.recipe.teacher_devices)
+        teacher = self._teachers[data.teacher]
+        if data.language and not knows_language(teacher.tokenizer, data.language):
+            problem = f"{data.teacher} has no token >>{data.language}<< and would read it as part of every text"
+            if not self.recipe.force:
+                trained = f"a teacher that was trained with language = '{data.language}'"
+                raise InputError(f"{problem}; give {trained}, omit language, or write --force")
+            self.display.say(f"{problem}; it is used because of --force")
+        return teacher
 
 
-def prepare_data_set(recipe: Recipe, data: Data, device: torch.device, display: Display) -> DataSet:
-    say = display.say
-    loaded_teacher = load_teacher(recipe, data, say)
-    tables = open_tables(data, loaded_teacher, say)
-    task, matched = choose_task(data, tables, loaded_teacher, say)
-    if matched:
-        say(f"{data.name}: {matched}" if len(recipe.data) > 1 else matched)
-    splits = store_splits(tables, task, say)
-    leaked = find_leaks(splits, task, say)
-    splits = add_unlabelled(splits, data, tables["train"], task, loaded_teacher, say)
-    train = splits["train"]
-    for name, examples in splits.items():
-        check_labels(examples, name, say)
-    task = with_positive(task, data.positive, train.labelled_only)
-    start = load_start(recipe, task, train) if recipe.start or not loaded_teacher else None
-    readers = [model for model in (loaded_teacher, start) if model]
-    length = min(recipe.length, *(longest_input(model.model, model.tokenizer) for model in readers))
-    teacher, answered = make_teacher(recipe, loaded_teacher, splits, task, length, device)
-    weights = class_weights(data, task, train)
-    tests = {name: splits[name] for name in data.test}
-    prepared = DataSet(
-        data.name, task, train, splits["dev"], tests, teacher, loaded_teacher, weights, length, answered, leaked
-    )
-    tokenise_splits(splits, task, readers[0], length, display)
-    if loaded_teacher and not recipe.force:
-        check_teacher(prepared, say)
-    return prepared
+class ReadRows(NamedTuple):
+    """The rows of a data set before they are tokenised."""
 
-
-def load_teacher(recipe: Recipe, data: Data, say: Say) -> Student | None:
-    name = data.teacher or recipe.teacher
-    if not name:
-        return None
-    teacher = load_student(name, devices=recipe.teacher_devices)
-    if data.language and not knows_language(teacher.tokenizer, data.language):
-        problem = f"{name} has no token >>{data.language}<< and would read it as part of every text"
-        if not recipe.force:
-            trained = f"a teacher that was trained with language = '{data.language}'"
-            raise InputError(f"{problem}; give {trained}, omit language, or write --force")
-        say(f"{problem}; it is used because of --force")
-    return teacher
+    task: Task
+    splits: Splits
+    leaked: list[dict[str, object]]
+    loaded_teacher: Student | None
 
 
 def open_tables(data: Data, teacher: Student | None, say: Say) -> Tables:
@@ -226,18 +276,6 @@ def check_labels(examples: Examples, split: str, say: Say) -> None:
     if missing:
         effect = "; only the teacher teaches them" if split == "train" else " and are not scored"
         say(f"{examples.source}: {missing} of {len(examples)} rows have no label{effect}")
-
-
-def load_start(recipe: Recipe, task: Task, train: Examples) -> Student:
-    """The model that the student starts from, to know its tokenizer and its longest input."""
-    if recipe.start is None and (new := begin_anew(recipe.student, task, partial(texts_of, [train]))) is not None:
-        return new
-    if recipe.start is None and recipe.teacher is None:
-        own = {"ImageClassification": "mlp", "Seq2SeqLM": "marian:4+4x256"}.get(task.head)
-        instead = f", or build a new network: --student {own}" if own else ""
-        weights = f"a teacher's folder with --teacher, or other weights as start = 'DIR'{instead}"
-        raise InputError(f"the student has no weights to start from; give {weights}")
-    return begin_from(str(recipe.start or recipe.teacher), task)
 
 
 def class_weights(data: Data, task: Task, train: Examples) -> Tensor | None:

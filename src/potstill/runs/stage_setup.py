@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -22,16 +22,17 @@ from potstill.measuring.quality import labelled
 from potstill.models.anatomy import architecture_name, has_layers, layer_count, width
 from potstill.models.student import Student
 from potstill.recipe import short_forms
-from potstill.recipe.schema import Recipe, Stage
-from potstill.runs.build import StudentModels
+from potstill.recipe.schema import Recipe, Round, Stage
+from potstill.runs.build import StudentModels, build
 from potstill.runs.data_set import DataSet, selection_metric, teacher_predictions
+from potstill.runs.prepare import DataSets
 from potstill.signals import Wants
 from potstill.system import ranks
 from potstill.system.display import Display
 from potstill.system.paths import RunFolder
 from potstill.system.randomness import mix
 from potstill.training.method import Method
-from potstill.training.setup import Training, teacher_layers
+from potstill.training.setup import Training, chosen_by_stage, teacher_layers
 from potstill.training.target_scale import target_scale_of
 
 MakeWithTeacher = Callable[[TeacherDataMaker, Examples, MakeContext], Examples]
@@ -47,16 +48,32 @@ class Run:
     """What every stage of a run shares. Each cell of a grid, and each baseline, is a run with its own recipe and folder."""
 
     recipe: Recipe
-    data_sets: list[DataSet]
+    data_sets: DataSets
     folder: Path
     accelerator: Accelerator
     display: Display
+    first_students: dict[str, StudentModels] = field(default_factory=dict)  # one at most, see `first_student`
 
 
-def make_training(run: Run, number: int, student: StudentModels, make: MakeWithTeacher | None = None) -> Training:
+def first_student(run: Run, keep: bool = False) -> StudentModels:
+    """The student before its first stage. `keep`: also keep a copy, so that the next call need not build it again."""
+    recipe, first_stage = run.recipe, run.recipe.stage[0]
+    deciding = recipe.model_dump_json(include={"start", "student", "teacher", "dropout", "seed", "length"})
+    key = f"{deciding} {[data.model_dump_json() for data in recipe.data_of(first_stage)]}"
+    student = run.first_students.pop(key, None)
+    run.first_students.clear()
+    if student is None:
+        student = build(recipe, run.data_sets.of(first_stage), run.data_sets.take_start(recipe))
+    if keep:
+        run.first_students[key] = student.clone()
+    return student
+
+
+def make_training(run: Run, round_: Round, student: StudentModels, make: MakeWithTeacher | None = None) -> Training:
     """Make the examples of a stage and check that the method can be used on them. The stage trains the student in place."""
-    stage, data_sets, seed = run.recipe.stage[number], run.data_sets, run.recipe.seed
-    name, method = stage.method["name"], short_forms.make_plugin("methods", stage.method)
+    stage, data_sets, seed = round_.stage, run.data_sets.of(round_.stage), run.recipe.seed
+    name, number = stage.method["name"], round_.number
+    method = short_forms.make_plugin("methods", stage.method).in_round(round_.repetition)
     changes = tuple(maker.change for maker in data_makers(stage) if isinstance(maker, EpochDataMaker))
     pairs = list(zip(student.models, data_sets, strict=True))
     asks = [check_method(name, method, model, data, bool(changes)) for model, data in pairs]
@@ -67,13 +84,14 @@ def make_training(run: Run, number: int, student: StudentModels, make: MakeWithT
         )
     sources = []
     for (model, data), wants in zip(pairs, asks, strict=True):
-        examples = stage_examples(stage, data, wants != Wants(), seed, run.display, make)
+        pupil = Student(model, student.tokenizer)
+        examples = stage_examples(round_, data, wants != Wants(), seed, run.display, make, pupil)
         source = data.tokenised(examples, student.tokenizer, "train")
         check_tokens(name, data, source, wants)
         scale = target_scale_of(data.task, model, data.train, data.dev)
         sources.append(replace(source, changes=changes, seed=(seed, number), target_scale=scale))
     metrics = [selection_metric(run.recipe, data) for data in data_sets]
-    return Training(
+    training = Training(
         student.models,
         [data.teacher for data in data_sets],
         sources,
@@ -86,7 +104,13 @@ def make_training(run: Run, number: int, student: StudentModels, make: MakeWithT
         partial(epoch_scores, student, data_sets, metrics, scored_splits(data_sets, sources, student.tokenizer)),
         run.recipe.save_every,
         scores_to_pass(stage.stop_teaching, data_sets, metrics),
+        round_.repetition,
     )
+    if not chosen_by_stage(training):
+        raise InputError("trains selects no parameter of the student; name a layer, 'embeddings' or 'head'")
+    if (step := training.keeps_step) is not None and step > training.steps[1]:
+        raise InputError(f"rewind = {step}: the stage has {training.steps[1]} steps; write a smaller number")
+    return training
 
 
 def teacher_wants(training: Training) -> list[Wants]:
@@ -160,15 +184,17 @@ def data_makers(stage: Stage) -> list[DataMaker]:
 
 
 def stage_examples(
-    stage: Stage,
+    round_: Round,
     data: DataSet,
     asks_teacher: bool,
     seed: int,
     display: Display | None = None,
     make: MakeWithTeacher | None = None,
+    student: Student | None = None,
 ) -> Examples:
     """Run the stage's data makers on train. A method that does not ask the teacher learns from labelled rows only."""
-    examples, context = data.train, MakeContext(seed, data.task, display, data.loaded_teacher, data.length)
+    stage, examples = round_.stage, data.train
+    context = MakeContext(seed, data.task, display, data.loaded_teacher, data.length, student, round_.repetition)
     for maker in data_makers(stage):
         if isinstance(maker, TeacherDataMaker):  # the ranks share the work of the teacher
             examples = make(maker, examples, context) if make else maker.make(examples, context)

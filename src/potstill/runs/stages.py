@@ -5,31 +5,35 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from potstill.errors import InputError
+from torch import Tensor
+
+from potstill.errors import InputError, TrainingError
 from potstill.models.student import save_student
-from potstill.recipe.resolve import grid_recipes
-from potstill.recipe.schema import Recipe, Stage, fingerprint
-from potstill.runs.build import StudentModels, build, reshape
+from potstill.recipe.cells import Cell, grid_cells
+from potstill.recipe.schema import Recipe, Round
+from potstill.runs.build import StudentModels, reshape, with_heads
+from potstill.runs.cells import run_cells
 from potstill.runs.planning.timing import expected_time
-from potstill.runs.stage_setup import Run, make_training, teacher_wants
+from potstill.runs.stage_cache import StageCache, stage_key
+from potstill.runs.stage_setup import Run, first_student, make_training, teacher_wants
 from potstill.system import ranks
-from potstill.system.files import write_atomically
-from potstill.system.paths import RunFolder
+from potstill.system.files import file_xxh3, write_atomically
 from potstill.training import checkpoints
-from potstill.training.checkpoints import Checkpoint
-from potstill.training.logs import dev_scores, follow
-from potstill.training.loop import Step, train
+from potstill.training.checkpoints import Checkpoint, step_name
+from potstill.training.logs import Follower, dev_scores
+from potstill.training.loop import train
 from potstill.training.setup import Training
 
 log = logging.getLogger(__name__)
 
 RISING = 0.01  # of the dev score in the last epoch: training for longer would probably have gained more
-WHILE_TRAINING = ("checkpoints", "best", "ends")  # folders that are removed when a stage is finished
+RESULT = "result.json"  # in a stage's folder: the key of its result in the cache
+WHILE_TRAINING = ("checkpoints", "best", "ends", "rewind")  # folders that are removed when a stage is finished
 PREPARED_ONCE = {"teacher", "data", "length", "device", "precision", "memory", "metric", "seeds", "timing"}
 
 
@@ -46,49 +50,43 @@ class BestCell:
     tried: list[dict[str, Any]] = field(default_factory=list)  # values and dev score of every cell, the best first
 
 
-def best_of_grid(run: Run, start_at: Path | None = None) -> BestCell:
-    """Train the recipe, or every cell of its grid.
-
-    All cells share the teacher's memory. A finished cell is not trained again, and only the best cell keeps its weights.
-    """
+def best_of_grid(run: Run, start_at: Path | None = None, keep_first: bool = False) -> BestCell:
+    """Train the recipe, or every cell of its grid. All cells share the teacher's memory."""
     if not run.recipe.grid:
-        return BestCell(train_student(run, start_at), run.recipe)
+        return BestCell(train_student(run, start_at, keep_first), run.recipe)
     refuse_shared_fields(run.recipe)
-    cells = grid_recipes(run.recipe)
-    grid = RunFolder(run.folder).grid
-    runs = [
-        replace(run, recipe=recipe, folder=grid / f"{number:04d}-{fingerprint(recipe)}")
-        for number, (_, recipe) in enumerate(cells)
-    ]
-    scores = finished_cells([cell.folder for cell in runs])
-    for number, (values, _) in enumerate(cells):
-        if number in scores:
-            continue
-        settings = ", ".join(f"{path} = {value}" for path, value in values.items())
-        run.display.say(f"cell {number + 1} of {len(cells)}: {settings}")
-        scores[number] = train_student(runs[number]).dev
-        if ranks.is_first():
-            # the score of the new best cell is written before the weights of the old one are removed
-            note = json.dumps({"dev": scores[number], **values}).encode()
-            write_atomically(runs[number].folder / "cell.json", note)
-            for other in scores.keys() - {best_of(scores)}:
-                shutil.rmtree(runs[other].folder / "finished", ignore_errors=True)
+    cells = {cell.name: cell for cell in grid_cells(run.recipe)}
+    folders = {name: run.folder / name for name in cells}
+
+    def train_cell(name: str) -> float:
+        run.display.say(f"cell {list(cells).index(name) + 1} of {len(cells)}: {cells[name].title}")
+        return train_grid_cell(replace(run, recipe=cells[name].recipe, folder=folders[name]), cells[name])
+
+    scores = run_cells(folders, lambda name: cell_score(folders[name]), train_cell)
+    best = max(scores, key=scores.__getitem__)  # the first one of equal cells
+    chosen = replace(run, recipe=cells[best].recipe, folder=folders[best])
+    tried = [{**cells[name].values, "dev": dev} for name, dev in scores.items()]
+    return BestCell(
+        train_student(chosen, keep_first=keep_first),
+        chosen.recipe,
+        sorted(tried, key=lambda cell: -float(cell["dev"])),
+    )
+
+
+def train_grid_cell(run: Run, cell: Cell) -> float:
+    """Train a cell and note its dev score in its folder; return the score."""
+    dev = train_student(run).dev
+    if ranks.is_first():
+        write_atomically(run.folder / "cell.json", json.dumps({"dev": dev, **cell.values}).encode())
     ranks.wait()
-    best = best_of(scores)
-    tried = [{**cells[number][0], "dev": dev} for number, dev in scores.items()]
-    return BestCell(train_student(runs[best]), cells[best][1], sorted(tried, key=lambda cell: -float(cell["dev"])))
-
-
-def best_of(scores: dict[int, float]) -> int:
-    """The cell with the highest score, the first one of equal cells."""
-    return max(sorted(scores), key=scores.__getitem__)
+    return dev
 
 
 @ranks.on_first
-def finished_cells(folders: Sequence[Path]) -> dict[int, float]:
-    """The dev scores of the cells that were finished before, by their number."""
-    notes = {number: folder / "cell.json" for number, folder in enumerate(folders)}
-    return {number: float(json.loads(note.read_text())["dev"]) for number, note in notes.items() if note.exists()}
+def cell_score(folder: Path) -> float | None:
+    """The dev score of a cell that was finished before."""
+    note = folder / "cell.json"
+    return float(json.loads(note.read_text())["dev"]) if note.exists() else None
 
 
 def refuse_shared_fields(recipe: Recipe) -> None:
@@ -98,38 +96,97 @@ def refuse_shared_fields(recipe: Recipe) -> None:
             raise InputError(f"{problem}; make a run for each value")
 
 
-def train_student(run: Run, start_at: Path | None = None) -> Trained:
-    """Build the student and train all stages. A finished stage is loaded instead of trained again.
+def train_student(run: Run, start_at: Path | None = None, keep_first: bool = False) -> Trained:
+    """Build the student and train all rounds of all stages. What was trained before, by any run, is loaded instead.
 
-    `start_at`: the checkpoint to continue from, instead of the newest one.
+    `start_at`: the checkpoint to continue from, instead of the newest one. `keep_first`: the student will be needed again
+    as it was before the first stage.
     """
-    student = build(run.recipe, run.data_sets)
+    recipe, data_sets = run.recipe, run.data_sets
+    reshapes = any(stage.reshape for stage in recipe.stage)
+    student = first_student(run, keep=keep_first)
+    start = first = student.clone() if reshapes else student
     dev, rows = 0.0, []
-    for number, stage in enumerate(run.recipe.stage):
-        student = reshape(stage, run.recipe, student, run.data_sets)
-        folder = run.folder / "finished" / str(number)
-        if (finished := finished_stage(folder)) is not None:
-            for head, model in enumerate(student.models):
-                model.load_state_dict(finished.tensors(str(head)))
-            dev = float(finished.state["dev"])
-            rows.append(int(finished.state["rows"]))
-            continue
-        training = make_training(run, number, student)
-        dev = train_stage(run, training, start_at)
-        rows.append(sum(len(source.examples) for source in training.sources))
-        if ranks.is_first():
-            tensors = {str(head): dict(model.state_dict()) for head, model in enumerate(student.models)}
-            checkpoints.save(folder, 1, tensors, {"dev": dev, "rows": rows[-1]})
-            remove_checkpoints(training.folder)
-        ranks.wait()
-    return Trained(student.models, student.tokenizer, dev, tuple(rows))
+    for round_ in recipe.rounds:
+        stage_sets = data_sets.of(round_.stage, student.students[0])
+        student = with_heads(student, stage_sets, recipe.seed, by_teacher=round_.number > 0)
+        if round_.repetition == 1:
+            start = first
+        student = reshape(round_, recipe, student, start, stage_sets)
+        training = make_training(run, round_, student)
+        result = train_or_reuse(run, round_, training, student, start_at)
+        dev = float(result.state["dev"])
+        rows.append(int(result.state["rows"]))
+        if training.keeps_step is not None:
+            start = student.clone()
+            load_models(start, result, "rewind-")
+        data_sets.release([later.stage for later in recipe.rounds[round_.number :]])
+    return Trained(**vars(student), dev=dev, rows=tuple(rows))
+
+
+def train_or_reuse(
+    run: Run, round_: Round, training: Training, student: StudentModels, start_at: Path | None
+) -> Checkpoint:
+    """Train a stage, or take its result from the cache. The student then has the result's weights."""
+    cache, data_sets = StageCache(), run.data_sets.of(round_.stage)
+    key = stage_key(run.recipe, round_, training, student, data_sets)
+    resume = checkpoint_to_resume(training, start_at)
+    key = noted_key(training.folder, key) or (f"{key}-{named_digest(resume)}" if is_named(resume, start_at) else key)
+    with cache.held(key):
+        if (result := cache.find(key)) is not None:
+            if ranks.is_first():
+                cache.copy_logs(key, training.folder)
+            load_models(student, result)
+            run.display.say(f"{stage_title(run.recipe, round_)} was trained before; its result is used")
+        else:
+            dev, rewound = train_stage(run, training, resume)
+            if ranks.is_first():
+                tensors = {str(number): dict(model.state_dict()) for number, model in enumerate(student.models)}
+                tensors |= {f"rewind-{number}": weights for number, weights in enumerate(rewound)}
+                rows = sum(len(source.examples) for source in training.sources)
+                cache.store(key, tensors, {"dev": dev, "rows": rows}, training.folder)
+            ranks.wait()
+            result = cache.find(key)
+            if result is None:
+                raise TrainingError(f"{cache.root / key} was removed or damaged at once; run the same command again")
+    if ranks.is_first():
+        write_atomically(training.folder / RESULT, json.dumps({"key": key}).encode())
+        remove_checkpoints(training.folder)
+    return result
+
+
+def load_models(student: StudentModels, result: Checkpoint, prefix: str = "") -> None:
+    for number, model in enumerate(student.models):
+        model.load_state_dict(result.tensors(f"{prefix}{number}"))
+
+
+def stage_title(recipe: Recipe, round_: Round) -> str:
+    """How messages call a round: "the student", "stage 1", or "stage 1, round 2 of 3"."""
+    if len(recipe.rounds) == 1:
+        return "the student"
+    rounds = f", round {round_.repetition} of {round_.stage.repeat}" if round_.stage.repeat > 1 else ""
+    return f"stage {round_.place}{rounds}"
 
 
 @ranks.on_first
-def finished_stage(folder: Path) -> Checkpoint | None:
-    """The result of a stage that was finished before. Old versions did not note its rows; then it is trained again."""
-    finished = checkpoints.newest(folder)
-    return finished if finished and "rows" in finished.state else None
+def noted_key(folder: Path, key: str) -> str | None:
+    """The key of the result that this run had for the stage, if it is still the same stage: a run that began from a named
+    checkpoint is continued as such."""
+    try:
+        noted = str(json.loads((folder / RESULT).read_bytes())["key"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return noted if noted == key or (noted.startswith(f"{key}-") and noted.removeprefix(f"{key}-").isalnum()) else None
+
+
+def is_named(resume: Checkpoint | None, start_at: Path | None) -> bool:
+    return resume is not None and start_at is not None and resume.folder.resolve() == start_at.resolve()
+
+
+def named_digest(resume: Checkpoint | None) -> str:
+    """A digest of a checkpoint that the user named: its weights may be of another run, and so is the result."""
+    assert resume is not None
+    return file_xxh3(resume.folder / "manifest.json")
 
 
 def remove_checkpoints(folder: Path) -> None:
@@ -137,60 +194,60 @@ def remove_checkpoints(folder: Path) -> None:
         shutil.rmtree(folder / name, ignore_errors=True)
 
 
-def train_stage(run: Run, training: Training, start_at: Path | None) -> float:
-    """Train the student in place; return the dev score of the weights that were kept."""
+def train_stage(run: Run, training: Training, resume: Checkpoint | None) -> tuple[float, list[dict[str, Tensor]]]:
+    """Train the student in place. Return the dev score of the weights that were kept, and those to which later rounds rewind."""
     display, stage, folder = run.display, training.stage, training.folder
-    for data, source, wants in zip(run.data_sets, training.sources, teacher_wants(training), strict=True):
+    data_sets = run.data_sets.of(stage)
+    for data, source, wants in zip(data_sets, training.sources, teacher_wants(training), strict=True):
         if not source.changes:
             with display.bar(f"asking the teacher ({data.name})", len(source.examples)) as bar:
                 data.teacher.remember(source, wants, bar.advance)
-    resume = checkpoint_to_resume(folder, training.number, start_at, stage)
     if resume:
         display.say(f"continuing at step {resume.step} from {resume.folder}")
     if not display.quiet:
         display.say(expected_time(training, resume.step if resume else 0))
     steps = train(training, resume)
-    if not ranks.is_first():
-        return exhaust(steps)
-    dev = follow(steps, folder, resume, run.recipe.tracker, display)
-    if advice := still_rising(dev_scores(folder), stage.optimizer.full_rate, stage.passes):
-        display.say(advice)
-    return dev
-
-
-def exhaust(steps: Generator[Step, None, float]) -> float:
-    """Take every step silently, and return what the generator returns."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return float(end.value)
+    if ranks.is_first():
+        with Follower(folder, resume, run.recipe.tracker, display) as follower:
+            for step in steps:
+                follower.note(step)
+        if advice := still_rising(dev_scores(folder), stage.optimizer.full_rate, stage.passes):
+            display.say(advice)
+    else:
+        for _ in steps:
+            pass
+    assert steps.dev is not None
+    return steps.dev, steps.rewound
 
 
 @ranks.on_first
-def checkpoint_to_resume(folder: Path, number: int, start_at: Path | None, stage: Stage) -> Checkpoint | None:
+def checkpoint_to_resume(training: Training, start_at: Path | None) -> Checkpoint | None:
     """The checkpoint `start_at` if it belongs to this stage (one of another run: to the first), else the newest whole one."""
+    folder = training.folder
     mine = folder / "checkpoints"
     if start_at is not None:
         of_other_run = folder.parent.resolve() not in start_at.resolve().parents
-        if start_at.parent.resolve() == mine.resolve() or (number == 0 and of_other_run):
+        if start_at.parent.resolve() == mine.resolve() or (training.number == 0 and of_other_run):
             return checkpoints.load(start_at)
     newest = checkpoints.newest(mine)
-    if newest is not None and (problem := lost_epochs(folder, newest, stage)):
+    if newest is not None and (problem := lost_weights(training, newest)):
         log.warning("%s; this stage is trained again from its beginning", problem)
         remove_checkpoints(folder)  # later steps than those to come would be taken for the newest
         return None
     return newest
 
 
-def lost_epochs(folder: Path, newest: Checkpoint, stage: Stage) -> str | None:
-    """The problem with weights of earlier epochs that the end of the stage will need; None if all are whole."""
-    progress = newest.state["progress"]
-    ends = [folder / "ends" / f"step-{epoch['step']:08d}" for epoch in progress["history"]]
-    best = [folder / "best" / f"step-{progress['best_step']:08d}"] if progress["best_step"] else []
-    for needed in {"best": best, "average": ends[-stage.averaged :], "last": []}[stage.keep]:
+def lost_weights(training: Training, newest: Checkpoint) -> str | None:
+    """The problem with weights of earlier steps that the end of the stage will need; None if all are whole."""
+    progress, folder, stage = newest.state["progress"], training.folder, training.stage
+    ends = [folder / "ends" / step_name(epoch["step"]) for epoch in progress["history"]]
+    best = [folder / "best" / step_name(progress["best_step"])] if progress["best_step"] else []
+    needed = {"best": best, "average": ends[-stage.averaged :], "last": []}[stage.keep]
+    if training.keeps_step is not None and newest.step > training.keeps_step:
+        needed.append(folder / "rewind" / step_name(training.keeps_step))
+    for path in needed:
         try:
-            checkpoints.load(needed)
+            checkpoints.load(path)
         except InputError as error:
             return str(error).partition(";")[0]
     return None

@@ -15,12 +15,13 @@ from pathlib import Path
 from potstill.errors import InputError, TrainingError
 from potstill.measuring.comparisons import Predictions, RunPredictions, read_predictions
 from potstill.measuring.measurements import MeasuredModel, Measurements
+from potstill.recipe.explain import did_you_mean
 from potstill.recipe.plugins import Plugin
 from potstill.recipe.schema import Recipe
 from potstill.reporting.numbers import score_text
 from potstill.system.display import Display
 from potstill.system.files import write_atomically
-from potstill.system.paths import output_path
+from potstill.system.paths import RunFolder, output_path
 
 MARK = "<!-- written by potstill study -->"  # ends every page: a page that has it may be replaced
 
@@ -108,26 +109,48 @@ class Study(Plugin):
 
 
 def run_study(
-    study: Study, recipe: Recipe, out: Path, overwrite: bool, display: Display, accept_changes: bool
-) -> Answer:
-    """Train the study's runs and write OUT/study.md with its figures OUT/study.svg …; complete runs are read instead."""
-    from potstill.runs.distill import distill  # loads torch
+    study: Study,
+    recipe: Recipe,
+    out: Path,
+    overwrite: bool,
+    display: Display,
+    accept_changes: bool,
+    only: str | None = None,
+) -> Answer | None:
+    """Train the study's runs and write OUT/study.md with its figures OUT/study.svg …; complete runs are read instead.
+
+    Several processes may work on one study. `only`: train this run alone, and answer nothing.
+    """
+    from potstill.runs.cells import run_cells  # loads torch
+    from potstill.runs.distill import distill
 
     refuse_foreign_page(out := output_path(out), overwrite)
     if recipe.grid:
         raise InputError("a study makes its own runs; omit the grid from its recipe")
     recipes = study.runs(recipe)
-    runs: dict[str, StudyRun] = {}
-    for number, (name, changed) in enumerate(recipes.items(), 1):
-        display.say(f"{name}, run {number} of {len(recipes)}")
+
+    def finished(name: str) -> StudyRun | bool | None:
+        folder = RunFolder(out / name)
+        return None if overwrite or not folder.measurements.exists() else work(name)
+
+    def work(name: str) -> StudyRun | bool:
+        display.say(f"{name}, run {list(recipes).index(name) + 1} of {len(recipes)}")
         try:
-            measured = distill(changed, out / name, "auto", overwrite, display, accept_changes)
+            measured = distill(recipes[name], out / name, "auto", overwrite, display, accept_changes)
         except TrainingError as error:
             if not study.may_diverge(name):
                 raise
             display.say(f"{name}: {error}")
-        else:
-            runs[name] = StudyRun(out / name, Measurements.from_json(measured))
+            return False
+        return StudyRun(out / name, Measurements.from_json(measured))
+
+    if only is not None and only not in recipes:
+        raise InputError(f"the study has no run '{only}'{did_you_mean(only, recipes)}")
+    names = list(recipes) if only is None else [only]
+    every = run_cells({name: out / name for name in names}, finished, work)
+    if only is not None:
+        return None
+    runs = {name: run for name, run in every.items() if isinstance(run, StudyRun)}
     answer = study.answer(runs)
     write_atomically(out / "study.md", f"{markdown(answer)}\n{MARK}\n".encode())
     for name, section in answer.parts().items():

@@ -72,6 +72,20 @@ def folder_lock(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
+@contextmanager
+def try_lock(file: Path) -> Iterator[bool]:
+    """Take a lock if no other process holds it; yield whether it was free."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    mine = _taken(handle)
+    try:
+        yield mine
+    finally:
+        if mine:
+            fcntl.flock(handle, fcntl.LOCK_UN)
+        os.close(handle)
+
+
 def _taken(handle: int) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

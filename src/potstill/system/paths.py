@@ -61,7 +61,8 @@ def _why_not(place: Path) -> str | None:
 
 def cache() -> Path:
     """The cache, which can be deleted at any time. Its folders are examples (tokenised rows), memory (answers of teachers),
-    outputs (their texts), exports (their ONNX files), offloaded (their weights that do not fit into memory) and baselines."""
+    outputs (their texts), exports (their ONNX files), offloaded (their weights that do not fit into memory) and stages (results
+    of training)."""
     own = os.environ.get("POTSTILL_CACHE")
     return expand_user(own) if own else expand_user(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "potstill"
 
@@ -79,6 +80,7 @@ class RunFolder:
         self.recipe = self.root / "recipe.toml"
         self.student = self.root / "student"
         self.baseline = self.root / "baseline"
+        self.baseline_run = self.root / "baseline-run"  # its stages
         self.measurements = self.root / "measurements.json"
         self.answers = self.root / "answers.safetensors"
         self.report = self.root / "report.html"

@@ -54,12 +54,16 @@ class Checkpoint:
             raise InputError(f"{path} is not a valid safetensors file ({error}); choose another checkpoint") from error
 
 
+def step_name(step: int) -> str:
+    return f"step-{step:08d}"
+
+
 def save(folder: Path, step: int, tensors: dict[str, dict[str, Tensor]], state: dict[str, Any]) -> Checkpoint:
     """Write a checkpoint. Until the last rename the previous one stays the newest. A full disk raises OSError."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     _recover(folder)
-    place = folder / f"step-{step:08d}"
+    place = folder / step_name(step)
     draft = folder / f"{TEMPORARY}{place.name}"
     try:
         draft.mkdir()

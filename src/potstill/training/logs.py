@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -17,24 +17,31 @@ from potstill.training.checkpoints import Checkpoint
 from potstill.training.loop import Step
 
 
-def follow(
-    steps: Generator[Step, None, float], folder: Path, resume: Checkpoint | None, tracker: str, show: Display
-) -> float:
-    """Run all steps, show and log each, and return what the generator returns: the dev score of the weights it kept."""
-    with ExitStack() as stack:
-        logs = stack.enter_context(StageLogs(folder, resume, tracker))
-        bar: Bar | None = None
-        try:
-            while True:
-                step = next(steps)
-                bar = bar or stack.enter_context(show.bar("", step.steps, "step", resume.step if resume else 0))
-                terms = {name: f"{value:.3f}" for name, value in step.terms.items()}
-                bar.advance(1, {**terms, "tok/s": f"{step.tokens / step.seconds:.0f}"})
-                logs.write(step)
-                if step.dev:
-                    show.say(f"epoch {step.epoch}: loss {logs.loss.mean:.4f}, dev {100 * step.dev['dev']:.2f}")
-        except StopIteration as end:
-            return float(end.value)
+class Follower:
+    """Shows and logs each step of a stage. Use it as a context."""
+
+    def __init__(self, folder: Path, resume: Checkpoint | None, tracker: str, show: Display) -> None:
+        self.folder, self.resume, self.tracker, self.display = folder, resume, tracker, show
+        self.bar: Bar | None = None
+
+    def __enter__(self) -> Follower:
+        self.stack = ExitStack()
+        self.logs = self.stack.enter_context(StageLogs(self.folder, self.resume, self.tracker))
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.stack.__exit__(*error)
+
+    def note(self, step: Step) -> None:
+        if self.bar is None:
+            self.bar = self.stack.enter_context(
+                self.display.bar("", step.steps, "step", self.resume.step if self.resume else 0)
+            )
+        terms = {name: f"{value:.3f}" for name, value in step.terms.items()}
+        self.bar.advance(1, {**terms, "tok/s": f"{step.tokens / step.seconds:.0f}"})
+        self.logs.write(step)
+        if step.dev:
+            self.display.say(f"epoch {step.epoch}: loss {self.logs.loss.mean:.4f}, dev {100 * step.dev['dev']:.2f}")
 
 
 class StageLogs:

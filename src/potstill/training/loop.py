@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
-from potstill.data.batches import MicroBatch, all_lengths, epoch_order, step_batches, step_counts
+from potstill.data.batches import MicroBatch, TargetScale, all_lengths, epoch_order, step_batches, step_counts
 from potstill.errors import InputError, TrainingError
 from potstill.system import interrupts, ranks
 from potstill.training import checkpoints
-from potstill.training.checkpoints import Checkpoint
+from potstill.training.checkpoints import Checkpoint, step_name
 from potstill.training.gradients import clip_norm, gradients, sum_over_ranks, without_teacher
 from potstill.training.optimizers import make_optimizer, set_rate
-from potstill.training.setup import Projections, Training, make_network
+from potstill.training.setup import Projections, Training, trained_network
 from potstill.training.target_scale import scale_outputs, unscale_outputs, unscaled_outputs
 from potstill.training.used_rows import UsedRows, used_rows
 
@@ -44,36 +45,84 @@ class Step:
     dev: dict[str, float] = field(default_factory=dict)  # filled at the end of an epoch
 
 
-def train(training: Training, resume: Checkpoint | None = None) -> Generator[Step, None, float]:
-    """Train the models in place, step by step. In the end they hold the weights that `keep` chooses; return their dev score.
+def train(training: Training, resume: Checkpoint | None = None) -> Steps:
+    """The steps of a stage, which trains its models in place.
 
-    Between steps the word embeddings may hold only the rows that occur in the training data (`used_rows`).
+    `for step in train(training): …` takes them one by one: whoever iterates decides when to go on. After the last step the
+    models hold the weights that `keep` chooses. Between steps the word embeddings may hold only the rows that occur in
+    the training data (`used_rows`).
     """
-    stage = training.stage
-    network, projections = make_network(training)
-    models = zip(training.models, training.target_scales, strict=True)
-    scales = [(model, scale) for model, scale in models if scale is not None]
-    for model, scale in scales:
-        scale_outputs(model, scale)
-    if resume:
-        _load_weights(network, resume.tensors("weights"))
-    with used_rows(stage.optimizer, network, training.models[0], training.sources) as rows:
-        loop = StageLoop(training, network, projections, rows)
-        if resume:
-            loop.restore(resume)
-        yield from loop.run()
-    ranks.wait()  # until rank 0 has written the best weights
-    if stage.keep == "best" and loop.progress.best_step:
-        _load_weights(network, _best_weights(training, loop.progress.best_step))
-    if stage.keep == "average":
+    return Steps(training, resume)
+
+
+class Steps(Iterator[Step]):
+    """A stage in training, as an iterator. `close` leaves it, to be resumed."""
+
+    def __init__(self, training: Training, resume: Checkpoint | None) -> None:
+        self.training = training
+        self.dev: float | None = None  # the dev score of the weights that were kept; None before the end
+        self.rewound: list[dict[str, Tensor]] = []  # of each model, its weights at the step that later rounds rewind to
+        self._loop: StageLoop | None = None
+        self._steps = self._run(resume)
+
+    def __next__(self) -> Step:
+        return next(self._steps)
+
+    def stop(self) -> None:
+        """Let the next step be the last one: dev is scored, and the weights that `keep` chooses are the result. Every rank must call it."""
+        if self._loop is not None:
+            self._loop.end = min(self._loop.end, self._loop.progress.step + 1)
+
+    def close(self) -> None:
+        self._steps.close()
+
+    def _run(self, resume: Checkpoint | None) -> Generator[Step, None, None]:
+        training = self.training
+        with trained_network(training) as (network, projections):
+            models = zip(training.models, training.target_scales, strict=True)
+            scales = [(model, scale) for model, scale in models if scale is not None]
+            for model, scale in scales:
+                scale_outputs(model, scale)
+            if resume:
+                _load_weights(network, resume.tensors("weights"))
+            with used_rows(training.stage.optimizer, network, training.models[0], training.sources) as rows:
+                self._loop = loop = StageLoop(training, network, projections, rows)
+                if resume:
+                    loop.restore(resume)
+                yield from loop.run()
+            ranks.wait()  # until rank 0 has written the best weights
+            self.rewound = _rewound(training, network)
+            self.dev = _end(training, network, loop.progress, scales)
+
+
+def _end(
+    training: Training, network: nn.Module, progress: Progress, scales: list[tuple[PreTrainedModel, TargetScale]]
+) -> float:
+    """Load the weights that `keep` chooses; return their dev score."""
+    keep = training.stage.keep
+    if keep == "best" and progress.best_step:
+        _load_weights(network, _saved_weights(training, "best", progress.best_step))
+    if keep == "average":
         ends = checkpoints.all_intact(training.folder / "ends")
         _load_weights(network, mean_weights([checkpoint.tensors("weights") for checkpoint in ends]))
     for model, scale in scales:
         unscale_outputs(model, scale)
-    if stage.keep == "average":
+    if keep == "average":
         return next(iter(_dev_scores(training, network).values()))
     network.eval()
-    return float(loop.progress.best or 0.0) if stage.keep == "best" else float(loop.progress.history[-1]["dev"])
+    return float(progress.best or 0.0) if keep == "best" else float(progress.history[-1]["dev"])
+
+
+def _rewound(training: Training, network: nn.Module) -> list[dict[str, Tensor]]:
+    """The weights of each model at the step that later rounds rewind to, in the unit of the rows."""
+    if training.keeps_step is None:
+        return []
+    last = {name: tensor.clone() for name, tensor in _weights(network).items()}
+    _load_weights(network, _saved_weights(training, "rewind", training.keeps_step))
+    with unscaled_outputs(training.models, training.target_scales):
+        rewound = [{name: tensor.clone() for name, tensor in model.state_dict().items()} for model in training.models]
+    _load_weights(network, last)
+    return rewound
 
 
 class StageLoop:
@@ -85,6 +134,7 @@ class StageLoop:
         self.accelerated = training.accelerator.prepare_optimizer(self.optimizer)  # in float16 it may skip a step
         self.lengths, self.starts = all_lengths(training.sources)
         self.steps_per_epoch, self.steps = training.steps
+        self.end = self.steps  # a smaller number ends the stage early, and the learning rate stays as it was planned
         self.progress = Progress()
         self.saved_before = False
 
@@ -92,14 +142,16 @@ class StageLoop:
         progress = self.progress
         order: list[np.ndarray] = []
         self.network.train()
-        while progress.step < self.steps and not progress.stopped:
+        self.keep_step()
+        while progress.step < self.end and not progress.stopped:
             epoch, place = divmod(progress.step, self.steps_per_epoch)
             if not order or place == 0:
                 seed = self.training.seed, self.training.number, epoch, "order"
                 order = epoch_order(self.lengths, self.training.stage.batch, *seed)
             step, signal = self.take_step(epoch, order[place])
-            if progress.step % self.steps_per_epoch == 0 or progress.step == self.steps:
+            if progress.step % self.steps_per_epoch == 0 or progress.step == self.end:
                 step = replace(step, dev=self.end_epoch(epoch))
+            self.keep_step()
             yield step  # logged before it is saved: a log ahead of the checkpoint is cut back, one behind it has a gap
             if ranks.count() == 1:
                 signal = interrupts.received()  # also one that came while the step was logged
@@ -160,6 +212,13 @@ class StageLoop:
                     checkpoints.rotate(training.folder / "ends", keep=training.stage.averaged)
         progress.history.append({"epoch": epoch + 1, "step": progress.step, **dev})
         return dev
+
+    def keep_step(self) -> None:
+        """Save the weights of the step that later rounds rewind to."""
+        if self.progress.step == self.training.keeps_step and ranks.is_first():
+            with self.rows.set_aside():
+                weights = {"weights": _weights(self.network)}
+                checkpoints.save(self.training.folder / "rewind", self.progress.step, weights, {})
 
     def save(self) -> None:
         folder, scaler = self.training.folder, self.training.accelerator.scaler
@@ -231,9 +290,9 @@ def _dev_scores(training: Training, network: nn.Module) -> dict[str, float]:
     return training.score()
 
 
-def _best_weights(training: Training, step: int) -> dict[str, Tensor]:
+def _saved_weights(training: Training, kind: str, step: int) -> dict[str, Tensor]:
     try:
-        return checkpoints.load(training.folder / "best" / f"step-{step:08d}").tensors("weights")
+        return checkpoints.load(training.folder / kind / step_name(step)).tensors("weights")
     except InputError as error:  # the same command finds them lost, and trains the stage again
         raise TrainingError(f"{str(error).partition(';')[0]}; run the same command again") from error
 

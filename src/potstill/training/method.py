@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar, get_args
+from typing import ClassVar, Self, get_args
 
 from potstill.recipe.plugins import Plugin
 from potstill.signals import Batch, Outcome, Signals, Term, Wants
@@ -19,6 +19,10 @@ class Method(Plugin):
     def wants(self, student_layers: int, teacher_layers: int) -> tuple[Wants, Wants]:
         """Return the signals that the method needs of the student and of the teacher: by default their logits."""
         return Wants(logits=True), Wants(logits=True)
+
+    def in_round(self, number: int) -> Self:
+        """Return the method for a round of its stage, counted from 1. By default all rounds have the same."""
+        return self
 
     @abstractmethod
     def losses(self, student: Signals, teacher: Signals, batch: Batch) -> dict[str, Term]:

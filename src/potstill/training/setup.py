@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from potstill.data.batches import TargetScale, TokenisedSet
-from potstill.models.anatomy import layer_count, width, without_effect
+from potstill.models.anatomy import chosen_parameters, layer_count, width, without_effect
 from potstill.recipe.schema import Stage
 from potstill.signals import Wants
 from potstill.system.randomness import mix, seeded
@@ -30,7 +31,7 @@ class Training:
     method: Method
     stage: Stage
     seed: int
-    number: int  # of the stage
+    number: int  # of the round, over all stages
     folder: Path  # checkpoints and the best weights
     accelerator: Accelerator
     score: Callable[[], dict[str, float]]  # on dev; the first value chooses the best epoch, higher is better
@@ -38,6 +39,12 @@ class Training:
     to_pass: tuple[
         tuple[str, float], ...
     ] = ()  # for each data set: a dev score, and above which its teacher is dropped
+    repetition: int = 1  # of the stage
+
+    @property
+    def keeps_step(self) -> int | None:
+        """The step whose weights later rounds of the stage need, as their builders rewind to it."""
+        return self.stage.rewind if self.repetition == 1 and self.stage.repeat > 1 else None
 
     @property
     def target_scales(self) -> list[TargetScale | None]:
@@ -75,16 +82,34 @@ class Projections(nn.Module):
         return projected
 
 
-def make_network(training: Training) -> tuple[nn.ModuleList, Projections]:
+@contextmanager
+def trained_network(training: Training) -> Iterator[tuple[nn.ModuleList, Projections]]:
     """All modules that the stage trains, on its device, and the projections among them.
 
-    Parameters without an effect on the output are frozen.
+    Within it, parameters that the stage does not train are frozen, and so are those without an effect on the output.
     """
     projections = make_projections(training)
     network = nn.ModuleList([*training.models, projections]).to(training.accelerator.device)
-    for parameter in without_effect(training.models):
-        parameter.requires_grad_(False)
-    return network, projections
+    trained = {id(parameter) for parameter in chosen_by_stage(training)}
+    trained -= {id(parameter) for parameter in without_effect(training.models)}
+    parameters = (parameter for model in training.models for parameter in model.parameters())
+    frozen = [each for each in dict.fromkeys(parameters) if each.requires_grad and id(each) not in trained]
+    try:
+        for parameter in frozen:
+            parameter.requires_grad_(False)
+        yield network, projections
+    finally:
+        for parameter in frozen:
+            parameter.requires_grad_(True)
+
+
+def chosen_by_stage(training: Training) -> list[nn.Parameter]:
+    """The parameters that `trains` selects."""
+    wanted = training.stage.trains
+    if wanted == "all":
+        return [parameter for model in training.models for parameter in model.parameters()]
+    parts = ["head"] if wanted == "head" else [training.repetition if part == "round" else part for part in wanted]
+    return [model.get_parameter(name) for model in training.models for name in chosen_parameters(model, parts)]
 
 
 def make_projections(training: Training) -> Projections:

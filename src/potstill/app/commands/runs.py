@@ -12,12 +12,14 @@ from potstill.app import options
 from potstill.app.options import check_recipe, recipe_command
 from potstill.errors import InputError
 from potstill.recipe import plugins
+from potstill.recipe.cells import all_cells
 from potstill.recipe.resolve import RECIPES, Flags, resolve, shipped
 from potstill.recipe.resolve import show as lines_of
 from potstill.system.display import Display
 from potstill.system.terminal import print_line, say
 
 KIND_HELP = "methods, students, data, exports, studies or recipes; default: all."
+STUDY_CELL_HELP = "Train this run of the study alone, without an answer; OUT holds one folder for each run."
 OUT_HELP = "The study's folder, one run in each sub-folder. Default: runs/NAME."
 
 
@@ -58,6 +60,7 @@ def study(
     set_: options.Set = None,
     overwrite: options.Overwrite = False,
     accept_changes: options.AcceptChanges = False,
+    cell: Annotated[str | None, options.run_option("--cell", help=STUDY_CELL_HELP, metavar="RUN")] = None,
     quiet: options.Quiet = False,
 ) -> None:
     """Answer a question by several runs: a table, a figure, and sentences that say what is shown and what is not.
@@ -71,12 +74,24 @@ def study(
     from potstill.runs.study import run_study
 
     folder = Path(out or f"runs/{name}")
-    answer = run_study(question, resolved, folder, overwrite, Display(quiet), accept_changes)
+    answer = run_study(question, resolved, folder, overwrite, Display(quiet), accept_changes, cell)
+    if answer is None:
+        return print_line(f"{cell} is done")
     print_rows(answer.header, answer.rows)
     for sentence in answer.sentences:
         print_line(sentence)
     if not quiet:
         say(f"page: {folder}/study.md   figure: {folder}/study.svg")
+
+
+@recipe_command()
+def cells(flags: Flags, recipe: options.RecipeName = None, set_: options.Set = None) -> None:
+    """List the cells of a run: its seeds, and the points of its grid. Each can be trained by itself, by any process.
+
+    potstill cells my.toml --seeds 3        potstill distill my.toml --seeds 3 --out runs/my --cell seed-1
+    """
+    for cell in all_cells(resolve(recipe, flags, set_ or ()).recipe):
+        print_line(f"{cell.name:<40} {cell.title}")
 
 
 def show(recipe: options.RecipeName = None, set_: options.Set = None) -> None:

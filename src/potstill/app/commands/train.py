@@ -16,7 +16,7 @@ from potstill.recipe.resolve import Flags, resolve
 from potstill.recipe.schema import Recipe
 from potstill.system.display import Display
 from potstill.system.paths import RunFolder
-from potstill.system.terminal import print_json, say
+from potstill.system.terminal import print_json, print_line, say
 
 machine_option = partial(typer.Option, rich_help_panel=options.MACHINE)
 MODEL_HELP = "An encoder or a generative model in Hugging Face's layout, or a hub name; omit it with --student mlp."
@@ -127,10 +127,12 @@ def run_recipe(
     from potstill.runs import distill as runs
     from potstill.system import ranks
 
-    settings = (folder, run.resume, run.overwrite, Display(run.quiet), run.accept_changes)
+    settings = (folder, run.resume, run.overwrite, Display(run.quiet), run.accept_changes, run.cell)
     written = runs.finetune(model, resolved, *settings) if by_labels else runs.distill(resolved, *settings)
     if not ranks.is_first():
         return
+    if not written:
+        return print_line(f"{run.cell} is done")
     measurements = Measurements.from_json(written)
     print_grid(measurements.grid)
     print_measurements(measurements)

@@ -10,13 +10,13 @@ from potstill.data.batches import all_lengths, epoch_order, step_batches
 from potstill.measuring.run_folder import seed_folders
 from potstill.models.student import load_student
 from potstill.recipe.resolve import resolve
-from potstill.runs.build import build
-from potstill.runs.prepare import make_accelerator, prepare
-from potstill.runs.stage_setup import Run, make_training, teacher_wants
+from potstill.runs.build import with_heads
+from potstill.runs.prepare import DataSets, make_accelerator
+from potstill.runs.stage_setup import Run, first_student, make_training, teacher_wants
 from potstill.system.display import Display
 from potstill.system.paths import RunFolder
 from potstill.training.gradients import gradients
-from potstill.training.setup import make_network
+from potstill.training.setup import trained_network
 
 
 def gradient_noise(run: Path, trained: bool, steps: int = 24) -> float:
@@ -28,25 +28,27 @@ def gradient_noise(run: Path, trained: bool, steps: int = 24) -> float:
     first_seed = seed_folders(run)[0][1]
     recipe = resolve(RunFolder(first_seed).recipe).recipe
     accelerator, quiet = make_accelerator(recipe), Display(quiet=True)
-    data = prepare(recipe, accelerator.device, quiet)
-    student = build(recipe, data)
+    made = Run(recipe, DataSets(recipe, accelerator.device, quiet), run, accelerator, quiet)
+    student, last = first_student(made), recipe.rounds[-1]
+    student = with_heads(student, made.data_sets.of(last.stage, student.students[0]), recipe.seed)
     if trained:
         student.models[0].load_state_dict(load_student(first_seed / "student").model.state_dict())
-    stage = recipe.stage[-1]
-    training = make_training(Run(recipe, data, run, accelerator, quiet), len(recipe.stage) - 1, student)
+    stage, training = last.stage, make_training(made, last, student)
     if not training.sources[0].changes:
-        data[0].teacher.remember(training.sources[0], teacher_wants(training)[0])
+        training.teachers[0].remember(training.sources[0], teacher_wants(training)[0])
     lengths, starts = all_lengths(training.sources)
     order = epoch_order(lengths, stage.batch, recipe.seed, 0, 0, "order")[:steps]
-    network, projections = make_network(training)
-    network.train()
-    total = squares = torch.zeros(())
-    for number, step in enumerate(order):
-        network.zero_grad(set_to_none=True)
-        gradients(training, projections, step_batches(training.sources, step, lengths, starts, stage.tokens), number)
-        grads = [parameter.grad for parameter in training.models[0].parameters() if parameter.grad is not None]
-        gradient = torch.cat([grad.flatten().double() for grad in grads])
-        total, squares = total + gradient, squares + gradient.square().sum()
+    with trained_network(training) as (network, projections):
+        network.train()
+        total = squares = torch.zeros(())
+        for number, step in enumerate(order):
+            network.zero_grad(set_to_none=True)
+            gradients(
+                training, projections, step_batches(training.sources, step, lengths, starts, stage.tokens), number
+            )
+            grads = [parameter.grad for parameter in training.models[0].parameters() if parameter.grad is not None]
+            gradient = torch.cat([grad.flatten().double() for grad in grads])
+            total, squares = total + gradient, squares + gradient.square().sum()
     mean = (total / len(order)).square().sum()
     # the squared norm of the mean of n noisy gradients exceeds the true one by an n-th of the variance
     variance = (squares - len(order) * mean) / (len(order) - 1)

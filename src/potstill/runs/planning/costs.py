@@ -21,7 +21,7 @@ from potstill.models.generation.decoding import decoder
 from potstill.models.hooks import listen
 from potstill.models.student import Student
 from potstill.recipe.schema import Stage
-from potstill.runs.build import StudentModels, build, reshape
+from potstill.runs.build import StudentModels, reshape, with_heads
 from potstill.runs.data_set import DataSet
 from potstill.runs.planning.batches import Batches, epoch_batches, reading_batches, token_counts
 from potstill.runs.planning.flops import forward, training_step
@@ -33,7 +33,14 @@ from potstill.runs.planning.timing import (
     time_teacher,
     time_training,
 )
-from potstill.runs.stage_setup import MakeWithTeacher, Run, make_training, scored_splits, teacher_wants
+from potstill.runs.stage_setup import (
+    MakeWithTeacher,
+    Run,
+    first_student,
+    make_training,
+    scored_splits,
+    teacher_wants,
+)
 from potstill.signals import Wants, nothing
 from potstill.tasks.metrics.texts import BEAM
 from potstill.tasks.task import Task
@@ -80,6 +87,7 @@ class Work:
 
 @dataclass(frozen=True)
 class StageCost:
+    data_sets: list[DataSet]
     sources: list[TokenisedSet[Task]]
     asks: list[Wants]  # of the teacher of each data set, before training
     batches: Batches  # the micro-batches of the first epoch; other epochs are similar
@@ -114,31 +122,35 @@ def stage_costs(run: Run, make: MakeWithTeacher) -> list[StageCost]:
 
     The run's folder holds the teacher's answers for the timed rows; `make` replaces what the teacher would write.
     """
-    student = build(run.recipe, run.data_sets)
-    costs = []
-    for number, stage in enumerate(run.recipe.stage):
-        student = reshape(stage, run.recipe, student, run.data_sets)
-        costs.append(stage_cost(run, student, make_training(run, number, student, make)))
+    student = first_student(run)
+    start, costs = student.clone(), []
+    for round_ in run.recipe.rounds:
+        data_sets = run.data_sets.of(round_.stage, student.students[0])
+        student = with_heads(student, data_sets, run.recipe.seed)
+        student = reshape(round_, run.recipe, student, start, data_sets)
+        training = make_training(run, round_, student, make)
+        costs.append(stage_cost(run, student, training, data_sets))
     return costs
 
 
-def stage_cost(run: Run, student: StudentModels, training: Training) -> StageCost:
+def stage_cost(run: Run, student: StudentModels, training: Training, data_sets: list[DataSet]) -> StageCost:
     asks, batches = teacher_wants(training), epoch_batches(training)
     few = batches.sample((0.0, 0.33, 0.67, 1.0), (0.0, 0.5, 1.0))
     teachers = teachers_of(training, asks, few, run.folder / str(training.number))
     timed = time_training(replace(training, teachers=teachers), few, turns=3, memory=True)
     assert timed.activations is not None
-    splits = scored_splits(run.data_sets, training.sources, student.tokenizer)
+    splits = scored_splits(data_sets, training.sources, student.tokenizer)
     scoring = testing = Work()
-    for number, (data, model) in enumerate(zip(run.data_sets, student.students, strict=True)):
+    for number, (data, model) in enumerate(zip(data_sets, student.students, strict=True)):
         law = scoring_law(model, data)
         scoring += scoring_work(model, law, [sources[number] for sources in splits.values()], (1,))
         testing += testing_work(model, law, data)
     parameters = {id(parameter): parameter for model in training.models for parameter in model.parameters()}
     moments = MOMENTS[training.stage.optimizer.name]
     unused = word_embeddings(training.models[0]).weight.numel() - timed.copied if timed.copied else 0
-    tasks = [data.task for data in run.data_sets]
+    tasks = [data.task for data in data_sets]
     return StageCost(
+        data_sets,
         training.sources,
         asks,
         batches,
@@ -298,8 +310,9 @@ def class_count(model: PreTrainedModel, source: TokenisedSet) -> int:
 class TeacherCosts:
     """What the teachers would be asked over all stages, grid cells and seeds of a plan. Each question counts once."""
 
-    def __init__(self, data_sets: list[DataSet], devices: int) -> None:
-        self.data_sets, self.devices = data_sets, devices
+    def __init__(self, devices: int) -> None:
+        self.devices = devices
+        self.taught: set[str] = set()  # names of the data sets with a teacher's model
         self.by_memory: dict[Path, TeacherQueries] = {}  # data sets with the same teacher share its memory
         self.text_keys: dict[Path, np.ndarray] = {}  # folder of texts -> keys of sources that would be there
         self.text_work = Work()
@@ -309,10 +322,11 @@ class TeacherCosts:
         model, memory = data.teacher.model, data.teacher.memory
         if model is None or memory is None:
             return None
+        self.taught.add(data.name)
         return self.by_memory.setdefault(memory.folder, TeacherQueries(data.teacher, model, memory))
 
     def remember_training(self, cost: StageCost) -> None:
-        for data, source, wants in zip(self.data_sets, cost.sources, cost.asks, strict=True):
+        for data, source, wants in zip(cost.data_sets, cost.sources, cost.asks, strict=True):
             if queries := self.queries(data):
                 queries.remember(source, wants)
 
@@ -322,7 +336,7 @@ class TeacherCosts:
 
     def query_work(self) -> Work:
         work = sum((queries.work(self.devices) for queries in self.by_memory.values()), Work())
-        return replace(work, runs=sum(self.queries(data) is not None for data in self.data_sets))
+        return replace(work, runs=len(self.taught))
 
     def make(self, maker: TeacherDataMaker, examples: Examples, context: MakeContext) -> Examples:
         """Run a data maker if the teacher has written all its texts already; else return rows that stand in for them."""

@@ -25,7 +25,8 @@ from potstill.runs.data_set import DataSet
 from potstill.runs.planning.batches import parallel_seconds
 from potstill.runs.planning.costs import FLOAT, StageCost, TeacherCosts, Work, stage_costs, teacher_testing_work
 from potstill.runs.planning.timing import matmul_peak
-from potstill.runs.prepare import make_accelerator, prepare, rows_to_check
+from potstill.runs.prepare import DataSets, make_accelerator, rows_to_check
+from potstill.runs.stage_cache import bound
 from potstill.runs.stage_setup import Run
 from potstill.runs.stages import refuse_shared_fields
 from potstill.system import paths
@@ -46,17 +47,17 @@ class PlannedStage:
 
     model: str  # "distilled" or "fine-tuned"
     recipe: Recipe
-    number: int
+    number: int  # of the round, over all stages
     seeds: list[int]
     cost: StageCost
 
     @property
     def stage(self) -> Stage:
-        return self.recipe.stage[self.number]
+        return self.recipe.rounds[self.number].stage
 
     @property
     def title(self) -> str:
-        return f"train {self.model}" + (f", stage {self.number}" if len(self.recipe.stage) > 1 else "")
+        return f"train {self.model}" + (f", stage {self.number}" if len(self.recipe.rounds) > 1 else "")
 
     @property
     def epochs_and_saves(self) -> tuple[int, int]:
@@ -84,15 +85,16 @@ def plan(
     device = accelerator.device
     program = private_bytes() if device.type == "cpu" else 0
     unchecked = recipe.model_copy(update={"force": True})  # the teacher is not asked
-    data_sets = prepare(unchecked, device, display)
+    data_sets = DataSets(unchecked, device, display)
+    first_stage = data_sets.of(recipe.stage[0])
     peak_here = matmul_peak(device, PRECISIONS[recipe.precision])
     peak_there = 1e9 * peak if peak else peak_here
-    teachers = TeacherCosts(data_sets, devices)
-    for data in data_sets if not recipe.force else ():
+    teachers = TeacherCosts(devices)
+    for data in first_stage if not recipe.force else ():
         teachers.remember_logits(data, rows_to_check(data), "dev")
     with scratch_folder() as scratch:
         stages = planned_stages(Run(recipe, data_sets, scratch, accelerator, display), teachers)
-    for data in data_sets:
+    for data in data_sets.last:
         for split, examples in data.evaluation_splits.items():
             teachers.remember_logits(data, examples, split)
     work = {
@@ -100,13 +102,13 @@ def plan(
         "remember the teacher": teachers.query_work(),
         **training_work(stages, devices),
         "score dev": sum((stage.cost.scoring * (stage.epochs_and_saves[0] * recipe.seeds) for stage in stages), Work()),
-        "measure at the end": measuring_work(stages, data_sets) * recipe.seeds,
+        "measure at the end": measuring_work(stages, data_sets.last) * recipe.seeds,
     }
     work = {title: amount.faster(peak_there / peak_here) for title, amount in work.items()}
     work["save checkpoints"] = saving_work(stages, out)
     costs = list({id(stage.cost): stage.cost for stage in stages}.values())
     with_baseline = recipe.baseline and is_distillation(recipe, data_sets)
-    needed = device_bytes(data_sets, costs, with_baseline, program)
+    needed = device_bytes(costs, with_baseline, program)
     disks = disks_of(recipe, with_baseline, teachers, costs, out)
     limit = int(1e9 * memory) if memory else device_memory(device)
     operations = sum(float(cost.operations.sum()) for cost in costs)
@@ -156,10 +158,11 @@ def planned_stages(run: Run, teachers: TeacherCosts) -> list[PlannedStage]:
     one_seed = run.recipe.model_copy(update={"seeds": 1})
     distilled = is_distillation(run.recipe, run.data_sets)
     stages = list(cells(STUDENT if distilled else BASELINE, one_seed))
-    if run.recipe.baseline and distilled and all(len(data.train.labelled_only) for data in run.data_sets):
+    if run.recipe.baseline and distilled:
         chosen = stages[0].recipe
-        rows = [stage.cost.rows for stage in stages[: len(chosen.stage)]]
-        stages += cells(BASELINE, baseline_recipe(one_seed, chosen, run.data_sets, rows))
+        rows = [stage.cost.rows for stage in stages[: len(chosen.rounds)]]
+        baseline = baseline_recipe(one_seed, chosen, run.data_sets, rows)
+        stages += cells(BASELINE, baseline) if baseline is not None else ()
     return stages
 
 
@@ -227,13 +230,14 @@ def count_saves(per_epoch: int, steps: int, save_every: int) -> tuple[int, int]:
     return ends, ends + steps // save_every - both
 
 
-def device_bytes(data_sets: list[DataSet], costs: list[StageCost], with_baseline: bool, program: int) -> dict[str, int]:
+def device_bytes(costs: list[StageCost], with_baseline: bool, program: int) -> dict[str, int]:
     """Memory of the stage that needs most. `program`: what Python and its libraries hold on a CPU before a model is loaded.
 
     The teacher stays loaded while the student trains, and the student while its baseline trains. Saving a checkpoint needs
     the moments of unused word embeddings for a moment, when there are no gradients and activations. `slack` is what freed
     tensors leave behind.
     """
+    data_sets = (data for cost in costs for data in cost.data_sets)
     teachers = {id(data.loaded_teacher): data.loaded_teacher.model for data in data_sets if data.loaded_teacher}
     teacher_weights = sum(FLOAT * model.num_parameters() for model in teachers.values())
     stages = [
@@ -256,15 +260,15 @@ def disks_of(
 ) -> list[Disk]:
     """In the order in which they fill. While a stage trains there are briefly two checkpoints and two sets of best weights."""
     largest = max(costs, key=lambda cost: cost.weights + cost.saved_moments)
-    passing = 2 * (largest.weights + largest.saved_moments) + (2 + len(recipe.stage)) * largest.weights
+    passing = 2 * (largest.weights + largest.saved_moments) + 2 * largest.weights
     student = costs[0].heads * max(cost.weights for cost in costs)
     folders = recipe.seeds * (1 + with_baseline) + (recipe.seeds > 1)
     disks = [Disk("students and checkpoints", out, folders * student, passing)]
     if teachers.by_memory:
         new_bytes = sum(queries.new_bytes for queries in teachers.by_memory.values())
         disks.insert(0, Disk("the teacher's memory", paths.memory(recipe.memory), new_bytes, 0))
-    if with_baseline:
-        disks.append(Disk("baselines", paths.cache() / "baselines", recipe.seeds * student, passing))
+    results = sum(cost.weights for cost in costs) * recipe.seeds
+    disks.append(Disk("results of stages", paths.cache() / "stages", min(results, int(bound())), largest.weights))
     return disks
 
 

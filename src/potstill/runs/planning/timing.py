@@ -28,7 +28,7 @@ from potstill.signals import Wants
 from potstill.system.terminal import duration
 from potstill.training.gradients import clip_norm, gradients
 from potstill.training.optimizers import make_optimizer
-from potstill.training.setup import Training, make_network
+from potstill.training.setup import Training, trained_network
 from potstill.training.teacher.teacher import Teacher
 from potstill.training.used_rows import used_rows
 
@@ -89,10 +89,12 @@ class TrainingCost:
 
 def time_training(training: Training, batches: Batches, turns: int, memory: bool) -> TrainingCost:
     """Time real micro-batches in steps that change nothing. `memory`: also measure the bytes kept for the backward pass."""
-    weights, projections = make_network(training)
-    weights.train()
     rows = list(zip(batches.data.tolist(), batches.positions, strict=True))
-    with used_rows(training.stage.optimizer, weights, training.models[0], training.sources) as embeddings:
+    with (
+        trained_network(training) as (weights, projections),
+        used_rows(training.stage.optimizer, weights, training.models[0], training.sources) as embeddings,
+    ):
+        weights.train()
         optimizer = make_optimizer(training.stage.optimizer, training.models, projections)
         for group in optimizer.param_groups:
             group["lr"] = 0.0
