@@ -100,6 +100,11 @@ class StageCache:
     def __init__(self) -> None:
         self.root = paths.cache() / "stages"
 
+    @property
+    def is_shared(self) -> bool:
+        """False if every run trains all of its stages itself: the bound is zero."""
+        return bound() > 0
+
     @contextmanager
     def held(self, key: str) -> Iterator[None]:
         """Let one process at a time train this stage: another one that would train the same waits, and finds the result."""
@@ -153,7 +158,7 @@ def size_of(folder: Path) -> int:
 
 
 def bound() -> float:
-    """The most bytes that all results together may take."""
+    """The most bytes that all results together may take. Zero: no run uses the results of another."""
     text = os.environ.get("POTSTILL_STAGES_GB") or str(DEFAULT_GIGABYTES)
     try:
         gigabytes = float(text)

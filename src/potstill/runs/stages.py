@@ -131,20 +131,25 @@ def train_or_reuse(
     cache, data_sets = StageCache(), run.data_sets.of(round_.stage)
     key = stage_key(run.recipe, round_, training, student, data_sets)
     resume = checkpoint_to_resume(training, start_at)
-    key = noted_key(training.folder, key) or (f"{key}-{named_digest(resume)}" if is_named(resume, start_at) else key)
+    own = noted_key(training.folder, key)
+    key = own or (f"{key}-{named_digest(resume)}" if is_named(resume, start_at) else key)
     with cache.held(key):
-        if (result := cache.find(key)) is not None:
+        result = cache.find(key) if own or cache.is_shared else None
+        if result is not None:
             if ranks.is_first():
                 cache.copy_logs(key, training.folder)
             load_models(student, result)
             run.display.say(f"{stage_title(run.recipe, round_)} was trained before; its result is used")
         else:
+            if len(run.recipe.rounds) > 1:
+                rows = " and ".join(data.name for data in data_sets)
+                run.display.say(f"{stage_title(run.recipe, round_)}: {training.stage.method['name']} on {rows}")
             dev, rewound = train_stage(run, training, resume)
             if ranks.is_first():
                 tensors = {str(number): dict(model.state_dict()) for number, model in enumerate(student.models)}
                 tensors |= {f"rewind-{number}": weights for number, weights in enumerate(rewound)}
-                rows = sum(len(source.examples) for source in training.sources)
-                cache.store(key, tensors, {"dev": dev, "rows": rows}, training.folder)
+                count = sum(len(source.examples) for source in training.sources)
+                cache.store(key, tensors, {"dev": dev, "rows": count}, training.folder)
             ranks.wait()
             result = cache.find(key)
             if result is None:
