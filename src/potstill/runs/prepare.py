@@ -76,6 +76,7 @@ class DataSets:
         self._ready: dict[str, DataSet] = {}  # by the fields of the data set in the stage
         self._teachers: dict[str, Student] = {}
         self._start: Start | None = None
+        self._released_seconds = 0.0
 
     def of(self, stage: Stage, student: Student | None = None) -> list[DataSet]:
         """The data sets of a stage. `student`: as the stage finds it; None before the first one."""
@@ -108,9 +109,16 @@ class DataSets:
 
     def release(self, later: Sequence[Stage]) -> None:
         """Forget the data sets, and the teachers, that no later stage needs."""
+        before = self.teacher_seconds
         needed = {data.model_dump_json(): data.teacher for stage in later for data in self.recipe.data_of(stage)}
         self._ready = {key: data for key, data in self._ready.items() if key in needed}
         self._teachers = {name: teacher for name, teacher in self._teachers.items() if name in needed.values()}
+        self._released_seconds += before - self.teacher_seconds
+
+    @property
+    def teacher_seconds(self) -> float:
+        """Seconds that all teachers spent on answers."""
+        return self._released_seconds + sum(data.teacher.seconds for data in self._ready.values())
 
     def _read(self, data: Data) -> ReadRows:
         """Read the rows of a data set and match their labels to the classes of its teacher."""

@@ -18,9 +18,10 @@ from potstill.data.making import DataMaker, EpochDataMaker, MakeContext, Teacher
 from potstill.data.tokens import Tokens
 from potstill.errors import InputError
 from potstill.inference.answers import model_answers
+from potstill.measuring.measurements import LayerMap
 from potstill.measuring.quality import labelled
 from potstill.models.anatomy import architecture_name, has_layers, layer_count, width
-from potstill.models.student import Student
+from potstill.models.builder import Builder, Student
 from potstill.recipe import short_forms
 from potstill.recipe.schema import Recipe, Round, Stage
 from potstill.runs.build import StudentModels, build
@@ -149,6 +150,34 @@ def check_method(name: str, method: Method, model: PreTrainedModel, data: DataSe
         if applies:
             raise InputError(f"method '{name}' {problem}; {instead}")
     return of_teacher
+
+
+def layer_map(run: Run, round_: Round, training: Training) -> LayerMap | None:
+    """Which layer of the teacher teaches which layer of the student, on the first data set; None without two stacks of layers.
+
+    No pairs: only logits are compared.
+    """
+    teacher = run.data_sets.of(round_.stage)[0].loaded_teacher
+    ours, theirs = layer_count(training.models[0]), layer_count(teacher.model) if teacher is not None else 0
+    if 0 in (ours, theirs):
+        return None
+    compared = [side.cls + side.hidden + side.attention for side in training.wants(0)]
+    return LayerMap(
+        stage=round_.place,
+        method=round_.stage.method["name"],
+        student_layers=ours,
+        teacher_layers=theirs,
+        pairs=list(zip(*compared, strict=True)) if len(compared[0]) == len(compared[1]) else [],
+        kept=kept_layers(run.recipe, theirs) if round_.place == 0 else None,
+    )
+
+
+def kept_layers(recipe: Recipe, layers: int) -> list[int] | None:
+    """The layers of the teacher that the student started as; None if it started as something else."""
+    if recipe.start is not None or len(recipe.student) != 1 or any(stage.reshape for stage in recipe.stage):
+        return None
+    builder: Builder = short_forms.make_plugin("students", recipe.student[0])
+    return builder.kept(layers)
 
 
 def check_widths(data_sets: list[DataSet], wants: list[Wants]) -> None:
