@@ -96,7 +96,7 @@ class TokenisedSet(Generic[SomeTask]):
 
     def needs_live_teacher(self, wants: Wants) -> bool:
         """Tell whether the teacher's answers cannot be stored: the examples change, or states or vocabularies are too large."""
-        return bool(self.changes) or wants.per_token or (wants.logits and not wants.top and self.task.generates)
+        return bool(self.changes) or wants.per_token or (wants.logits and not wants.top and self.task.vocabulary)
 
     @cached_property
     def aligned_tokens(self) -> tuple[Tokens, Tokens]:
@@ -124,7 +124,7 @@ class TokenisedSet(Generic[SomeTask]):
             outcome=self.task.outcome,
             class_weights=nothing() if self.class_weights is None else self.class_weights,
             never=self.task.impossible_classes(ours),
-            vocabulary=self.task.generates,
+            vocabulary=self.task.vocabulary,
         )
         if epoch is not None:
             for number, change in enumerate(self.changes):

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
-from potstill.data.row import Form, Label
+from potstill.data.row import Label
+from potstill.recipe.task_words import Form
 
 if TYPE_CHECKING:  # examples and tokens use these protocols themselves, and signals need torch
     from potstill.data.examples import Examples
@@ -83,8 +84,20 @@ class DataTask(Protocol):
     def classes(self) -> int: ...
 
     @property
+    def vocabulary(self) -> bool:
+        """True if the classes are the tokens of the vocabulary."""
+
+    @property
     def generates(self) -> bool:
-        """True if the targets are texts, so that the classes of a prediction are the vocabulary."""
+        """True if the targets are texts, one after the other."""
+
+    @property
+    def two_stacks(self) -> bool:
+        """True if the model reads a text with an encoder and writes another with a decoder."""
+
+    @property
+    def images(self) -> bool:
+        """True if the rows are images."""
 
     @property
     def target_width(self) -> int:

@@ -29,7 +29,7 @@ from potstill.system.paths import expand_user
 from potstill.tasks.generate import Generated
 from potstill.tasks.label_matching import labels_of, make_task, with_positive
 from potstill.tasks.metrics.texts import signatures
-from potstill.tasks.registry import form_of, task_class
+from potstill.tasks.registry import TASKS, task_of
 from potstill.tasks.task import Task
 
 
@@ -56,7 +56,7 @@ def measure_models(
 ) -> dict[str, Any]:
     """Measure models on one labelled file. Agreement and speed are relative to the first model."""
     columns = columns or Columns()
-    kind = task_class("translation" if is_exported(models[0]) else form_of(load_config(models[0])))
+    kind = TASKS["translate"] if is_exported(models[0]) else task_of(load_config(models[0]))
     if kind.generates:
         candidates = list(_generators(models, data, columns, kind(()), length, language))
     else:

@@ -89,7 +89,7 @@ def baseline_key(recipe: Recipe, data_sets: list[DataSet]) -> str:
     for data in data_sets:
         for examples in (data.train, data.dev):
             digest.update(examples.keys[examples.index].tobytes())
-            if not data.task.generates:  # their keys contain the gold text
+            if not data.task.vocabulary:  # their keys contain the gold text
                 digest.update(data.task.golds(examples).tobytes())
     no_files: dict[str, object] = {"train": "", "unlabelled": None, "dev": None, "test": {}, "teacher": None}
     without_files = recipe.model_copy(

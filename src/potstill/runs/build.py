@@ -109,8 +109,8 @@ def train_texts(data_sets: list[DataSet]) -> Texts:
 
 
 def add_head(first: PreTrainedModel, data: DataSet, seed: int) -> PreTrainedModel:
-    """Return a model for another data set: the encoder of the first, with a new head. Generative models share their head."""
-    if data.task.generates:
+    """Return a model for another data set: the encoder of the first, with a new head. Heads over the vocabulary are shared."""
+    if data.task.vocabulary:
         return first
     config = copy.deepcopy(first.config)
     if data.task.names_outputs:
@@ -140,5 +140,5 @@ def describe_task(model: PreTrainedModel, data: DataSet) -> None:
         model.config.id2label = dict(enumerate(data.task.labels))
         model.config.label2id = {label: number for number, label in enumerate(data.task.labels)}
     model.config.problem_type = data.task.problem
-    if data.task.form not in ("pixels", "translation", "writing"):
+    if data.task.limits_length:
         model.config.potstill_length = data.length

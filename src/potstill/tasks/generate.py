@@ -68,8 +68,13 @@ class Generation(Task):
 
     labels: tuple[str, ...] = ()
 
-    names_outputs = False
+    labels_are_classes = False
     generates = True
+    limits_length = False
+
+    @classmethod
+    def without_labels(cls, choices: int, where: str) -> tuple[Task, str]:
+        return cls(()), "texts are generated"
 
     def encode(self, label: Label, where: str) -> list[float]:
         return [0.0]  # the text is its own label
@@ -163,6 +168,9 @@ class Generation(Task):
         if not self.decodes:
             return np.zeros(len(outputs), bool)
         return self.decode(outputs) == np.array([array_to_text(gold) for gold in targets], object)
+
+    def share_right(self, outputs: np.ndarray) -> tuple[float, float, str]:
+        return float(outputs[:, 1, 0].sum()), float(outputs[:, 0, 1].sum()), "share of right tokens"
 
     def agreement(self, ours: np.ndarray, theirs: np.ndarray) -> float | None:
         """Share of rows for which both generate the same text; None if no texts are generated."""

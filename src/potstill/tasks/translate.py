@@ -16,8 +16,8 @@ class Translation(Generation):
     """A sequence is the tokens of the source, then those of the target; each ends as the tokenizer ends a text."""
 
     name = "translate"
-    form = "translation"
     decodes = True
+    two_stacks = True
     metrics = ("bleu", "bleu_beam", "chrf", "mode", "likelihood", "token_accuracy", "perplexity")
 
     def tokenize(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
