@@ -42,9 +42,14 @@ class Tokenizer(Protocol):
     def eos_token_id(self) -> int | None: ...
 
     @property
+    def all_special_ids(self) -> list[int]: ...
+
+    @property
     def name_or_path(self) -> str: ...
 
     def get_vocab(self) -> dict[str, int]: ...
+
+    def decode(self, ids: list[int], /) -> Any: ...
 
     def __call__(self, *texts: Any, **options: Any) -> Any:
         """Return token ids and more by name for texts, or texts and pairs, with the `encodings` of the tokenizers library."""
@@ -92,6 +97,14 @@ class DataTask(Protocol):
         """True if the targets are texts, one after the other."""
 
     @property
+    def own_targets(self) -> bool:
+        """True if rows need no label, since what is predicted is in the text."""
+
+    @property
+    def draws(self) -> bool:
+        """True if what is predicted is drawn again in every epoch."""
+
+    @property
     def two_stacks(self) -> bool:
         """True if the model reads a text with an encoder and writes another with a decoder."""
 
@@ -124,7 +137,9 @@ class DataTask(Protocol):
     def places(self, tokens: Tokens, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """Return `at` and `layout` of a `View` of these rows."""
 
-    def inputs(self, arrays: dict[str, np.ndarray], real: np.ndarray, tokens: Tokens) -> dict[str, np.ndarray]:
+    def inputs(
+        self, arrays: dict[str, np.ndarray], real: np.ndarray, tokens: Tokens, rows: np.ndarray
+    ) -> dict[str, np.ndarray]:
         """Return the arguments of the model's `forward`."""
 
     def targets(self, examples: Examples, tokens: Tokens, rows: np.ndarray) -> np.ndarray:

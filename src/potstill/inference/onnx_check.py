@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from potstill.data.batches import view
+from potstill.data.examples import key_of
 from potstill.data.tokens import tokenise_texts
 from potstill.inference.export_types import Checked, Rows
 from potstill.models.anatomy import longest_input
@@ -27,7 +28,8 @@ def compare(student: Student, file: Path, rows: Rows) -> Checked:
     if rows:
         kind = task_of(config := student.model.config)
         task, _ = make_task(None, config, [], None, "rows", kind.form, kind.choices_of(rows))
-        tokens = tokenise_texts(task, rows, student.tokenizer, longest)
+        keys = np.array([key_of(*row) for row in rows], np.int64)
+        tokens = tokenise_texts(task, rows, student.tokenizer, longest, keys)
         for positions in np.split(np.arange(len(rows)), range(32, len(rows), 32)):
             batch = view(task, tokens, positions)
             pairs.append([batch.predictions(torch.from_numpy(run(batch.inputs))) for run in runs])

@@ -58,6 +58,7 @@ class Predictor:
         while rows := [self._row(example) for example in islice(iterator, AT_ONCE)]:
             candidates = self.kind.choices_of(rows)
             task, _ = make_task(None, self.network.config, [], None, self.model, self.kind.form, candidates)
+            task = task.with_tokenizer(self.network.tokenizer)
             for (text, pair), output in zip(rows, self._outputs(task, rows), strict=True):
                 yield task.describe(output, text, pair)
 

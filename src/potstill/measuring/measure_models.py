@@ -60,7 +60,7 @@ def measure_models(
     if kind.generates:
         candidates = list(_generators(models, data, columns, kind(()), length, language))
     else:
-        candidates = list(_networks(models, data, columns, labels, length))
+        candidates = list(_networks(models, data, columns, kind, labels, length))
     task, first = candidates[-1].task, candidates[0].predictions
     measured: dict[str, dict[str, Any]] = {}
     for candidate in candidates:
@@ -85,10 +85,10 @@ def measure_models(
 
 
 def _networks(
-    models: list[str], data: str, columns: Columns, labels: list[str] | None, length: int
+    models: list[str], data: str, columns: Columns, kind: type[Task], labels: list[str] | None, length: int
 ) -> Iterator[Candidate]:
-    table = open_table(data, columns, need_label=True)
-    seen = labels_of(table)
+    table = open_table(data, columns, need_label=not kind.own_targets)
+    seen = labels_of(table, kind.name)
     for path in models:
         model = load_network(path)
         task, _ = make_task(None, model.config, seen, labels, table.source, table.form, table.choices, table.shape)

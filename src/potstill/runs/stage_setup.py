@@ -59,7 +59,7 @@ def make_training(run: Run, number: int, student: StudentModels, make: MakeWithT
     name, method = stage.method["name"], short_forms.make_plugin("methods", stage.method)
     changes = tuple(maker.change for maker in data_makers(stage) if isinstance(maker, EpochDataMaker))
     pairs = list(zip(student.models, data_sets, strict=True))
-    asks = [check_method(name, method, model, data, bool(changes)) for model, data in pairs]
+    asks = [check_method(name, method, model, data, bool(changes) or data.task.draws) for model, data in pairs]
     check_widths(data_sets, asks)
     if stage.stop_teaching is not None and all(wants == Wants() for wants in asks):
         raise InputError(

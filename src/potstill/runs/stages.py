@@ -141,7 +141,7 @@ def train_stage(run: Run, training: Training, start_at: Path | None) -> float:
     """Train the student in place; return the dev score of the weights that were kept."""
     display, stage, folder = run.display, training.stage, training.folder
     for data, source, wants in zip(run.data_sets, training.sources, teacher_wants(training), strict=True):
-        if not source.changes:
+        if not source.changing:
             with display.bar(f"asking the teacher ({data.name})", len(source.examples)) as bar:
                 data.teacher.remember(source, wants, bar.advance)
     resume = checkpoint_to_resume(folder, training.number, start_at, stage)

@@ -51,10 +51,11 @@ def make_task(
     if model_config is not None and (fits := task_of(model_config)).head != kind.head:
         # texts without labels may be for any task that reads texts: the model decides
         if name is not None or fits.form != form or row_labels:
-            raise InputError(
-                f"{source}: the rows are {kind.words.rows}, but the model needs {fits.words.rows}; "
-                "give these, or another model"
+            problem = f"{source}: the rows are {kind.words.rows}, but the model needs {fits.words.rows}"
+            other_task = (
+                f", or write --task {fits.name}" if name is None and fits.form == form and fits.own_targets else ""
             )
+            raise InputError(f"{problem}; give these, or another model{other_task}")
         kind = fits
     if not kind.labels_are_classes:
         if label_map:

@@ -66,7 +66,7 @@ class Task(ABC):
     decodes: ClassVar[bool] = False  # texts that the model generates by itself are scored too
     labels_are_classes: ClassVar[bool] = True  # the labels in the rows decide what the classes are
     own_targets: ClassVar[bool] = False  # rows need no label, since what is predicted is in the text
-    draws: ClassVar[bool] = False  # what is predicted is drawn anew in every epoch
+    draws: ClassVar[bool] = False  # what is predicted is drawn again in every epoch
     label_lists: ClassVar[bool] = False  # the labels of a row are one for each of its parts, and no set
     ranks_rows: ClassVar[bool] = True  # an output holds the probability of every class of its row
     two_stacks: ClassVar[bool] = False  # the model reads with an encoder and writes with a decoder
@@ -120,6 +120,10 @@ class Task(ABC):
     def target_width(self) -> int:
         return 1
 
+    def with_tokenizer(self, tokenizer: Tokenizer) -> Self:
+        """Return the task with what `describe` needs of the model's tokenizer."""
+        return self
+
     @abstractmethod
     def encode(self, label: Label, where: str) -> list[float]: ...
 
@@ -152,7 +156,9 @@ class Task(ABC):
         sequences = int(tokens.counts(rows).sum())
         return np.stack([np.arange(sequences), np.zeros(sequences, np.int64)], 1), None
 
-    def inputs(self, arrays: dict[str, np.ndarray], real: np.ndarray, tokens: Tokens) -> dict[str, np.ndarray]:
+    def inputs(
+        self, arrays: dict[str, np.ndarray], real: np.ndarray, tokens: Tokens, rows: np.ndarray
+    ) -> dict[str, np.ndarray]:
         """Return the arguments of `forward`, given (sequences, tokens) ids, mask, token types, and pixels if any."""
         return {name: arrays[name] for name in tokens.names}
 

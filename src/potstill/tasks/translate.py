@@ -37,7 +37,9 @@ class Translation(Generation):
         positions = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         return np.stack([np.repeat(np.arange(len(rows)), counts), positions], 1), None
 
-    def inputs(self, arrays: dict[str, np.ndarray], real: np.ndarray, tokens: Tokens) -> dict[str, np.ndarray]:
+    def inputs(
+        self, arrays: dict[str, np.ndarray], real: np.ndarray, tokens: Tokens, rows: np.ndarray
+    ) -> dict[str, np.ndarray]:
         """The source for the encoder, and the target, from which the model makes the decoder's input by shifting it."""
         ids, target = arrays["input_ids"], (arrays["token_type_ids"] == TARGET) & real
         source = real & ~target

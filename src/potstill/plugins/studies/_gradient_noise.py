@@ -34,7 +34,7 @@ def gradient_noise(run: Path, trained: bool, steps: int = 24) -> float:
         student.models[0].load_state_dict(load_student(first_seed / "student").model.state_dict())
     stage = recipe.stage[-1]
     training = make_training(Run(recipe, data, run, accelerator, quiet), len(recipe.stage) - 1, student)
-    if not training.sources[0].changes:
+    if not training.sources[0].changing:
         data[0].teacher.remember(training.sources[0], teacher_wants(training)[0])
     lengths, starts = all_lengths(training.sources)
     order = epoch_order(lengths, stage.batch, recipe.seed, 0, 0, "order")[:steps]
