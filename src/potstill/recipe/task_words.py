@@ -121,6 +121,19 @@ write("A text that begins")""",
         mapping="MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
         differ=OTHER_TEXTS,
     ),
+    "mask": TaskWords(
+        form="text",
+        rows="running text",
+        model="a masked language model",
+        head="MaskedLM",
+        hub="fill-mask",
+        code="""from transformers import pipeline
+
+fill = pipeline("fill-mask", model="path/to/this/folder")
+fill(f"A text with a {fill.tokenizer.mask_token} in it .")""",
+        note="Its predictions of masked and replaced tokens were measured, the same ones for every model.",
+        vocabulary=True,
+    ),
 }
 IMAGES = TaskWords(  # of the first three tasks where the rows are images: they have no word of their own
     form="pixels",
