@@ -23,9 +23,10 @@ from potstill.data.formats.parallel import split_languages
 from potstill.data.formats.race import split_questions
 from potstill.data.formats.reading import ImageShape, Record, Records
 from potstill.data.records import READERS, read_answer
-from potstill.data.row import Form, Row, split_parts
+from potstill.data.row import Row, split_parts
 from potstill.data.sources import locate
 from potstill.errors import InputError
+from potstill.recipe.task_words import Form
 
 HELD_CHARACTERS = 2**24  # of a table that is held in memory after its first reading
 

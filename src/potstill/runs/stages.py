@@ -208,7 +208,7 @@ def train_stage(run: Run, training: Training, resume: Checkpoint | None) -> tupl
     display, stage, folder = run.display, training.stage, training.folder
     data_sets = run.data_sets.of(stage)
     for data, source, wants in zip(data_sets, training.sources, teacher_wants(training), strict=True):
-        if not source.changes:
+        if not source.changing:
             with display.bar(f"asking the teacher ({data.name})", len(source.examples)) as bar:
                 data.teacher.remember(source, wants, bar.advance)
     if resume:
