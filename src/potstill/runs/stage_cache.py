@@ -19,6 +19,7 @@ import potstill
 from potstill.data.tokens import tokenizer_fingerprint
 from potstill.errors import InputError
 from potstill.models.fingerprints import fingerprint
+from potstill.recipe import short_forms
 from potstill.recipe.schema import Recipe, Round
 from potstill.runs.build import StudentModels
 from potstill.runs.data_set import DataSet
@@ -36,7 +37,7 @@ LOGS = ("steps.csv", "epochs.csv")
 # rooms whose code decides the weights: a developer's change is a new version
 ROOMS = ("data", "models", "tasks", "training", "plugins/data", "plugins/methods", "plugins/students")
 # fields of a stage that other parts of the hash cover, or that change no weights
-COVERED = {"on", "task", "teacher", "data", "reshape", "repeat"}
+COVERED = {"on", "task", "teacher", "data", "reshape", "method", "repeat"}
 
 
 @ranks.on_first
@@ -59,7 +60,8 @@ def stage_key(
     )
     # the round's number decides the order of the rows, and the repetition what a method does
     add(round_.number, round_.repetition, recipe.seed, recipe.metric, round_.stage.model_dump(exclude=COVERED))
-    add(training.accelerator.device.type, recipe.precision, [fields for fields in round_.stage.data])
+    add(training.accelerator.device.type, recipe.precision, round_.stage.data)
+    add(short_forms.complete_method(round_.stage.method))  # with its defaults, written or not
     reader = tokenizer_fingerprint(student.tokenizer)
     for data, model, source in zip(data_sets, student.models, training.sources, strict=True):
         # the weights alone do not show the vocabulary, the activation or the dropout
