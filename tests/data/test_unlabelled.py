@@ -20,17 +20,15 @@ from potstill.plugins.methods.teacher_labels import TeacherLabels
 from potstill.recipe.resolve import resolve
 from potstill.recipe.schema import Recipe
 from potstill.runs.data_set import DataSet
-from potstill.runs.prepare import prepare
 from potstill.runs.stage_setup import stage_examples
 from potstill.signals import Outcome, Signals
 from potstill.system.display import Display
 from potstill.tasks.label_matching import make_task
 from potstill.tasks.translate import Translation
 from tests.support.commands import potstill
+from tests.support.prepared import prepared_data
 from tests.support.references import batch_of
 from tests.support.small_models import sentences, small_model, tagged, write_csv
-
-CPU = torch.device("cpu")
 
 
 class Heard(Display):
@@ -58,7 +56,7 @@ def recipe_of(home: Path, *sets: str) -> Recipe:
 
 def prepared(home: Path, *sets: str) -> tuple[DataSet, list[str]]:
     heard = Heard()
-    return prepare(recipe_of(home, *sets), CPU, heard)[0], heard.told
+    return prepared_data(recipe_of(home, *sets), heard)[0], heard.told
 
 
 def texts(data: DataSet, split: str) -> list[str]:
@@ -84,9 +82,9 @@ def test_texts_are_added_without_labels_and_none_of_dev_or_test(home: Path, tmp_
     assert texts(data, "dev") == texts(plain, "dev")
     assert any(f"{path}: 2 of 32 rows are also in dev or test and are left out" in line for line in told)
     assert any("30 of 70 rows have no label; only the teacher teaches them" in line for line in told)
-    stage = recipe_of(home, "method=hard_labels").stage[0]
-    assert len(stage_examples(stage, data, False, 0)) == 40
-    assert len(stage_examples(stage, data, True, 0)) == 70
+    round_ = recipe_of(home, "method=hard_labels").rounds[0]
+    assert len(stage_examples(round_, data, False, 0)) == 40
+    assert len(stage_examples(round_, data, True, 0)) == 70
 
 
 def test_a_held_out_tenth_is_taken_of_train_alone(home: Path, tmp_path: Path) -> None:
@@ -108,8 +106,8 @@ def test_of_words_with_tags_too(tmp_path: Path) -> None:
         path.write_text("".join(json.dumps({"tokens": row["tokens"], "tags": row["tags"]}) + "\n" for row in rows))
     rows = [f"data.{split}={tmp_path}/{split}.jsonl" for split in ("train", "dev", "test")]
     given = [f"teacher={tmp_path}/teacher", *rows, "force=true", "length=32"]
-    plain = prepare(resolve(None, None, given).recipe, CPU, Heard())[0]
-    data = prepare(resolve(None, None, [*given, f"data.unlabelled={tmp_path}/more.jsonl"]).recipe, CPU, Heard())[0]
+    plain = prepared_data(resolve(None, None, given).recipe)[0]
+    data = prepared_data(resolve(None, None, [*given, f"data.unlabelled={tmp_path}/more.jsonl"]).recipe)[0]
     assert len(data.train) == 24 and len(data.train.labelled_only) == 12
     for ours, theirs in zip(data.train.index[:12], plain.train.index, strict=True):
         assert np.array_equal(data.train.gold(ours), plain.train.gold(theirs))  # type: ignore[arg-type]
@@ -163,7 +161,7 @@ def test_a_file_of_answers_has_none_for_copies(home: Path, tmp_path: Path) -> No
     )
     sets = [f"data.train={tmp_path}/train.csv", "teacher=none", f"start={home}/teacher", "stage.data=augmented:2"]
     data, _ = prepared(home, *sets)
-    made = stage_examples(recipe_of(home, *sets).stage[0], data, True, 0)
+    made = stage_examples(recipe_of(home, *sets).rounds[0], data, True, 0)
     source = data.tokenised(made, small_model("bert").tokenizer, "train")
     assert source.answered is not None and len(made) > 30
     assert source.answered[made.index].tolist() == [True] * 10 + [False] * (len(made) - 10)

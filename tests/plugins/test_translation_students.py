@@ -19,6 +19,7 @@ from potstill.models.student import Student, save_student
 from potstill.plugins.students.lstm_translator import LstmTranslator
 from potstill.plugins.students.marian import Marian
 from potstill.recipe import short_forms
+from potstill.recipe.schema import Recipe
 from potstill.runs.build import begin_anew
 from potstill.tasks.translate import Translation
 from potstill.training.losses import smoothed_cross_entropy, soft_targets
@@ -90,7 +91,8 @@ def test_its_vocabulary_is_that_of_the_model_before_or_of_a_folder_or_new(shape:
     for student in (from_folder.build(teacher, context), from_folder.begin(TASK, 0, lambda: iter(()))):
         assert tokenizer_fingerprint(student.tokenizer) == tokenizer_fingerprint(other.tokenizer)
         assert word_embeddings(student.model).num_embeddings == len(other.tokenizer)
-    new = begin_anew([{"build": "marian", "vocabulary": 300, "width": 16}], TASK, texts)
+    alone = {"data": [{"train": "a.csv"}], "student": [{"build": "marian", "vocabulary": 300, "width": 16}]}
+    new = begin_anew(Recipe.model_validate(alone), TASK, None, texts)
     assert new is not None and len(new.tokenizer) == 300
 
 

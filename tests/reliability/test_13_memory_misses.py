@@ -11,11 +11,9 @@ from transformers import PreTrainedTokenizerFast
 
 from potstill.models.student import Student, load_student, save_student
 from potstill.recipe.resolve import resolve
-from potstill.runs.prepare import prepare
 from potstill.signals import Wants
-from potstill.system.display import Display
+from tests.support.prepared import prepared_data
 from tests.support.small_models import sentences, small_model, write_csv
-from tests.support.training_world import CPU
 from tests.training.teacher import test_memory
 
 ROWS = 40
@@ -31,7 +29,7 @@ def asked(folder: Path, wants: Wants = LOGITS, teacher: str = "teacher", train: 
     }
     settings = {**fields, "memory": str(folder / "memory"), "force": True, "student": "keep_layers:2", "length": 32}
     recipe = resolve(None, {path: ("test", value) for path, value in {**settings, **more}.items()}).recipe
-    (data,) = prepare(recipe, CPU, Display(quiet=True))
+    (data,) = prepared_data(recipe)
     assert data.loaded_teacher is not None
     return data.teacher.remember(data.tokenised(data.train, data.loaded_teacher.tokenizer, "train"), wants)
 

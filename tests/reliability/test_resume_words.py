@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from potstill.runs import stages
 from potstill.system import interrupts
 from potstill.training import checkpoints
-from potstill.training.loop import Step, train
+from potstill.training.loop import Step, Steps
 from tests.reliability.processes import same_student
 from tests.support.commands import FAST, patient, potstill
 
@@ -21,16 +20,17 @@ def stopped(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tupl
     """A run that was asked to stop at step 20 of 30, with its checkpoints of steps 10 and 20; and its command."""
     words = [*patient(home), "--epochs", "1", "--set", "save_every=10", "--out", tmp_path / "run", *FAST]
 
-    def asked_at_20(*arguments: object) -> Iterator[Step]:
-        for step in train(*arguments):  # type: ignore[arg-type]
+    class AskedAt20(Steps):
+        def __next__(self) -> Step:
+            step = super().__next__()
             if step.step == 11:
                 shutil.copytree(tmp_path / "run/stages/0/checkpoints/step-00000010", tmp_path / "step-00000010")
             if step.step == 20:
                 interrupts._received.append(15)
-            yield step
+            return step
 
     with monkeypatch.context() as patched:
-        patched.setattr(stages, "train", asked_at_20)
+        patched.setattr(stages, "train", AskedAt20)
         assert potstill(*words) == 143
     newest = checkpoints.newest(tmp_path / "run/stages/0/checkpoints")
     assert newest is not None and newest.step == 20

@@ -6,28 +6,26 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 from accelerate import Accelerator
 
 from potstill.measuring.measurements import Measurements
 from potstill.models.student import save_student
 from potstill.recipe.resolve import resolve
-from potstill.recipe.schema import Recipe
+from potstill.recipe.schema import Recipe, Round
 from potstill.reporting.console import baseline_starts
 from potstill.runs import baseline
-from potstill.runs.data_set import DataSet
-from potstill.runs.prepare import prepare
-from potstill.runs.stage_setup import Run, repeated, stage_examples
-from potstill.runs.stages import BestCell, Trained
+from potstill.runs.prepare import DataSets
+from potstill.runs.stage_cache import stage_key
+from potstill.runs.stage_setup import Run, first_student, make_training, repeated, stage_examples
 from potstill.system.display import Display
 from potstill.training.setup import steps_of
+from tests.support.prepared import prepared_sets
 from tests.support.small_models import sentences, small_model, write_csv
 
 QUIET = Display(quiet=True)
-TRAINED = Trained([], small_model("bert").tokenizer, dev=0.5, rows=(60,))
 
 
-def prepared(folder: Path, *sets: str) -> tuple[Recipe, list[DataSet]]:
+def prepared(folder: Path, *sets: str) -> tuple[Recipe, DataSets]:
     rows = [(text, ("negative", "positive")[label]) for text, label in sentences(90, 0)]
     write_csv(folder / "train.csv", rows[:60])
     write_csv(folder / "dev.csv", rows[60:])
@@ -35,21 +33,28 @@ def prepared(folder: Path, *sets: str) -> tuple[Recipe, list[DataSet]]:
         save_student(small_model("bert"), folder / "teacher")
     files = [f"data.train={folder}/train.csv", f"data.dev={folder}/dev.csv", f"teacher={folder}/teacher", "force=true"]
     recipe = resolve(None, None, [*files, "student=keep_layers:2", "batch=8", *sets]).recipe
-    return recipe, prepare(recipe, torch.device("cpu"), QUIET)
+    return recipe, prepared_sets(recipe)
+
+
+def alone_of(recipe: Recipe, data: DataSets, *rows: int) -> list[Round]:
+    """The baseline's rounds, if the student read so many rows in each of its own."""
+    found = baseline.baseline_recipe(recipe, recipe, data, rows)
+    assert found is not None
+    return found.rounds
 
 
 def test_it_has_as_many_steps_as_the_student_of_many_copies(tmp_path: Path) -> None:
     """Unlabelled texts and copies without labels: epochs, the times that dev is scored, and steps are the student's."""
     (tmp_path / "more.txt").write_text("".join(f"{text}\n" for text, _ in sentences(333, 5)))
     recipe, data = prepared(tmp_path, f"data.unlabelled={tmp_path}/more.txt", "epochs=3")
-    (stage,) = recipe.stage
-    rows = len(stage_examples(stage, data[0], True, 0))
+    (round_,) = recipe.rounds
+    rows = len(stage_examples(round_, data.last[0], True, 0))
     assert rows > 300
-    (alone,) = baseline.baseline_recipe(recipe, recipe, data, [rows]).stage
-    read = len(stage_examples(alone, data[0], False, 0))
-    assert read == rows and steps_of(alone, read) == steps_of(stage, rows)
-    examples = repeated(data[0].train.labelled_only, 5.4)
-    counts = {row: list(examples.index).count(row) for row in data[0].train.labelled_only.index}
+    (alone,) = alone_of(recipe, data, rows)
+    read = len(stage_examples(alone, data.last[0], False, 0))
+    assert read == rows and steps_of(alone.stage, read) == steps_of(round_.stage, rows)
+    examples = repeated(data.last[0].train.labelled_only, 5.4)
+    counts = {row: list(examples.index).count(row) for row in data.last[0].train.labelled_only.index}
     assert len(examples) == 324 and set(counts.values()) == {5, 6}
 
 
@@ -58,41 +63,44 @@ def test_two_stages_are_read_as_one_of_all_their_steps(tmp_path: Path) -> None:
     recipe, data = prepared(tmp_path)
     both = [{**stage, "data": "sample:30", "epochs": 2.0}, {**stage, "epochs": 1.0}]
     recipe = Recipe.model_validate({**recipe.model_dump(exclude={"stage"}), "stage": both})
-    (alone,) = baseline.baseline_recipe(recipe, recipe, data, [30, 60]).stage
-    assert (
-        alone.epochs == 3.0 and len(stage_examples(alone, data[0], False, 0)) == 40
-    )  # 2 · 30 + 1 · 60 in three epochs
+    (alone,) = alone_of(recipe, data, 30, 60)
+    assert alone.stage.epochs == 3.0
+    assert len(stage_examples(alone, data.last[0], False, 0)) == 40  # 2 · 30 + 1 · 60 in three epochs
 
 
 def test_without_further_rows_nothing_is_repeated(tmp_path: Path) -> None:
     recipe, data = prepared(tmp_path)
-    (alone,) = baseline.baseline_recipe(recipe, recipe, data, [60]).stage
-    assert alone.reads == 1.0 and alone.epochs == recipe.stage[0].epochs
+    (alone,) = alone_of(recipe, data, 60)
+    assert alone.stage.reads == 1.0 and alone.stage.epochs == recipe.stage[0].epochs
 
 
-@pytest.fixture
-def places(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    found: list[Path] = []
-
-    def remember(run: Run) -> BestCell:
-        found.append(run.folder)
-        return BestCell(TRAINED, run.recipe)
-
-    monkeypatch.setattr(baseline, "best_of_grid", remember)
-    monkeypatch.setattr(baseline, "save_models", lambda *_: None)
-    return found
+def key_of(recipe: Recipe, data: DataSets, folder: Path) -> str:
+    """Under which the cache holds the result of the baseline."""
+    found = baseline.baseline_recipe(recipe, recipe, data, (60,))
+    assert found is not None
+    run, (round_,) = Run(found, data, folder, Accelerator(cpu=True), QUIET), found.rounds
+    student = first_student(run)
+    return stage_key(found, round_, make_training(run, round_, student), student, data.last)
 
 
-def test_the_cached_one_is_that_of_the_same_network_not_of_the_same_weights(tmp_path: Path, places: list[Path]) -> None:
+def test_the_cached_one_is_that_of_the_same_network_not_of_the_same_weights(tmp_path: Path) -> None:
     """Another activation or dropout in the teacher's config.json makes another student of the same weights."""
+    keys = []
     for changed in ({}, {}, {"hidden_act": "relu"}, {"hidden_dropout_prob": 0.0}):
         recipe, data = prepared(tmp_path)
         config = tmp_path / "teacher/config.json"
         config.write_text(json.dumps({**json.loads(config.read_text()), **changed}))
         recipe, data = prepared(tmp_path)
-        run = Run(recipe, data, tmp_path / "run", Accelerator(cpu=True), QUIET)
-        baseline.make_baseline(run, BestCell(TRAINED, recipe))
-    assert places[0] == places[1] and len(set(places)) == 3
+        keys.append(key_of(recipe, data, tmp_path / "run"))
+    assert keys[0] == keys[1] and len(set(keys)) == 3
+
+
+def test_it_is_trained_once_for_all_methods_and_teachers_answers(tmp_path: Path) -> None:
+    """What the student learns from beside the labels changes nothing in its baseline."""
+    methods = ("soft_targets", "patient", "hints")
+    keys = [key_of(*prepared(tmp_path, f"method={name}"), tmp_path / name) for name in methods]
+    assert len(set(keys)) == 1
+    assert key_of(*prepared(tmp_path, "method=patient", "seed=1"), tmp_path / "seed") != keys[0]
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
 from potstill.errors import InputError
 from potstill.recipe.schema import Recipe
-from potstill.runs.folder import Opening, choose_folder, holds_work, lock_folder, mark_of, open_folder, remove_run
+from potstill.runs.folder import FolderLock, Opening, choose_folder, holds_work, mark_of, open_folder, remove_run
 from potstill.system.paths import RunFolder
 from tests.support.commands import potstill
 from tests.support.small_models import write_csv
@@ -80,12 +81,15 @@ FILES = [
     "recipe.toml", "measurements.json", "answers.safetensors", "report.html", "student/model.safetensors",
     "student/README.md", "student-second/config.json", "baseline/tokenizer.json", "stages/0/steps.csv",
     "stages/0/tensorboard/events.out.tfevents.1", "stages/0/checkpoints/step-00000010/weights.safetensors",
-    "stages/0/best/step-00000010/manifest.json", "finished/0/step-00000001/state.json", "grid/0001-abc/cell.json",
+    "stages/0/best/step-00000010/manifest.json", "stages/0/rewind/step-00000010/weights.safetensors",
+    "stages/0/result.json", "baseline-run/stages/0/result.json", "baseline-run/grid/0001-abc/cell.json",
+    "seed-1/baseline-run/stages/0/steps.csv", "finished/0/step-00000001/state.json", "grid/0001-abc/cell.json",
     "grid/0001-abc/stages/0/epochs.csv", "seed-1/student/config.json", "seed-1/run.json", "student/.tmp-1234-config.json",
 ]  # fmt: skip
 USERS = [
     "notes.txt", "README.md", "config.json", "steps.csv", "student/notes.txt", "student/data/rows.csv", "stages/0/why.md",
     "seed-1/thoughts.txt", "student-onnx/model.onnx", "student-onnx/config.json", "grid/plot.png", "finished/0/mine.txt",
+    "stages/0/rewind/notes.txt", "baseline-run/notes.txt", "result.json",
 ]  # fmt: skip
 
 
@@ -125,14 +129,37 @@ def test_fewer_seeds_than_a_folder_holds_are_refused(tmp_path: Path) -> None:
 
 def test_a_second_process_in_one_folder_is_told(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    with lock_folder(folder), pytest.raises(InputError, match="another process is working in"), lock_folder(folder):
-        pass
-    assert not folder.root.exists()  # nothing was made, so nothing is left
+    for first, second in ((False, False), (False, True), (True, False)):  # cells are shared by those that train cells
+        told = pytest.raises(InputError, match="another process is working in")
+        with FolderLock(folder, first), told, FolderLock(folder, second):
+            pass
+        assert not folder.root.exists()  # nothing was made, so nothing is left
     folder.root.mkdir()
-    with lock_folder(folder):
+    with FolderLock(folder, False):
         open_folder(RECIPE, folder, Opening({}))
-    with lock_folder(folder):
+    with FolderLock(folder, False):
         assert mark_of(folder) is not None
+
+
+def test_processes_that_share_a_folder_finish_it_one_after_the_other(tmp_path: Path) -> None:
+    folder, order = RunFolder(tmp_path / "run"), list[str]()
+    with FolderLock(folder, True) as theirs:
+        open_folder(RECIPE, folder, Opening({}))
+
+        def finish() -> None:
+            theirs.alone()
+            order.append("theirs")
+
+        with FolderLock(folder, True):
+            other = threading.Thread(target=finish)
+            other.start()
+            other.join(0.5)
+            assert order == []  # ours is still at work
+            order.append("ours")
+        other.join(10)
+        assert order == ["ours", "theirs"]
+        with pytest.raises(InputError, match="another process is working in"), FolderLock(folder, True):
+            pass
 
 
 def test_what_differs_from_the_run_that_lies_there_is_named(tmp_path: Path) -> None:

@@ -6,12 +6,14 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from potstill.models import student as students
 from potstill.recipe.schema import Recipe
+from potstill.runs.data_set import DataSet
 from potstill.runs.input_files import VERSIONS, changes, input_digests, input_paths
 from tests.support.commands import potstill
 from tests.support.faults import flip
@@ -132,14 +134,13 @@ def test_a_file_that_changes_while_it_is_read_is_refused(
 ) -> None:
     from potstill.runs import distill as run
 
-    prepare = run.prepare
+    class Meanwhile(run.DataSets):
+        def of(self, *arguments: Any) -> list[DataSet]:
+            found = super().of(*arguments)
+            last_letter(home / "dev.csv")
+            return found
 
-    def meanwhile(*arguments: object) -> object:
-        found = prepare(*arguments)  # type: ignore[arg-type]
-        last_letter(home / "dev.csv")
-        return found
-
-    monkeypatch.setattr(run, "prepare", meanwhile)
+    monkeypatch.setattr(run, "DataSets", Meanwhile)
     assert potstill(*words("--overwrite")) == 2
     assert "dev.csv changed while it was read" in capsys.readouterr().err
     assert (home / "run/measurements.json").exists()  # the earlier run is still there

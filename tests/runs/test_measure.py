@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +12,8 @@ from potstill.runs.data_set import DataSet
 from potstill.runs.measure import has_learned
 from potstill.runs.stages import still_rising
 from potstill.system.display import Display
-from potstill.training.logs import EpochLoss, _rows_until, dev_scores, follow
-from potstill.training.loop import Progress, Step, train
+from potstill.training.logs import EpochLoss, Follower, _rows_until, dev_scores
+from potstill.training.loop import Progress, train
 from tests.support.training_world import make_world
 
 
@@ -42,13 +41,10 @@ def test_an_epochs_loss_is_its_mean_also_after_a_stop(tmp_path: Path) -> None:
     steps = list(train(world.training("soft_targets", world.remembering(), epochs=2.0, keep="last")))
     second = [step for step in steps if step.epoch == 2]
     mean = np.average([step.loss for step in second], weights=[step.examples for step in second])
-
-    def running(of: list[Step]) -> Any:
-        yield from of
-        return 0.0
-
     show = Told()
-    follow(running(steps), tmp_path / "log", None, "none", show)
+    with Follower(tmp_path / "log", None, "none", show) as follower:
+        for step in steps:
+            follower.note(step)
     assert show.words[-1] == f"epoch 2: loss {mean:.4f}, dev 0.00" and f"{mean:.4f}" != f"{steps[-1].loss:.4f}"
     losses = EpochLoss([{"epoch": str(step.epoch), "loss": str(step.loss), "examples": "8"} for step in steps[:-2]])
     for step in steps[-2:]:

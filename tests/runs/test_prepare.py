@@ -17,9 +17,9 @@ from potstill.plugins.students.marian import Marian
 from potstill.recipe.resolve import resolve
 from potstill.runs.build import build
 from potstill.runs.data_set import DataSet, texts_of
-from potstill.runs.prepare import prepare
 from potstill.tasks.translate import Translation
-from tests.data.test_unlabelled import CPU, Heard
+from tests.data.test_unlabelled import Heard
+from tests.support.prepared import prepared_data
 from tests.support.small_models import same_weights, sentences, small_teacher, translations, write_csv
 
 FOREIGN = [(row["source"], row["target"]) for row in translations(30, 1)]
@@ -27,7 +27,7 @@ FOREIGN = [(row["source"], row["target"]) for row in translations(30, 1)]
 
 def prepared(*sets: str) -> tuple[list[DataSet], list[str]]:
     heard = Heard()
-    return prepare(resolve(None, None, list(sets)).recipe, CPU, heard), heard.told
+    return prepared_data(resolve(None, None, list(sets)).recipe, heard), heard.told
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ def test_byte_pairs_are_looked_for_once(home: Path, monkeypatch: pytest.MonkeyPa
         "student=marian:1+1x16",
     ]
     recipe = resolve(None, None, [*rows, "student.vocabulary=300"]).recipe
-    data = prepare(recipe, CPU, Heard())
+    data = prepared_data(recipe)
     built = [build(recipe.model_copy(update={"seed": seed}), data) for seed in (0, 1)]
     assert made == [300]
     first, second = (student.tokenizer for student in built)
@@ -119,5 +119,5 @@ def test_byte_pairs_are_looked_for_once(home: Path, monkeypatch: pytest.MonkeyPa
     expected = joint_bpe(list(texts_of(one.train for one in data)), 300)
     assert tokenizer_fingerprint(first) == tokenizer_fingerprint(expected)
     for sets in (["student.vocabulary=301"], ["student.vocabulary=300", "data.language=de"]):
-        build(other := resolve(None, None, [*rows, *sets]).recipe, prepare(other, CPU, Heard()))
+        build(other := resolve(None, None, [*rows, *sets]).recipe, prepared_data(other))
     assert made == [300, 301, 300]

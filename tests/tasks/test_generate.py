@@ -312,8 +312,9 @@ def test_students_of_other_vocabularies_have_baselines_of_their_own(
         save_student(teacher, tmp_path / name)
         more = ["--method", "soft_targets", "--force", "--epochs", "1", "--quiet", "--out", tmp_path / f"run-{name}"]
         assert potstill("distill", "--teacher", tmp_path / name, *rows, *more) == 0, capsys.readouterr().err
-        made.append({one.name for one in (paths.cache() / "baselines").iterdir()})
-    assert len(made[1] - made[0]) == 1
+        made.append(json.loads((tmp_path / f"run-{name}/baseline-run/stages/0/result.json").read_text())["key"])
+        assert (paths.cache() / "stages" / made[-1]).is_dir()
+    assert len(set(made)) == 2
 
 
 def test_one_student_of_two_teachers_translates_into_two_languages(

@@ -6,16 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from sklearn.metrics import f1_score
 
 from potstill.errors import InputError
 from potstill.models.student import save_student
 from potstill.recipe.resolve import resolve
 from potstill.runs.data_set import DataSet, selection_metric
-from potstill.runs.prepare import prepare
-from potstill.system.display import Display
 from potstill.tasks.classify import TextClassification
+from tests.support.prepared import prepared_data
 from tests.support.small_models import sentences, small_model, write_csv
 
 
@@ -25,7 +23,7 @@ def prepared(folder: Path, share: float, *sets: str) -> DataSet:
     write_csv(folder / "dev.csv", rows[::4])
     save_student(small_model("bert"), folder / "start")
     files = [f"data.train={folder}/train.csv", f"data.dev={folder}/dev.csv", f"start={folder}/start"]
-    return prepare(resolve(None, None, [*files, *sets]).recipe, torch.device("cpu"), Display(quiet=True))[0]
+    return prepared_data(resolve(None, None, [*files, *sets]).recipe)[0]
 
 
 @pytest.mark.parametrize(

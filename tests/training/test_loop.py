@@ -47,7 +47,7 @@ def test_a_stage_with_a_lost_epoch_ends_in_the_same_weights(
         weights.write_bytes(weights.read_bytes()[:100])
     else:
         shutil.rmtree(weights.parent)
-    assert checkpoint_to_resume(training.folder, 0, None, training.stage) is None
+    assert checkpoint_to_resume(training, None) is None
     assert "this stage is trained again from its beginning" in caplog.text
     world.student.model.load_state_dict(start)
     assert len(list(train(training))) == len(steps)
@@ -61,7 +61,7 @@ def test_a_best_epoch_that_is_lost_at_the_end_is_told_with_what_to_do(tmp_path: 
         for _ in train(training):
             for weights in (training.folder / "best").glob("step-*/weights.safetensors"):
                 weights.write_bytes(b"")
-    assert checkpoint_to_resume(training.folder, 0, None, training.stage) is None
+    assert checkpoint_to_resume(training, None) is None
 
 
 def test_a_folder_that_is_removed_is_told_at_the_next_checkpoint(tmp_path: Path) -> None:

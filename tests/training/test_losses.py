@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -152,7 +154,9 @@ def test_smoothing_is_refused_where_there_is_no_one_class(outcome: losses.Outcom
 
 def test_the_baseline_learns_the_same_smoothed_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("potstill.runs.baseline.stage_examples", lambda *_: range(10))
+    labelled = SimpleNamespace(train=SimpleNamespace(labelled_only=range(10)))
+    every: Any = SimpleNamespace(of=lambda stage: [labelled])
     for smoothing, told in ((0.1, {"smoothing": 0.1}), (0.0, {})):
         sets = ["teacher=t", "data.train=a.csv", "method=soft_targets", f"method.smoothing={smoothing}"]
         recipe = resolve(None, None, sets).recipe
-        assert baseline_recipe(recipe, recipe, [None], [10]).stage[0].method == {"name": "hard_labels", **told}
+        assert baseline_recipe(recipe, recipe, every, [10]).stage[0].method == {"name": "hard_labels", **told}

@@ -21,8 +21,8 @@ from potstill.recipe.resolve import resolve
 from potstill.recipe.schema import Recipe
 from potstill.reporting.console import constants
 from potstill.runs.build import build
-from potstill.runs.data_set import DataSet, selection_metric
-from potstill.runs.prepare import prepare
+from potstill.runs.data_set import selection_metric
+from potstill.runs.prepare import DataSets
 from potstill.runs.stage_setup import Run, make_training
 from potstill.runs.stages import train_student
 from potstill.system.display import Display
@@ -31,13 +31,14 @@ from potstill.training import checkpoints
 from potstill.training.loop import train
 from potstill.training.setup import Training
 from potstill.training.target_scale import output_layer, scale_outputs, unscale_outputs, unscaled_outputs
+from tests.support.prepared import prepared_sets
 from tests.support.small_models import ARCHITECTURES, sentences, small_model, write_csv
 
 QUIET = Display(quiet=True)
 UNITS = {"as it is": (0.0, 1.0), "shifted": (100.0, 1.0), "shifted and scaled": (100.0, 1000.0)}
 
 
-def made(folder: Path, shift: float, scale: float, *sets: str) -> tuple[Recipe, list[DataSet]]:
+def made(folder: Path, shift: float, scale: float, *sets: str) -> tuple[Recipe, DataSets]:
     """Sentences with the number of good words less that of bad ones, and some noise, in another unit."""
     folder.mkdir()
     noise = np.random.default_rng(0).normal(0, 0.2, 200)
@@ -49,7 +50,7 @@ def made(folder: Path, shift: float, scale: float, *sets: str) -> tuple[Recipe, 
     write_csv(folder / "dev.csv", [(text, f"{number:.6f}") for text, number in rows[140:]])
     files = [f"data.train={folder}/train.csv", f"data.dev={folder}/dev.csv", "data.task=regress", "dropout=0.0"]
     recipe = resolve(None, None, [*files, "optimizer.rate=4e-3", "epochs=8", "batch=16", *sets]).recipe
-    return recipe, prepare(recipe, torch.device("cpu"), QUIET)
+    return recipe, prepared_sets(recipe)
 
 
 def learned(folder: Path, shift: float, scale: float, *sets: str) -> dict[str, float]:
@@ -58,8 +59,8 @@ def learned(folder: Path, shift: float, scale: float, *sets: str) -> dict[str, f
     trained = train_student(Run(recipe, data, folder / "run", Accelerator(cpu=True), QUIET))
     save_student(Student(trained.models[0], trained.tokenizer), folder / "student")
     again = load_student(folder / "student")
-    said = measure.model_answers(again, data[0].for_scoring(data[0].dev, again.tokenizer))
-    scores = quality.quality(data[0].task, data[0].dev, said)
+    said = measure.model_answers(again, data.last[0].for_scoring(data.last[0].dev, again.tokenizer))
+    scores = quality.quality(data.last[0].task, data.last[0].dev, said)
     assert scores["pearson"] == pytest.approx(trained.dev, abs=1e-4)
     return scores
 
@@ -125,7 +126,7 @@ def test_the_error_is_shown_beside_what_the_mean_is_worth() -> None:
 def test_dev_is_not_chosen_by_an_error(tmp_path: Path) -> None:
     recipe, data = made(tmp_path / "rows", 0.0, 1.0, f"start={_saved(tmp_path)}", "metric=rmse")
     with pytest.raises(InputError, match="write metric = 'pearson'"):
-        selection_metric(recipe, data[0])
+        selection_metric(recipe, data.last[0])
 
 
 def test_a_stopped_run_goes_on_to_the_same_bits_in_its_own_unit(tmp_path: Path) -> None:
@@ -136,7 +137,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits_in_its_own_unit(tmp_path: Path) 
 
     def training(name: str) -> Training:
         run = Run(recipe, data, tmp_path / name, Accelerator(cpu=True), QUIET)
-        return replace(make_training(run, 0, build(recipe, data)), save_every=1)
+        return replace(make_training(run, recipe.rounds[0], build(recipe, data.last)), save_every=1)
 
     whole, first, second = (training(name) for name in ("whole", "stopped", "stopped"))
     every = list(train(whole))

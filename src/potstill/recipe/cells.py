@@ -1,4 +1,4 @@
-"""Cells: a recipe with several seeds or a grid is a list of them, and each is a value that any process may train by its name."""
+"""Cells: a recipe with several seeds or a grid is a list of them, and any process may train each by its name."""
 
 from __future__ import annotations
 

@@ -229,7 +229,7 @@ def head_weights(model: PreTrainedModel) -> dict[str, Tensor]:
 
 
 def moved_head(old: PreTrainedModel, encoder: PreTrainedModel, seed: int, name: str) -> PreTrainedModel:
-    """A model with the head of `old` on another encoder; weights that do not fit it begin anew."""
+    """A model with the head of `old` on another encoder; weights that do not fit it are new."""
     config = copy.deepcopy(encoder.config)
     for field in ("id2label", "label2id", "problem_type", "architectures"):
         setattr(config, field, copy.deepcopy(getattr(old.config, field)))

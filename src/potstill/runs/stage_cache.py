@@ -1,4 +1,4 @@
-"""The results of stages on disk, each under a hash of all that decides it. Whichever run would train the same stage reads it."""
+"""Results of stages on disk, each under a hash of all that decides it: a run that would train the same stage reads it."""
 
 from __future__ import annotations
 

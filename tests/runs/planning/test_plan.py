@@ -17,6 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from potstill.data.batches import MicroBatch
 from potstill.errors import InputError
+from potstill.models.anatomy import without_effect
 from potstill.models.hooks import listen
 from potstill.models.student import save_student
 from potstill.recipe.resolve import resolve
@@ -28,6 +29,7 @@ from potstill.runs.planning.flops import forward, training_step
 from potstill.runs.planning.plan import cost_key, count_saves, plan
 from potstill.runs.planning.timing import fit_law, time_training
 from potstill.signals import View, Wants
+from potstill.system import paths
 from potstill.training.gradients import gradients
 from potstill.training.setup import make_projections
 from tests.support.commands import files, make_home, potstill
@@ -138,6 +140,21 @@ def test_another_layer_is_asked_for_all_rows_and_a_check_against_chance_before(h
         after = sum(one.stat().st_size for one in tmp_path.glob("memory/*/*"))
         # a manifest's checksums differ in nothing but their digits
         assert planned["disks"][0]["kept"] == after - before
+
+
+def test_results_of_stages_are_those_of_the_run(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every seed, cell and stage, and of the baselines; beside the weights there are only short files."""
+    recipe = recipe_of(home, "seeds=2", "epochs=0.1", "grid={'method.beta'=[0.1,1.0,2.0]}")
+    (planned,) = [one for one in plan(recipe, tmp_path / "run")["disks"] if one["what"] == "results of stages"]
+    distill(recipe, tmp_path / "run")
+    files = [one for one in (paths.cache() / "stages").rglob("*") if one.is_file()]
+    weights = [one for one in files if one.suffix == ".safetensors"]
+    assert len(weights) == 2 * 3 + 2
+    size = sum(one.stat().st_size for one in weights)
+    assert planned["kept"] == pytest.approx(size, rel=0.1)
+    assert sum(one.stat().st_size for one in files) - size < 10_000 * len(weights)
+    monkeypatch.setenv("POTSTILL_STAGES_GB", "1e-6")
+    assert [one["kept"] for one in plan(recipe, tmp_path / "run")["disks"]][-1] == 1000
 
 
 def test_seeds_cells_stages_and_baselines_are_counted(home: Path, tmp_path: Path) -> None:
@@ -276,7 +293,8 @@ def test_timing_changes_no_weight(optimizer: str, tmp_path: Path) -> None:
     assert cost.step > 0 and (cost.batch.of(batches) > 0).all()
     assert cost.activations is not None
     assert cost.activations.per_token > 0
-    whole = sum(one.numel() for one in world.student.model.parameters() if one.requires_grad)
+    frozen = {id(one) for one in without_effect([world.student.model])}
+    whole = sum(one.numel() for one in world.student.model.parameters() if id(one) not in frozen)
     assert (cost.trained < whole) == (cost.copied > 0) == (optimizer == "adamw")
 
 
@@ -369,7 +387,7 @@ def test_a_model_without_a_teacher_is_planned_too(home: Path, capsys: pytest.Cap
     assert potstill(*told) == 0
     found = json.loads(capsys.readouterr().out)
     assert [line["what"] for line in found["lines"]][:2] == ["remember the teacher", "train fine-tuned"]
-    assert [one["what"] for one in found["disks"]] == ["students and checkpoints"]
+    assert [one["what"] for one in found["disks"]] == ["students and checkpoints", "results of stages"]
 
 
 def test_help_does_not_wait_for_torch() -> None:

@@ -109,7 +109,7 @@ def plan(
     costs = list({id(stage.cost): stage.cost for stage in stages}.values())
     with_baseline = recipe.baseline and is_distillation(recipe, data_sets)
     needed = device_bytes(costs, with_baseline, program)
-    disks = disks_of(recipe, with_baseline, teachers, costs, out)
+    disks = disks_of(recipe, with_baseline, teachers, [stage.cost for stage in stages], out)
     limit = int(1e9 * memory) if memory else device_memory(device)
     operations = sum(float(cost.operations.sum()) for cost in costs)
     seconds = sum(float(cost.seconds.sum()) for cost in costs)
