@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,9 +20,3 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     os.environ["POTSTILL_CACHE"] = str(cache)
     yield cache
     del os.environ["POTSTILL_CACHE"]
-
-
-@pytest.fixture(autouse=True)
-def own_stages(own_cache: Path) -> None:
-    """No test reads a stage that another one has trained: what it says of training would be said of a file."""
-    shutil.rmtree(own_cache / "stages", ignore_errors=True)
