@@ -14,9 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from potstill.data.columns import GENERATED
-from potstill.data.row import TASK_WORDS, Form, Row
+from potstill.data.row import Row
 from potstill.data.rows import Columns, open_table
 from potstill.errors import InputError
+from potstill.recipe.task_words import TASK_WORDS, Form
 from tests.data.test_rows import SHARED, most_memory, parquet_bytes, real_data, written
 
 DE = Columns("en", "de")
@@ -352,7 +353,7 @@ def test_what_two_files_hold_is_read(pairs: list[tuple[str, str]], end: str, tmp
 
 
 def test_every_form_has_its_words() -> None:
-    assert TASK_WORDS["translation"].rows == "texts with their translation"
+    assert TASK_WORDS["translate"].rows == "texts with their translation"
 
 
 @real_data

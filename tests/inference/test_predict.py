@@ -65,6 +65,10 @@ STUDENTS: dict[str, tuple[Callable[[], Student], list[Any]]] = {
     "tag": (head("tag"), [*TEXTS, TEXTS[0].split(), LONG]),
     "answer": (head("answer"), [{"question": "what was good ?", "context": text} for text in (*TEXTS, LONG)]),
     "choose": (head("choose"), [{"text": text, "question": "it was _", "choices": ["a", "b", LONG]} for text in TEXTS]),
+    "mask": (
+        head("mask"),
+        ["a [MASK] film", f"[MASK] {TEXTS[0]} [MASK]", f"{LONG} [MASK]", "", *TEXTS, ("a [MASK]", "b")],
+    ),
     "bilstm": (over_words("bilstm", hidden=8, width=8), ["", *TEXTS, LONG]),
     "bilstm of words": (over_words("bilstm", hidden=8, width=8, words="words"), ["", *TEXTS, LONG]),
     "bag": (over_words("bag", width=8), ["", *TEXTS]),

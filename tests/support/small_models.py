@@ -72,6 +72,7 @@ def write_csv(path: Path, rows: Iterable[Sequence[Any]], header: Sequence[str] =
 TAGS = ("B-BAD", "B-GOOD", "I-BAD", "I-GOOD", "O")
 KINDS: dict[str, type[Task]] = {name: task for name, task in TASKS.items() if name not in ("multilabel", "regress")}
 LABELS = {"classify": ("negative", "positive"), "tag": TAGS, "answer": ("start", "end"), "choose": ("A", "B", "C")}
+LABELS |= {"mask": ("LABEL_0", "LABEL_1")}  # of every config that names none
 
 
 def tagged(n: int, seed: int) -> list[dict[str, Any]]:
@@ -140,7 +141,17 @@ def writings(n: int, seed: int) -> list[dict[str, Any]]:
     return rows
 
 
+def running_texts(n: int, seed: int) -> list[dict[str, Any]]:
+    """Words in their usual order, of which a masked one can be told from its neighbours; some texts need two windows."""
+    chance = random.Random(seed)
+    return [
+        {"text": _ring(chance.randrange(len(NEUTRAL)), 80 if place % 18 == 0 else chance.randint(4, 20))}
+        for place in range(n)
+    ]
+
+
 ROWS = {"tag": tagged, "answer": questions, "choose": choices, "translate": translations, "write": writings}
+ROWS |= {"mask": running_texts}
 GENERATED = ("translate", "write")
 
 

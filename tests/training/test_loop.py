@@ -86,3 +86,18 @@ def test_a_resumed_run_lets_go_of_the_checkpoint_it_began_from(tmp_path: Path) -
     mapped = [line for line in Path("/proc/self/maps").read_text().splitlines() if str(training.folder) in line]
     assert mapped == []
     resumed.close()
+
+
+def test_whoever_drives_the_loop_may_end_it_early(tmp_path: Path) -> None:
+    """The next step is the last: dev is scored, and the steps so far are those of the whole stage."""
+    _, training = made(tmp_path / "whole", "best")
+    whole = list(train(training))
+    _, training = made(tmp_path / "early", "best")
+    running = train(training)
+    taken = [next(running) for _ in range(2)]
+    assert running.dev is None
+    running.stop()
+    taken += list(running)
+    assert len(taken) == 3 < len(whole) and taken[-1].dev
+    assert [(step.loss, step.rate) for step in taken] == [(step.loss, step.rate) for step in whole[:3]]
+    assert running.dev == 0.0

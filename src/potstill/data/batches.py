@@ -6,7 +6,7 @@ The order of an epoch depends only on seed, stage and epoch, so that a resumed r
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Generic, NamedTuple, TypeVar
 
@@ -87,16 +87,21 @@ class TokenisedSet(Generic[SomeTask]):
     class_weights: Tensor | None = None
     target_scale: TargetScale | None = None  # of regression targets; None: as in the rows
     changes: tuple[Change, ...] = ()  # of data makers that change the examples in every epoch
-    seed: tuple[int, ...] = ()  # of the changes
+    seed: tuple[int, ...] = ()  # of the changes, and of what the task draws
 
     @property
     def lengths(self) -> np.ndarray:
         """(n,) padded tokens of each example for the student."""
         return self.student.lengths(self.examples.index)
 
+    @property
+    def changing(self) -> bool:
+        """True if the examples are others in every epoch."""
+        return bool(self.changes) or self.task.draws
+
     def needs_live_teacher(self, wants: Wants) -> bool:
         """Tell whether the teacher's answers cannot be stored: the examples change, or states or vocabularies are too large."""
-        return bool(self.changes) or wants.per_token or (wants.logits and not wants.top and self.task.generates)
+        return self.changing or wants.per_token or (wants.logits and not wants.top and self.task.vocabulary)
 
     @cached_property
     def aligned_tokens(self) -> tuple[Tokens, Tokens]:
@@ -106,9 +111,9 @@ class TokenisedSet(Generic[SomeTask]):
         return self.task.align(self.student, self.teacher)
 
     def batch(self, positions: np.ndarray, counts: dict[Over, int], epoch: int | None = None) -> Batch:
-        """Return the examples at these positions. `counts` are those of the whole step. With `epoch`, `changes` are applied."""
+        """Return the examples at these positions, with `epoch` as they are then. `counts` are those of the whole step."""
         rows = self.examples.index[positions]
-        ours, theirs = self.aligned_tokens
+        ours, theirs = self.aligned_tokens if epoch is None else self._drawn_tokens(epoch)
         student = view(self.task, ours, rows)
         predictions, sequences = self.task.predictions(ours, rows), ours.counts(rows)
         taught = np.ones(len(rows), np.bool_) if self.answered is None else np.asarray(self.answered[rows])
@@ -124,12 +129,20 @@ class TokenisedSet(Generic[SomeTask]):
             outcome=self.task.outcome,
             class_weights=nothing() if self.class_weights is None else self.class_weights,
             never=self.task.impossible_classes(ours),
-            vocabulary=self.task.generates,
+            vocabulary=self.task.vocabulary,
         )
         if epoch is not None:
             for number, change in enumerate(self.changes):
                 batch = change(batch, partial(draw_uniform, batch.keys.numpy(), (*self.seed, epoch, number)))
         return batch
+
+    def _drawn_tokens(self, epoch: int) -> tuple[Tokens, Tokens]:
+        """Return the tokens of student and teacher, from which the task draws the same in this epoch."""
+        ours, theirs = self.aligned_tokens
+        if not self.task.draws:
+            return ours, theirs
+        drawn = replace(ours, seed=(*self.seed, epoch))
+        return drawn, drawn if theirs is ours else replace(theirs, seed=drawn.seed)
 
     def scaled_targets(self, numbers: np.ndarray) -> np.ndarray:
         """Return targets in the unit in which they are learned."""
@@ -164,6 +177,8 @@ def used_token_ids(sources: Sequence[TokenisedSet], vocabulary: int) -> np.ndarr
     used = np.zeros(vocabulary, np.bool_)
     for source in sources:
         used[source.student.padding] = True
+        if source.task.draws:  # any token may take the place of another
+            used[:] = True
         for begin in range(0, len(source.examples), ROWS_AT_ONCE):
             sequences = source.student.sequences(source.examples.index[begin : begin + ROWS_AT_ONCE])
             places = ranges(source.student.offsets[sequences], source.student.offsets[sequences + 1])

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from itertools import count, takewhile
 from typing import NamedTuple
 
-from potstill.data.row import Form
 from potstill.errors import InputError
+from potstill.recipe.task_words import Form
 
 MOST_CHOICES = 26  # candidates of a question: each is named by a letter
 

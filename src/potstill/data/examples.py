@@ -199,10 +199,13 @@ def store(table: Table, task: DataTask | None = None) -> Examples:
 def _write(table: Table, task: DataTask | None, columns: ColumnFiles) -> None:
     writer = ExampleWriter(columns, task.target_width if task else 1)
     nothing = [0.0] * writer.width
-    with_answers = task is not None and table.answers is not None
+    with_answers = task is not None and table.answers is not None and not task.vocabulary
+    own_targets = task is not None and task.own_targets
     order = _answer_order(table, task) if task else None
-    for chunk in _chunks(table.rows()):
-        labelled = np.array([task is not None and row.label is not None for row in chunk], np.bool_)
+    # the empty lines between paragraphs of running text hold nothing to predict
+    rows = (row for row in table.rows() if not own_targets or row.text.strip() or row.pair)
+    for chunk in _chunks(rows):
+        labelled = np.array([own_targets or (task is not None and row.label is not None) for row in chunk], np.bool_)
         targets = [
             task.encode(row.label, f"{table.source}:{row.line}") if task and row.label is not None else nothing
             for row in chunk

@@ -15,8 +15,9 @@ from typing import Any
 
 from potstill.data.columns import MOST_CHOICES, AnswerColumns, Columns
 from potstill.data.formats.reading import LONGEST, clean_text, short_repr
-from potstill.data.row import HAS_TARGET, Form, Label, Span, join_parts, pixels_to_text
+from potstill.data.row import HAS_TARGET, Label, Span, join_parts, pixels_to_text
 from potstill.errors import InputError
+from potstill.recipe.task_words import Form
 
 Values = dict[str, object]
 """The values of a record by column name."""

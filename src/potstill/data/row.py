@@ -1,4 +1,4 @@
-"""One row of any form, how it is packed into a text, a second text and a label, and what its task is called.
+"""One row of any form, and how it is packed into a text, a second text and a label.
 
 Rows of every form are stored, hashed and remembered as texts. What is not a plain text is packed into one, and the
 functions below are the only place that knows how:
@@ -12,9 +12,8 @@ functions below are the only place that knows how:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-Form = Literal["text", "words", "answers", "choices", "pixels", "translation", "writing"]
 PART_SEPARATOR = "\x00"
 HAS_TARGET = ""  # the label of a row whose target is its second text
 
@@ -65,31 +64,3 @@ def pixels_to_text(pixels: bytes) -> str:
 
 def text_to_pixels(text: str) -> bytes:
     return text.encode("latin-1")
-
-
-class TaskWords(NamedTuple):
-    """How a task is called outside of its own module."""
-
-    task: str  # the word that the user types; images have none of their own, and texts have three
-    rows: str  # in messages
-    model: str  # in messages
-    head: str  # the end of the model's class name in transformers, after "For"
-    hub: str  # the pipeline tag on the Hugging Face Hub
-
-
-# fmt: off
-TASK_WORDS: dict[Form, TaskWords] = {
-    "text": TaskWords("classify", "texts with a label", "a text classifier", "SequenceClassification",
-                      "text-classification"),
-    "words": TaskWords("tag", "words with tags", "a token classifier", "TokenClassification", "token-classification"),
-    "answers": TaskWords("answer", "questions with answers in a context", "a model for extractive question answering",
-                         "QuestionAnswering", "question-answering"),
-    "choices": TaskWords("choose", "questions with candidates", "a multiple-choice model", "MultipleChoice",
-                         "multiple-choice"),
-    "pixels": TaskWords("", "images with a label", "an image classifier", "ImageClassification",
-                        "image-classification"),
-    "translation": TaskWords("translate", "texts with their translation", "a translation model", "Seq2SeqLM",
-                             "translation"),
-    "writing": TaskWords("write", "texts to be generated", "a causal language model", "CausalLM", "text-generation"),
-}
-# fmt: on

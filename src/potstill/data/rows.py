@@ -1,7 +1,7 @@
 """Rows of text, label and perhaps a teacher's answer, out of text files, Parquet and Hugging Face data sets.
 
 Reading is strict: "NA" and "null" are texts, nothing is skipped or repaired silently, and an error names file and line.
-Files are streamed and never held in memory. Only NUL and lone surrogates, which cannot be text, are replaced.
+Large files are streamed and never held in memory. Only NUL and lone surrogates, which cannot be text, are replaced.
 """
 
 from __future__ import annotations
@@ -23,9 +23,12 @@ from potstill.data.formats.parallel import split_languages
 from potstill.data.formats.race import split_questions
 from potstill.data.formats.reading import ImageShape, Record, Records
 from potstill.data.records import READERS, read_answer
-from potstill.data.row import Form, Row, split_parts
+from potstill.data.row import Row, split_parts
 from potstill.data.sources import locate
 from potstill.errors import InputError
+from potstill.recipe.task_words import Form
+
+HELD_CHARACTERS = 2**24  # of a table that is held in memory after its first reading
 
 __all__ = ["Columns", "Row", "Table", "open_table"]
 
@@ -45,6 +48,7 @@ class Table:
     choices: int = 0  # candidates of every row; 0 if there are none
     shape: ImageShape | None = None  # of every image
     unread_label: str | None = None  # a column with a usual name for labels that rows with target texts do not use
+    _held: list[list[Row]] = field(default_factory=list, init=False, repr=False)  # all rows, once they were read
 
     @property
     def answer_labels(self) -> tuple[str, ...] | None:
@@ -52,6 +56,21 @@ class Table:
         return self.answers.labels if self.answers else None
 
     def rows(self) -> Iterator[Row]:
+        """Yield every row. Small tables are read and parsed once, large ones are streamed each time."""
+        if self._held:
+            yield from self._held[0]
+            return
+        held: list[Row] = []
+        size = 0
+        for row in self._rows():
+            size += len(row.text) + len(row.pair or "")
+            if size <= HELD_CHARACTERS:
+                held.append(row)
+            yield row
+        if size <= HELD_CHARACTERS:
+            self._held.append(held)
+
+    def _rows(self) -> Iterator[Row]:
         classes = self.choices
         for record in self.records():
             try:

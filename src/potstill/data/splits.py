@@ -57,7 +57,7 @@ def text_keys(examples: Examples, task: DataTask) -> np.ndarray:
 
 def _classes(rows: Examples, task: DataTask) -> np.ndarray:
     """Return (n,) the class of each row, -1 without a label; all 0 if rows do not have a single class."""
-    if task.outcome != "class" or task.target_width != 1 or task.generates:
+    if task.outcome != "class" or task.target_width != 1 or task.vocabulary:
         return np.zeros(len(rows), np.int64)
     return np.where(rows.labelled[rows.index], np.asarray(rows.targets[rows.index]).astype(np.int64), -1)
 
@@ -76,7 +76,7 @@ def with_unlabelled(
     """Return the rows of train, then those of `source` without labels, except for texts that occur in `held_out`."""
     rows = store(open_unlabelled(source, like), task)
     # the keys of texts to be translated do not depend on their translation, which the new rows do not have
-    keys = [text_keys(each, task) if task.form == "translation" else each.keys[each.index] for each in held_out]
+    keys = [text_keys(each, task) if task.two_stacks else each.keys[each.index] for each in held_out]
     new = ~np.isin(rows.keys, np.concatenate(keys))
     if omitted := int((~new).sum()):
         say(f"{source}: {omitted} of {len(new)} rows are also in dev or test and are left out")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
-from potstill.data.row import Form, Label
+from potstill.data.row import Label
+from potstill.recipe.task_words import Form
 
 if TYPE_CHECKING:  # examples and tokens use these protocols themselves, and signals need torch
     from potstill.data.examples import Examples
@@ -41,9 +42,14 @@ class Tokenizer(Protocol):
     def eos_token_id(self) -> int | None: ...
 
     @property
+    def all_special_ids(self) -> list[int]: ...
+
+    @property
     def name_or_path(self) -> str: ...
 
     def get_vocab(self) -> dict[str, int]: ...
+
+    def decode(self, ids: list[int], /) -> Any: ...
 
     def __call__(self, *texts: Any, **options: Any) -> Any:
         """Return token ids and more by name for texts, or texts and pairs, with the `encodings` of the tokenizers library."""
@@ -83,8 +89,28 @@ class DataTask(Protocol):
     def classes(self) -> int: ...
 
     @property
+    def vocabulary(self) -> bool:
+        """True if the classes are the tokens of the vocabulary."""
+
+    @property
     def generates(self) -> bool:
-        """True if the targets are texts, so that the classes of a prediction are the vocabulary."""
+        """True if the targets are texts, one after the other."""
+
+    @property
+    def own_targets(self) -> bool:
+        """True if rows need no label, since what is predicted is in the text."""
+
+    @property
+    def draws(self) -> bool:
+        """True if what is predicted is drawn again in every epoch."""
+
+    @property
+    def two_stacks(self) -> bool:
+        """True if the model reads a text with an encoder and writes another with a decoder."""
+
+    @property
+    def images(self) -> bool:
+        """True if the rows are images."""
 
     @property
     def target_width(self) -> int:
@@ -111,7 +137,9 @@ class DataTask(Protocol):
     def places(self, tokens: Tokens, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """Return `at` and `layout` of a `View` of these rows."""
 
-    def inputs(self, arrays: dict[str, np.ndarray], real: np.ndarray, tokens: Tokens) -> dict[str, np.ndarray]:
+    def inputs(
+        self, arrays: dict[str, np.ndarray], real: np.ndarray, tokens: Tokens, rows: np.ndarray
+    ) -> dict[str, np.ndarray]:
         """Return the arguments of the model's `forward`."""
 
     def targets(self, examples: Examples, tokens: Tokens, rows: np.ndarray) -> np.ndarray:

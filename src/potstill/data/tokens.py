@@ -21,6 +21,7 @@ from potstill.data.task import DataTask, Texts, Tokenizer
 from potstill.errors import InputError
 from potstill.system import interrupts
 from potstill.system.column_files import ColumnFiles, column, write_once
+from potstill.system.randomness import draw_uniform
 
 ARRAYS: dict[str, tuple[Any, int]] = {  # type and width
     "ids": (np.int32, 1),
@@ -51,6 +52,29 @@ class Encoded:
 
 
 @dataclass(frozen=True)
+class Vocabulary:
+    """What tasks that replace tokens need of a tokenizer."""
+
+    mask: int  # id of the mask token; -1 if there is none
+    ordinary: np.ndarray  # ids of the tokens that are not special
+    is_ordinary: np.ndarray  # (ids,) bool
+    hashes: np.ndarray  # (ids,) float32: of each token's text, equal in all tokenizers that have the token
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> Vocabulary:
+        ids = tokenizer.get_vocab()
+        special = set(tokenizer.all_special_ids)
+        is_ordinary, hashes = np.zeros(max(ids.values()) + 1, np.bool_), np.zeros(max(ids.values()) + 1, np.float32)
+        for token, number in ids.items():
+            is_ordinary[number] = number not in special
+            hashes[number] = (
+                xxhash.xxh32_intdigest(token.encode()) % 2**24
+            )  # whole numbers that a float32 holds exactly
+        mask = -1 if tokenizer.mask_token is None else ids[tokenizer.mask_token]
+        return cls(mask, np.flatnonzero(is_ordinary), is_ordinary, hashes)
+
+
+@dataclass(frozen=True)
 class Tokens:
     """All rows of an examples folder by one tokenizer. A row has one sequence, or several: windows or candidates."""
 
@@ -65,6 +89,14 @@ class Tokens:
     place_offsets: np.ndarray | None = None  # (sequences + 1,)
     characters: np.ndarray | None = None  # flat (tokens, 2) int32
     pixels: np.ndarray | None = None  # (sequences, channels, height, width) uint8
+    vocabulary: Vocabulary | None = None  # of tasks that draw
+    keys: np.ndarray | None = None  # (rows,) int64, see `key_of`; None: rows that are only asked about, with no targets
+    seed: tuple[int, ...] = ()  # of what is drawn; () outside of training, where the keys alone decide
+
+    def drawn(self, rows: np.ndarray, count: int) -> np.ndarray:
+        """Return (n, count) numbers from 0 to below 1, the same for the same row and seed."""
+        assert self.keys is not None
+        return draw_uniform(np.asarray(self.keys[rows]), self.seed, count)
 
     def counts(self, rows: np.ndarray) -> np.ndarray:
         """Return (n,) the number of sequences of each row."""
@@ -144,17 +176,20 @@ def tokenise(
     folder = examples.folder / f"tokens-{tokenizer_fingerprint(tokenizer)}-{length}"
     meta = write_once(folder, write)
     stored = {name: how for name, how in ARRAYS.items() if (folder / f"{name}.bin").exists()}
-    return _tokens({name: column(folder, name, *how) for name, how in stored.items()}, meta["shortened"], tokenizer)
+    arrays = {name: column(folder, name, *how) for name, how in stored.items()}
+    return _tokens(task, arrays, meta["shortened"], tokenizer, examples.keys)
 
 
-def tokenise_texts(task: DataTask, texts: Texts, tokenizer: Tokenizer, length: int) -> Tokens:
-    """Tokenise a few rows in memory."""
+def tokenise_texts(
+    task: DataTask, texts: Texts, tokenizer: Tokenizer, length: int, keys: np.ndarray | None = None
+) -> Tokens:
+    """Tokenise a few rows in memory. With their keys they are read as rows of examples, without as questions."""
     encoded = _encode(task, texts, tokenizer, length)
     arrays = {
         name: np.cumsum([0, *values], dtype=np.int64) if name in OFFSETS else values
         for name, values in _flat(encoded).items()
     }
-    return _tokens(arrays, encoded.shortened, tokenizer)
+    return _tokens(task, arrays, encoded.shortened, tokenizer, keys)
 
 
 def _encode(task: DataTask, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
@@ -162,11 +197,15 @@ def _encode(task: DataTask, texts: Texts, tokenizer: Tokenizer, length: int) -> 
         return task.tokenize(texts, tokenizer, length)
 
 
-def _tokens(arrays: dict[str, np.ndarray], shortened: int, tokenizer: Tokenizer) -> Tokens:
+def _tokens(
+    task: DataTask, arrays: dict[str, Any], shortened: int, tokenizer: Tokenizer, keys: np.ndarray | None
+) -> Tokens:
+    vocabulary = Vocabulary.of(tokenizer) if task.draws else None
     if isinstance(tokenizer, PixelReader):
         arrays["pixels"] = arrays["pixels"].reshape(-1, *tokenizer.shape)
     names = tuple(name for name in tokenizer.model_input_names if name in INPUTS)
-    return Tokens(shortened=shortened, names=names, padding=int(tokenizer.pad_token_id or 0), **arrays)
+    padding = int(tokenizer.pad_token_id or 0)
+    return Tokens(shortened=shortened, names=names, padding=padding, vocabulary=vocabulary, keys=keys, **arrays)
 
 
 def _flat(encoded: Encoded) -> dict[str, np.ndarray]:
@@ -221,7 +260,7 @@ def array_view(task: DataTask, tokens: Tokens, rows: np.ndarray) -> ArrayView:
     if tokens.pixels is not None:
         arrays["pixel_values"] = tokens.pixels[sequences].astype(np.float32) / 255
     at, layout = task.places(tokens, rows)
-    return ArrayView(task.inputs(arrays, real, tokens), real, at, layout)
+    return ArrayView(task.inputs(arrays, real, tokens, rows), real, at, layout)
 
 
 def split_by_tokens(positions: np.ndarray, lengths: np.ndarray, tokens: int) -> list[np.ndarray]:

@@ -20,7 +20,7 @@ from potstill.tasks.metrics.texts import BEAM
 from potstill.tasks.task import Task
 
 SCORED_AT_ONCE = 8192  # padded tokens of a batch
-GENERATED_AT_ONCE = 1024  # of generative models, whose logits are as wide as the vocabulary
+TOKENS_AT_ONCE = 1024  # of models that predict tokens, whose logits are as wide as the vocabulary
 
 Ask = Callable[[Batch], np.ndarray]
 """A batch -> (predictions, classes) logits."""
@@ -42,7 +42,7 @@ def answers(ask: Ask, source: TokenisedSet[Task]) -> np.ndarray:
 
 def at_once(task: DataTask) -> int:
     """Return the number of padded tokens in a batch."""
-    return GENERATED_AT_ONCE if task.generates else SCORED_AT_ONCE
+    return TOKENS_AT_ONCE if task.vocabulary else SCORED_AT_ONCE
 
 
 def model_answers(student: Student, source: TokenisedSet[Task], beam: bool = False) -> np.ndarray:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from potstill.data.batches import view
-from potstill.data.row import split_parts
+from potstill.data.examples import key_of
 from potstill.data.tokens import tokenise_texts
 from potstill.inference.export_types import Checked, Rows
 from potstill.models.anatomy import longest_input
@@ -17,7 +17,7 @@ from potstill.models.inference import load_network, torch_forward
 from potstill.models.onnx.writing import sample_inputs
 from potstill.models.student import Student
 from potstill.tasks.label_matching import make_task
-from potstill.tasks.registry import form_of
+from potstill.tasks.registry import task_of
 
 
 def compare(student: Student, file: Path, rows: Rows) -> Checked:
@@ -26,10 +26,10 @@ def compare(student: Student, file: Path, rows: Rows) -> Checked:
     longest = longest_input(student.model, student.tokenizer)
     pairs: list[list[Tensor]] = []  # logits of both
     if rows:
-        config = student.model.config
-        candidates = len(split_parts(str(rows[0][1])))
-        task, _ = make_task(None, config, [], None, "rows", form_of(config), candidates)
-        tokens = tokenise_texts(task, rows, student.tokenizer, longest)
+        kind = task_of(config := student.model.config)
+        task, _ = make_task(None, config, [], None, "rows", kind.form, kind.choices_of(rows))
+        keys = np.array([key_of(*row) for row in rows], np.int64)
+        tokens = tokenise_texts(task, rows, student.tokenizer, longest, keys)
         for positions in np.split(np.arange(len(rows)), range(32, len(rows), 32)):
             batch = view(task, tokens, positions)
             pairs.append([batch.predictions(torch.from_numpy(run(batch.inputs))) for run in runs])

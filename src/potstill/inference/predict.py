@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from potstill.data.formats.reading import short_repr
-from potstill.data.row import TASK_WORDS, Row, split_parts
+from potstill.data.row import Row
 from potstill.data.rows import Columns, open_table
 from potstill.data.tokens import array_view, split_by_tokens, tokenise_texts
 from potstill.errors import InputError
 from potstill.models.folders import onnx_file
 from potstill.models.onnx.exported import ArrayForward, ExportedModel, can_load_light, load_exported
 from potstill.tasks.label_matching import make_task
-from potstill.tasks.registry import form_of, task_class
+from potstill.tasks.registry import task_class, task_of
 from potstill.tasks.task import Asked, Task
 
 if TYPE_CHECKING:
@@ -48,32 +48,30 @@ class Predictor:
         """`length`: tokens that are read of an example; None: as many as the model was trained with."""
         self.model = str(model)
         self.network, self.forward = _load(model)
-        self.form = form_of(self.network.config)
+        self.kind = task_of(self.network.config)
         self.length = min(length or self.network.trained_length, self.network.longest)
-        if task_class(self.form).generates:
+        if self.kind.generates:
             raise InputError(f"{model} generates texts; write potstill translate {model}")
 
     def __call__(self, examples: Iterable[Asked]) -> Iterator[dict[str, Any]]:
         iterator = iter(examples)
         while rows := [self._row(example) for example in islice(iterator, AT_ONCE)]:
-            candidates = {len(split_parts(str(pair))) for _, pair in rows} if self.form == "choices" else {0}
-            if len(candidates) > 1:
-                raise InputError(f"questions have {sorted(candidates)} candidates; give all the same number")
-            task, _ = make_task(None, self.network.config, [], None, self.model, self.form, candidates.pop())
+            candidates = self.kind.choices_of(rows)
+            task, _ = make_task(None, self.network.config, [], None, self.model, self.kind.form, candidates)
+            task = task.with_tokenizer(self.network.tokenizer)
             for (text, pair), output in zip(rows, self._outputs(task, rows), strict=True):
                 yield task.describe(output, text, pair)
 
     def rows_of(self, file: str, text: str | None = None, pair: str | None = None) -> Iterator[Any]:
         """Yield the examples of a file; `text` and `pair` are the names of its columns."""
         for row in rows_for(self.network.config, file, text, pair):
-            yield split_parts(row.text) if self.form == "words" else (row.text, row.pair)
+            yield self.kind.asked(row)
 
     def _row(self, example: Asked) -> tuple[str, str | None]:
-        task = task_class(self.form)
         try:
-            return task.row(example)
+            return self.kind.row(example)
         except (KeyError, TypeError, ValueError):
-            raise InputError(f"the model cannot read {short_repr(example)}; write {task.how_to_ask}") from None
+            raise InputError(f"the model cannot read {short_repr(example)}; write {self.kind.how_to_ask}") from None
 
     def _outputs(self, task: Task, rows: list[tuple[str, str | None]]) -> list[np.ndarray]:
         tokens = tokenise_texts(task, rows, self.network.tokenizer, self.length)
@@ -101,11 +99,11 @@ def _load(model: str | Path) -> tuple[ExportedModel | Network, ArrayForward]:
 
 def rows_for(config: Any, file: str, text: str | None = None, pair: str | None = None) -> Iterator[Row]:
     """Yield the rows of a file, which must have the form that a model with this config reads."""
-    form = form_of(config)
+    kind = task_of(config)
     # a generative model decides the form: two columns of text, or one alone, could mean many things
-    table = open_table(file, Columns(text, pair), form=form if task_class(form).generates else None)
-    if table.form != form:
-        rows, wanted = TASK_WORDS[table.form].rows, TASK_WORDS[form].rows
+    table = open_table(file, Columns(text, pair), form=kind.form if kind.generates else None)
+    if table.form != kind.form:
+        rows, wanted = task_class(table.form).words.rows, kind.words.rows
         raise InputError(f"{file}: the rows are {rows}, but the model needs {wanted}; give these")
     yield from table.rows()
 

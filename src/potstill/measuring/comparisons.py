@@ -133,7 +133,7 @@ def compare(names: tuple[str, str], data: str, ours: Predictions, theirs: Predic
     if math.isnan(difference.p):
         return replace(untested, words=difference.words)
     exact: list[float] = []
-    if ours.task.outcome != "value" and not ours.task.generates:  # texts are seldom right word for word
+    if ours.task.outcome != "value" and not ours.task.vocabulary:  # texts are seldom right word for word
         right = [[side.task.is_correct(side.targets, logits) for logits in side.logits] for side in (ours, theirs)]
         exact = [mcnemar_p(*both) for both in zip(*right, strict=False)]
     tested = {name: getattr(difference, name) for name in ("mean", "words", "low", "high", "p", "seeds")}

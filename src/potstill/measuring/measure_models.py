@@ -29,7 +29,7 @@ from potstill.system.paths import expand_user
 from potstill.tasks.generate import Generated
 from potstill.tasks.label_matching import labels_of, make_task, with_positive
 from potstill.tasks.metrics.texts import signatures
-from potstill.tasks.registry import form_of, task_class
+from potstill.tasks.registry import TASKS, task_of
 from potstill.tasks.task import Task
 
 
@@ -56,11 +56,11 @@ def measure_models(
 ) -> dict[str, Any]:
     """Measure models on one labelled file. Agreement and speed are relative to the first model."""
     columns = columns or Columns()
-    kind = task_class("translation" if is_exported(models[0]) else form_of(load_config(models[0])))
+    kind = TASKS["translate"] if is_exported(models[0]) else task_of(load_config(models[0]))
     if kind.generates:
         candidates = list(_generators(models, data, columns, kind(()), length, language))
     else:
-        candidates = list(_networks(models, data, columns, labels, length))
+        candidates = list(_networks(models, data, columns, kind, labels, length))
     task, first = candidates[-1].task, candidates[0].predictions
     measured: dict[str, dict[str, Any]] = {}
     for candidate in candidates:
@@ -85,10 +85,10 @@ def measure_models(
 
 
 def _networks(
-    models: list[str], data: str, columns: Columns, labels: list[str] | None, length: int
+    models: list[str], data: str, columns: Columns, kind: type[Task], labels: list[str] | None, length: int
 ) -> Iterator[Candidate]:
-    table = open_table(data, columns, need_label=True)
-    seen = labels_of(table)
+    table = open_table(data, columns, need_label=not kind.own_targets)
+    seen = labels_of(table, kind.name)
     for path in models:
         model = load_network(path)
         task, _ = make_task(None, model.config, seen, labels, table.source, table.form, table.choices, table.shape)

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
-from potstill.data.row import TASK_WORDS
+from potstill.recipe.task_words import EVERY
 
-DESCRIPTIONS = {words.head: words.model for words in TASK_WORDS.values()}  # of models with this head, in messages
-WITH_LABELS = ("SequenceClassification", "TokenClassification", "ImageClassification")  # heads whose outputs have names
-GENERATIVE = ("Seq2SeqLM", "CausalLM")
+DESCRIPTIONS = {words.head: words.model for words in EVERY}  # of models with this head, in messages
+WITH_LABELS = {words.head for words in EVERY if words.named_outputs}  # heads whose outputs have names
+OVER_VOCABULARY = {words.head for words in EVERY if words.vocabulary}  # heads whose outputs are tokens
+MAPPINGS = {words.head: words.mapping for words in EVERY if words.mapping}  # heads whose classes follow no pattern
 
 
 def head_of_class(architecture: str) -> str | None:
     """Return the head of a class such as BertForTokenClassification; None if it has none of ours."""
     heads = [head for head in DESCRIPTIONS if architecture.endswith(f"For{head}")]
-    if heads and heads[0] not in GENERATIVE:
+    if heads and heads[0] not in MAPPINGS:
         return heads[0]
-    from transformers.models.auto import modeling_auto as auto  # generative classes follow no pattern: MarianMTModel
+    from transformers.models.auto import modeling_auto as auto
 
-    if architecture in auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values():
-        return "Seq2SeqLM"
-    if architecture in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
-        return "CausalLM"
-    return heads[0] if heads else None
+    listed = (head for head, mapping in MAPPINGS.items() if architecture in getattr(auto, mapping).values())
+    return next(chain(listed, heads), None)
 
 
 def head_of(config: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from functools import partial
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import tomli_w
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
@@ -15,6 +15,7 @@ from potstill.recipe import flags, short_forms
 from potstill.recipe.explain import may_be_none
 from potstill.recipe.flags import DATA, MODELS, RUN, TRAINING, Flag
 from potstill.recipe.pace import AUTO, FINE_TUNING, OTHER_OPTIMIZERS
+from potstill.recipe.task_words import TASK_WORDS
 
 # fields that change no weights: a stopped run may continue with other values
 FREE = {"name", "tracker", "save_every", "memory", "force", "seeds", "timing", "teacher_devices"}
@@ -36,7 +37,10 @@ Method = Annotated[dict[str, Any], BeforeValidator(short_forms.complete_method)]
 Tests = Annotated[dict[FileName, str], BeforeValidator(short_forms.test_table)]
 # classes may be written as numbers: { positive = 1 }
 ClassName = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
-TaskName = Literal["classify", "multilabel", "regress", "tag", "answer", "choose", "translate", "write"]
+if TYPE_CHECKING:
+    TaskName = str
+else:
+    TaskName = Literal[tuple(TASK_WORDS)]
 
 
 class Values(BaseModel):
@@ -205,7 +209,7 @@ TRAIN_HELP = (
 )
 TEST_HELP = "Rows to report on; several as --test m=FILE --test mm=FILE."
 CHOICES_HELP = "Column of the choices of multiple choice, or one for each: A,B,C."
-TASK_HELP = "classify, multilabel, regress, tag, answer, choose, translate or write, if the rows do not show it."
+TASK_HELP = f"{', '.join([*TASK_WORDS][:-1])} or {[*TASK_WORDS][-1]}, if the rows do not show it."
 STUDENT_HELP = "The student's shape: keep_layers:3, fresh:4, keep_layers:3+trim_vocabulary… (`potstill list students`)."
 LABEL_MAP_HELP = "The teacher's class of each label in the rows, as LABEL=CLASS,LABEL=CLASS."
 _FLAGS = (

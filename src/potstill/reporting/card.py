@@ -8,56 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from potstill.measuring.measurements import BASELINE, STUDENT, Measurements, clean
-from potstill.reporting.hub_metadata import front_matter, task_names
+from potstill.reporting.hub_metadata import front_matter, task_words
 from potstill.reporting.numbers import count, metric_title, percent
 from potstill.reporting.sentences import caveats, headline, signatures, verdicts
 from potstill.reporting.tables import Cell, summary
-
-USES = {  # task: code, and what to know about it
-    "tag": (
-        """from transformers import pipeline
-
-tag = pipeline("token-classification", model="path/to/this/folder", aggregation_strategy="first")
-tag("A text with names in it .")""",
-        "It was measured on pre-split words, each read at its first token; `first` does the same.",
-    ),
-    "answer": (
-        """from potstill import predict
-
-for answer in predict("path/to/this/folder", [("a question ?", "A long context with the answer in it .")]):
-    print(answer["answer"], answer["probability"])""",
-        "`AutoModelForQuestionAnswering` loads it too, without windows and without the search for the best span.",
-    ),
-    "choose": (
-        """from potstill import predict
-
-question = {"text": "A passage .", "question": "it was _ .", "choices": ["wet", "dry"]}
-print(next(predict("path/to/this/folder", [question]))["candidate"])""",
-        "`AutoModelForMultipleChoice` loads it too: give (questions, candidates, tokens).",
-    ),
-    "translate": (
-        """from potstill import translate
-
-for text in translate("path/to/this/folder", ["A text to be translated ."], beam=5):
-    print(text)""",
-        "`potstill translate` does the same for files. `generate` of transformers works too: load the model with "
-        "`AutoModelForSeq2SeqLM`, after `import potstill` if the network is one of potstill's own.",
-    ),
-    "write": (
-        """from transformers import pipeline
-
-write = pipeline("text-generation", model="path/to/this/folder")
-write("A text that begins")""",
-        "The probability of given texts was measured, not the quality of generated ones.",
-    ),
-    "pixels": (
-        """from potstill import predict
-
-for answer in predict("path/to/this/folder", images):  # arrays of pixels from 0 to 255
-    print(answer["label"], answer["probability"])""",
-        "After `import potstill`, `AutoModelForImageClassification` loads it too: give pixels from 0 to 1.",
-    ),
-}
 
 
 def model_card(measurements: Measurements, recipe_toml: str, model: str = STUDENT) -> str:
@@ -100,14 +54,16 @@ def introduction(measurements: Measurements, model: str) -> str:
 
 
 def class_list(measurements: Measurements, data: str) -> str:
-    labels = measurements.labels.get(data, []) if measurements.tasks.get(data) not in ("answer", "choose") else []
-    return ", ".join(map(safe, labels)) if len(labels) > 1 else ""
+    labels = measurements.labels.get(data, [])
+    return ", ".join(map(safe, labels)) if task_words(measurements).named_outputs and len(labels) > 1 else ""
 
 
 def usage(measurements: Measurements, recipe: Mapping[str, Any]) -> str:
     """Return the call whose predictions were measured."""
-    names = task_names(measurements)
-    code, note = next((USES[task] for task in USES if task in names), None) or classifier_use(measurements, names)
+    words = task_words(measurements)
+    code, note = words.code, words.note
+    if measurements.needs_potstill and code.startswith("from transformers"):
+        code = f"import potstill  # registers this network\n{code}"
     data = recipe.get("data")
     tables = [table for table in (data if isinstance(data, list) else [data]) if isinstance(table, dict)]
     languages = [
@@ -121,15 +77,6 @@ def usage(measurements: Measurements, recipe: Mapping[str, Any]) -> str:
             f"`potstill translate --language {languages[0]}` adds it."
         )
     return f"## Use\n\n```python\n{code}\n```\n\n{note}"
-
-
-def classifier_use(measurements: Measurements, names: set[str]) -> tuple[str, str]:
-    """Numbers need no softmax, and multi-label classification needs all labels."""
-    more = ', function_to_apply="none"' if "regress" in names else ", top_k=None" if "multilabel" in names else ""
-    register = "import potstill  # registers this network\n" if measurements.needs_potstill else ""
-    call = f'classify = pipeline("text-classification", model="path/to/this/folder"{more})'
-    code = f'{register}from transformers import pipeline\n\n{call}\nclassify("a text")'
-    return code, 'A pair of texts is given as `{"text": …, "text_pair": …}`.'
 
 
 def results(measurements: Measurements) -> str:

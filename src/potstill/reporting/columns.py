@@ -22,7 +22,16 @@ from potstill.reporting.numbers import (
     short,
 )
 
-QUOTED = ("accuracy", "f1", "f1_micro", "f1_macro", "pearson", "rmse", "bleu_beam")  # second metrics that papers quote
+QUOTED = (
+    "accuracy",
+    "f1",
+    "f1_micro",
+    "f1_macro",
+    "pearson",
+    "rmse",
+    "bleu_beam",
+    "perplexity",
+)  # second metrics that papers quote
 ENGINES = {"pytorch": "PyTorch", "onnx": "ONNX Runtime"}
 SUMMARY, QUALITY, COST, ALL_SCORES = "summary", "quality", "cost", "all scores"
 """Tables: terminal and model card show the summary, the page the three others."""

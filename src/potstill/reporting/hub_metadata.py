@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from potstill.data.row import TASK_WORDS
 from potstill.measuring.measurements import Measurements, Place, clean
+from potstill.recipe.task_words import TaskWords, words_of_run
 from potstill.reporting.numbers import metric_title
 
 HUB_METRIC = {  # their names of our metrics
@@ -33,7 +33,7 @@ def front_matter(measurements: Measurements, recipe: Mapping[str, Any], model: s
     metrics = (hub_metric(metric) for names in measurements.metrics.values() for metric in names)
     values: dict[str, Any] = {
         "library_name": "transformers",
-        "pipeline_tag": hub_task(measurements),
+        "pipeline_tag": task_words(measurements).hub,
         "tags": ["potstill", *(["knowledge-distillation"] if model.startswith("distilled") else [])],
         "base_model": base_model(recipe),
         "metrics": list(dict.fromkeys(metric for metric in metrics if metric in HUB_METRICS)),
@@ -44,16 +44,9 @@ def front_matter(measurements: Measurements, recipe: Mapping[str, Any], model: s
     return "\n".join(["---", *lines, "---"])
 
 
-def task_names(measurements: Measurements) -> set[str]:
-    """Return the tasks, and the forms of the rows: texts and images are both classified."""
-    return {*measurements.tasks.values(), *measurements.forms.values()}
-
-
-def hub_task(measurements: Measurements) -> str:
-    """Return the hub's name of the task, which all data sets of a run share."""
-    names = task_names(measurements)
-    others = {form: words for form, words in TASK_WORDS.items() if form != "text"}
-    return next((words.hub for form, words in others.items() if names & {form, words.task}), TASK_WORDS["text"].hub)
+def task_words(measurements: Measurements) -> TaskWords:
+    """Return the words of the task, which all data sets of a run share."""
+    return words_of_run(measurements.tasks.values(), measurements.forms.values())
 
 
 def hub_metric(metric: str) -> str:
@@ -87,5 +80,5 @@ def model_index(measurements: Measurements, model: str) -> list[dict[str, Any]]:
             ]
             if scores:
                 data_set = {"name": clean(data), "type": clean(data), "split": clean(split)}
-                results.append({"task": {"type": hub_task(measurements)}, "dataset": data_set, "metrics": scores})
+                results.append({"task": {"type": task_words(measurements).hub}, "dataset": data_set, "metrics": scores})
     return results

@@ -25,6 +25,7 @@ from potstill.measuring.measurements import (
     short_name,
 )
 from potstill.measuring.run_folder import FinishedRun, finished_runs
+from potstill.recipe.task_words import words_of_run
 from potstill.reporting.classes import confusions, per_class, soft_targets
 from potstill.reporting.columns import ALL_SCORES, COST, QUALITY, columns
 from potstill.reporting.differences import difference_section
@@ -123,7 +124,10 @@ def table_section(runs: Sequence[FinishedRun], lines: Sequence[Line]) -> dict[st
         "titles": TITLES,
         "signatures": list(dict.fromkeys(words for run in measured for words in signatures(run))),
         "busy": list(dict.fromkeys(clean(run.too_busy, 200) for run in measured if run.too_busy)),
-        "translated": any("translate" in run.tasks.values() for run in measured),
+        "differ": words_of_run(
+            {task for run in measured for task in run.tasks.values()},
+            {form for run in measured for form in run.forms.values()},
+        ).differ,
     }
 
 

@@ -79,7 +79,7 @@ def labels_stage(every: DataSets, seed: int, group: Sequence[tuple[Round, int]])
             "reshape": [],
             "data": makers,
             "reads": 1.0,
-            "trains": "all",
+            "trains": last.stage.trains if len(group) == 1 else "all",
             "repeat": 1,
             "rewind": None,
         }

@@ -39,7 +39,7 @@ class StudentModels:
 
     @property
     def models(self) -> list[PreTrainedModel]:
-        """The models of the present stage. Generative tasks share one."""
+        """The models of the present stage. Tasks over the vocabulary share one."""
         return [self.heads[name] for name in self.trained]
 
     @property
@@ -66,7 +66,7 @@ def begin(recipe: Recipe, task: Task, teacher: Student | None, texts: Texts) -> 
             teacher = load_student(str(recipe.data_of(recipe.stage[0])[0].teacher))
         return Start(Student(copy.deepcopy(teacher.model).requires_grad_(True), teacher.tokenizer), False)
     if not (recipe.start or recipe.teacher):
-        own = {"ImageClassification": "mlp", "Seq2SeqLM": "marian:4+4x256"}.get(task.head)
+        own = task.words.new_student
         instead = f", or build a new network: --student {own}" if own else ""
         weights = f"a teacher's folder with --teacher, or other weights as start = 'DIR'{instead}"
         raise InputError(f"the student has no weights to start from; give {weights}")
@@ -170,10 +170,10 @@ def with_heads(student: StudentModels, data_sets: list[DataSet], seed: int, by_t
 
 
 def add_head(heads: dict[str, PreTrainedModel], data: DataSet, seed: int) -> PreTrainedModel:
-    """Return a model for another data set: the encoder of the others, with a new head. Generative models share their head."""
+    """Return a model for another data set: the encoder of the others, with a new head. Heads over the vocabulary are shared."""
     first = next(iter(heads.values()))
     alike = next((model for model in heads.values() if head_of_class(type(model).__name__) == data.task.head), None)
-    if data.task.generates and alike is not None:
+    if data.task.vocabulary and alike is not None:
         return alike
     config = copy.deepcopy(first.config)
     if data.task.names_outputs:
@@ -261,5 +261,5 @@ def describe_task(model: PreTrainedModel, data: DataSet) -> None:
         model.config.id2label = dict(enumerate(data.task.labels))
         model.config.label2id = {label: number for number, label in enumerate(data.task.labels)}
     model.config.problem_type = data.task.problem
-    if data.task.form not in ("pixels", "translation", "writing"):
+    if data.task.limits_length:
         model.config.potstill_length = data.length

@@ -82,8 +82,8 @@ def texts_of(splits: Iterable[Examples]) -> Iterator[str]:
 
 
 def teacher_predictions(data: DataSet, source: TokenisedSet[Task]) -> np.ndarray:
-    """(n, …) predictions of the teacher, from its memory; a generative teacher decodes the texts again."""
-    if data.task.generates:
+    """(n, …) predictions of the teacher, from its memory; one that predicts tokens is asked again."""
+    if data.task.vocabulary:
         assert data.loaded_teacher is not None
         return model_answers(data.loaded_teacher, source, beam=True)
     wants = Wants(logits=True)
@@ -102,7 +102,7 @@ def selection_metric(recipe: Recipe, data: DataSet) -> str:
         problem = "needs beam search, but dev is decoded without it after every epoch"
         raise InputError(f"metric '{recipe.metric}' {problem}; write metric = 'bleu'")
     if recipe.metric in LOWER_IS_BETTER:
-        instead = "'likelihood', which is 1 / perplexity" if data.task.generates else f"'{metrics[0]}'"
+        instead = "'likelihood', which is 1 / perplexity" if "likelihood" in metrics else f"'{metrics[0]}'"
         problem = "is better when lower, but the highest score on dev is chosen"
         raise InputError(f"metric '{recipe.metric}' {problem}; write metric = {instead}")
     return recipe.metric or metrics[0]

@@ -103,7 +103,7 @@ def finetune(
     """
     last = recipe.stage[-1]
     method = last.method if last.method["name"] == "hard_labels" else {"name": "hard_labels"}
-    stage = last.model_copy(update={"method": method, "stop_teaching": None, "reshape": []})
+    stage = last.model_copy(update={"method": method, "stop_teaching": None, "reshape": [], "teacher": None})
     student = {"start": str(model), "student": []} if model is not None else {"start": None}
     plain = recipe.model_copy(update={**student, "teacher": None, "stage": [stage]})
     return distill(plain, out, resume, overwrite, show, accept_changes, cell)

@@ -28,19 +28,16 @@ from potstill.measuring.measurements import (
     STUDENT,
     TEACHER,
     Disagreement,
-    LayerMap,
     Leak,
     MeasuredModel,
     Measurements,
     Speed,
 )
 from potstill.measuring.speed import decoding_speeds, engine_of, forward_speeds, too_busy
-from potstill.models.anatomy import is_spread, layer_count
+from potstill.models.anatomy import is_spread
 from potstill.models.architectures.registration import PREFIX
-from potstill.models.builder import Builder
 from potstill.models.fingerprints import weights_hash
 from potstill.models.inference import Forward, onnx_forward, torch_forward
-from potstill.recipe import short_forms
 from potstill.recipe.schema import Recipe, Stage
 from potstill.runs import input_files
 from potstill.runs.baseline import initial_weights
@@ -129,9 +126,9 @@ def measure_run(run: Run, students: Mapping[str, Trained], timed: bool) -> Measu
         models=results,
         too_busy=too_busy(speeds, same_networks(models, speeds)),
         disagreements={data.name: disagreements(data, predictions, main) for data in data_sets if TEACHER in models},
-        layer_map=layer_maps(recipe, first, layer_count(trained.models[0])),
+        layer_map=list(trained.layer_maps),
         needs_potstill=trained.models[0].config.model_type.startswith(PREFIX),
-        teacher_seconds=sum(data.teacher.seconds for data in data_sets),
+        teacher_seconds=run.data_sets.teacher_seconds,
         versions=versions(decodes),
         signatures=signatures() if decodes else {},
         hashes={name: weights_hash(student.model) for name, student in exportable.items()},
@@ -287,33 +284,3 @@ def disagreements(data: DataSet, predictions: Predictions, student: str) -> list
 
 def shown(text: str) -> str:
     return " ".join(split_parts(text))[:SHOWN_CHARACTERS]
-
-
-def layer_maps(recipe: Recipe, data: DataSet, student_layers: int) -> list[LayerMap]:
-    """For each stage, which layer of the teacher teaches which layer of the student. No pairs: only logits are compared."""
-    teacher_layers = layer_count(data.loaded_teacher.model) if data.loaded_teacher is not None else 0
-    if 0 in (student_layers, teacher_layers):
-        return []
-    maps = []
-    for number, stage in enumerate(recipe.stage):
-        wants = short_forms.make_plugin("methods", stage.method).wants(student_layers, teacher_layers)
-        ours, theirs = (side.cls + side.hidden + side.attention for side in wants)
-        maps.append(
-            LayerMap(
-                stage=number,
-                method=stage.method["name"],
-                student_layers=student_layers,
-                teacher_layers=teacher_layers,
-                pairs=list(zip(ours, theirs, strict=False)) if len(ours) == len(theirs) else [],
-                kept=kept_layers(recipe, teacher_layers),
-            )
-        )
-    return maps
-
-
-def kept_layers(recipe: Recipe, layers: int) -> list[int] | None:
-    """The layers of the teacher that the student started as; None if it started as something else."""
-    if recipe.start is not None or len(recipe.student) != 1 or any(stage.reshape for stage in recipe.stage):
-        return None
-    builder: Builder = short_forms.make_plugin("students", recipe.student[0])
-    return builder.kept(layers)

@@ -18,7 +18,6 @@ from torch import Tensor
 from potstill.data.batches import window_keys
 from potstill.data.examples import Examples, store
 from potstill.data.pixel_reader import describe_size
-from potstill.data.row import TASK_WORDS, Form
 from potstill.data.rows import Columns, Table, open_table
 from potstill.data.splits import leaks, split_off_dev, with_unlabelled
 from potstill.data.tokens import tokenise, tokenizer_fingerprint
@@ -30,6 +29,7 @@ from potstill.models.generation.languages import knows_language
 from potstill.models.inference import torch_forward
 from potstill.models.student import Student, load_student
 from potstill.recipe.schema import Data, Recipe, Stage
+from potstill.recipe.task_words import Form
 from potstill.runs.build import Start, begin
 from potstill.runs.data_set import DataSet, teacher_predictions, texts_of
 from potstill.system import paths, ranks
@@ -37,13 +37,13 @@ from potstill.system.display import Display
 from potstill.system.randomness import mix
 from potstill.tasks.chance import judge, near_chance
 from potstill.tasks.label_matching import labels_of, make_task, with_positive
-from potstill.tasks.registry import TASKS, form_of, task_class
+from potstill.tasks.registry import TASKS, task_class, task_of
 from potstill.tasks.task import Task
 from potstill.training.teacher.memory import Memory
 from potstill.training.teacher.teacher import Teacher
 
 CHECKED_ROWS = 1000  # on which the teacher is compared with chance
-CHECKED_TEXTS = 100  # of generative models, which predict every token of a text
+CHECKED_TEXTS = 100  # of models that predict tokens, many in each text
 
 Say = Callable[[str], None]
 Tables = dict[str, Table]
@@ -76,6 +76,7 @@ class DataSets:
         self._ready: dict[str, DataSet] = {}  # by the fields of the data set in the stage
         self._teachers: dict[str, Student] = {}
         self._start: Start | None = None
+        self._released_seconds = 0.0
 
     def of(self, stage: Stage, student: Student | None = None) -> list[DataSet]:
         """The data sets of a stage. `student`: as the stage finds it; None before the first one."""
@@ -108,9 +109,16 @@ class DataSets:
 
     def release(self, later: Sequence[Stage]) -> None:
         """Forget the data sets, and the teachers, that no later stage needs."""
+        before = self.teacher_seconds
         needed = {data.model_dump_json(): data.teacher for stage in later for data in self.recipe.data_of(stage)}
         self._ready = {key: data for key, data in self._ready.items() if key in needed}
         self._teachers = {name: teacher for name, teacher in self._teachers.items() if name in needed.values()}
+        self._released_seconds += before - self.teacher_seconds
+
+    @property
+    def teacher_seconds(self) -> float:
+        """Seconds that all teachers spent on answers."""
+        return self._released_seconds + sum(data.teacher.seconds for data in self._ready.values())
 
     def _read(self, data: Data) -> ReadRows:
         """Read the rows of a data set and match their labels to the classes of its teacher."""
@@ -180,12 +188,11 @@ def open_tables(data: Data, teacher: Student | None, say: Say) -> Tables:
         tuple(data.choices) if isinstance(data.choices, list) else data.choices,
     )
     form = row_form(data, teacher)
-    dev_from_train = form == "translation" and not data.dev  # then the rows need a translation to be scored by
+    # without a dev file, rows of train need a translation to be scored by
+    dev_from_train = form is not None and task_class(form).two_stacks and not data.dev
     train = open_table(data.train, columns, need_label=dev_from_train, form=form)
     if data.task is None and form and train.unread_label:
-        unread = (
-            f"the labels in {train.unread_label!r} are not read, since the teacher is made for {TASK_WORDS[form].rows}"
-        )
+        unread = f"the labels in {train.unread_label!r} are not read, since the teacher is made for {task_class(form).words.rows}"
         say(f"{train.source}: {unread}; give a classifier as the teacher to learn them")
     files = {**({"dev": data.dev} if data.dev else {}), **data.test}
     others = {name: open_table(path, columns, form=train.form) for name, path in files.items()}
@@ -198,8 +205,8 @@ def row_form(data: Data, teacher: Student | None) -> Form | None:
     """The form of the rows where the task or a generative teacher decides it; None: the columns decide."""
     if data.task:
         return TASKS[data.task].form
-    if teacher is not None and task_class(form := form_of(teacher.model.config)).generates:
-        return form  # two columns of texts could be anything
+    if teacher is not None and (kind := task_of(teacher.model.config)).generates:
+        return kind.form  # two columns of texts could be anything
     return None
 
 
@@ -220,7 +227,7 @@ def refuse_different_rows(train: Table, other: Table) -> None:
 def choose_task(data: Data, tables: Tables, teacher: Student | None, say: Say) -> tuple[Task, str]:
     """The task, and how labels were matched to classes ("" where there was nothing to match)."""
     train = tables["train"]
-    labels = labels_of(train)
+    labels = labels_of(train, data.task)
     config = teacher.model.config if teacher else None
     names = data.labels or (list(train.answer_labels) if train.answer_labels and not teacher else None)
     row_shape = (train.form, train.choices, train.shape)
@@ -234,7 +241,7 @@ def store_splits(tables: Tables, task: Task, say: Say) -> Splits:
     """Store the rows in the cache. Without a dev file, a tenth of train is held out."""
     save = ranks.first_before_others(store)
     splits = {
-        name: save(table, task if name == "train" else task.with_spellings_of(labels_of(table)))
+        name: save(table, task if name == "train" else task.with_spellings_of(labels_of(table, task.name)))
         for name, table in tables.items()
     }
     if "dev" in splits:
@@ -360,7 +367,7 @@ def rows_to_check(data: DataSet) -> Examples:
 
 
 def _sample(data: DataSet, examples: Examples, already_checked: int) -> Examples:
-    most = CHECKED_TEXTS if data.task.generates else CHECKED_ROWS
+    most = CHECKED_TEXTS if data.task.vocabulary else CHECKED_ROWS
     rows = np.random.default_rng(mix("chance")).permutation(len(examples))[: max(0, most - already_checked)]
     return examples.take(np.sort(rows))
 
@@ -368,6 +375,6 @@ def _sample(data: DataSet, examples: Examples, already_checked: int) -> Examples
 def _labels_and_predictions(data: DataSet, examples: Examples, split: str) -> tuple[np.ndarray, np.ndarray]:
     assert data.loaded_teacher is not None
     source = data.tokenised(examples, data.loaded_teacher.tokenizer, split)
-    if data.task.generates:  # its next-token predictions are enough; decoding would take longer
+    if data.task.vocabulary:  # its predictions of tokens are enough; decoding would take longer
         return data.task.golds(examples), answers(network(torch_forward(data.loaded_teacher.model)), source)
     return data.task.golds(examples), teacher_predictions(data, source)

@@ -19,6 +19,7 @@ import potstill
 from potstill.data.tokens import tokenizer_fingerprint
 from potstill.errors import InputError
 from potstill.models.fingerprints import fingerprint
+from potstill.recipe import short_forms
 from potstill.recipe.schema import Recipe, Round
 from potstill.runs.build import StudentModels
 from potstill.runs.data_set import DataSet
@@ -36,7 +37,7 @@ LOGS = ("steps.csv", "epochs.csv")
 # rooms whose code decides the weights: a developer's change is a new version
 ROOMS = ("data", "models", "tasks", "training", "plugins/data", "plugins/methods", "plugins/students")
 # fields of a stage that other parts of the hash cover, or that change no weights
-COVERED = {"on", "task", "teacher", "data", "reshape", "repeat"}
+COVERED = {"on", "task", "teacher", "data", "reshape", "method", "repeat"}
 
 
 @ranks.on_first
@@ -59,7 +60,8 @@ def stage_key(
     )
     # the round's number decides the order of the rows, and the repetition what a method does
     add(round_.number, round_.repetition, recipe.seed, recipe.metric, round_.stage.model_dump(exclude=COVERED))
-    add(training.accelerator.device.type, recipe.precision, [fields for fields in round_.stage.data])
+    add(training.accelerator.device.type, recipe.precision, round_.stage.data)
+    add(short_forms.complete_method(round_.stage.method))  # with its defaults, written or not
     reader = tokenizer_fingerprint(student.tokenizer)
     for data, model, source in zip(data_sets, student.models, training.sources, strict=True):
         # the weights alone do not show the vocabulary, the activation or the dropout
@@ -72,7 +74,7 @@ def stage_key(
         )
         for examples in (source.examples, data.dev):
             digest.update(examples.keys[examples.index].tobytes())
-            if not data.task.generates:  # their keys contain the gold text
+            if not data.task.vocabulary:  # their keys contain the gold text
                 digest.update(data.task.golds(examples).tobytes())
     for number, (teacher, data) in enumerate(zip(training.teachers, data_sets, strict=True)):
         asks = training.wants(number)[1] != Wants() and teacher.memory is not None
@@ -99,6 +101,11 @@ class StageCache:
 
     def __init__(self) -> None:
         self.root = paths.cache() / "stages"
+
+    @property
+    def is_shared(self) -> bool:
+        """False if every run trains all of its stages itself: the bound is zero."""
+        return bound() > 0
 
     @contextmanager
     def held(self, key: str) -> Iterator[None]:
@@ -153,7 +160,7 @@ def size_of(folder: Path) -> int:
 
 
 def bound() -> float:
-    """The most bytes that all results together may take."""
+    """The most bytes that all results together may take. Zero: no run uses the results of another."""
     text = os.environ.get("POTSTILL_STAGES_GB") or str(DEFAULT_GIGABYTES)
     try:
         gigabytes = float(text)

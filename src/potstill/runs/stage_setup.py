@@ -18,9 +18,10 @@ from potstill.data.making import DataMaker, EpochDataMaker, MakeContext, Teacher
 from potstill.data.tokens import Tokens
 from potstill.errors import InputError
 from potstill.inference.answers import model_answers
+from potstill.measuring.measurements import LayerMap
 from potstill.measuring.quality import labelled
 from potstill.models.anatomy import architecture_name, has_layers, layer_count, width
-from potstill.models.student import Student
+from potstill.models.builder import Builder, Student
 from potstill.recipe import short_forms
 from potstill.recipe.schema import Recipe, Round, Stage
 from potstill.runs.build import StudentModels, build
@@ -76,7 +77,7 @@ def make_training(run: Run, round_: Round, student: StudentModels, make: MakeWit
     method = short_forms.make_plugin("methods", stage.method).in_round(round_.repetition)
     changes = tuple(maker.change for maker in data_makers(stage) if isinstance(maker, EpochDataMaker))
     pairs = list(zip(student.models, data_sets, strict=True))
-    asks = [check_method(name, method, model, data, bool(changes)) for model, data in pairs]
+    asks = [check_method(name, method, model, data, bool(changes) or data.task.draws) for model, data in pairs]
     check_widths(data_sets, asks)
     if stage.stop_teaching is not None and all(wants == Wants() for wants in asks):
         raise InputError(
@@ -132,15 +133,15 @@ def check_method(name: str, method: Method, model: PreTrainedModel, data: DataSe
         raise InputError(f"method '{name}' {no_layers}; {ONLY_LOGITS}") if no_layers else error from None
     layers, asks = bool(of_student.cls or of_student.per_token), of_teacher != Wants()
     from_file = data.has_teacher and teacher is None
-    generative = f"{ONLY_LOGITS}, or 'hints'" if task.head == "CausalLM" else ONLY_LOGITS
+    generative = ONLY_LOGITS if task.two_stacks else f"{ONLY_LOGITS}, or 'hints'"
     two_stacks = "compares the layers of one stack, and a translation model has an encoder and a decoder"
     changing_file = "asks the teacher about examples that change in every epoch, and the teacher is a file of answers"
     problems = [  # whether the method has it here, the problem, what to write instead
         (task.outcome not in method.outcomes, "cannot train this task", TOKENS if task.generates else SEQUENCES),
         (of_student.cls and task.generates, "compares the state of [CLS], and a generative model has none", generative),
-        (layers and task.head == "Seq2SeqLM", two_stacks, ONLY_LOGITS),
+        (layers and task.two_stacks, two_stacks, ONLY_LOGITS),
         (layers and flat is not None, no_layers, ONLY_LOGITS),
-        (layers and task.form == "pixels", "compares layers, and image networks do not give theirs", ONLY_LOGITS),
+        (layers and task.images, "compares layers, and image networks do not give theirs", ONLY_LOGITS),
         (layers and from_file, "compares layers, and the teacher is a file of answers", ONLY_LOGITS),
         (asks and not data.has_teacher, "needs a teacher", "give one with --teacher, or write method = 'hard_labels'"),
         (asks and changing and from_file, changing_file, "give a model as the teacher, or omit that data maker"),
@@ -149,6 +150,34 @@ def check_method(name: str, method: Method, model: PreTrainedModel, data: DataSe
         if applies:
             raise InputError(f"method '{name}' {problem}; {instead}")
     return of_teacher
+
+
+def layer_map(run: Run, round_: Round, training: Training) -> LayerMap | None:
+    """Which layer of the teacher teaches which layer of the student, on the first data set; None without two stacks of layers.
+
+    No pairs: only logits are compared.
+    """
+    teacher = run.data_sets.of(round_.stage)[0].loaded_teacher
+    ours, theirs = layer_count(training.models[0]), layer_count(teacher.model) if teacher is not None else 0
+    if 0 in (ours, theirs):
+        return None
+    compared = [side.cls + side.hidden + side.attention for side in training.wants(0)]
+    return LayerMap(
+        stage=round_.place,
+        method=round_.stage.method["name"],
+        student_layers=ours,
+        teacher_layers=theirs,
+        pairs=list(zip(*compared, strict=True)) if len(compared[0]) == len(compared[1]) else [],
+        kept=kept_layers(run.recipe, theirs) if round_.place == 0 else None,
+    )
+
+
+def kept_layers(recipe: Recipe, layers: int) -> list[int] | None:
+    """The layers of the teacher that the student started as; None if it started as something else."""
+    if recipe.start is not None or len(recipe.student) != 1 or any(stage.reshape for stage in recipe.stage):
+        return None
+    builder: Builder = short_forms.make_plugin("students", recipe.student[0])
+    return builder.kept(layers)
 
 
 def check_widths(data_sets: list[DataSet], wants: list[Wants]) -> None:
@@ -160,13 +189,14 @@ def check_widths(data_sets: list[DataSet], wants: list[Wants]) -> None:
 
 def check_tokens(name: str, data: DataSet, source: TokenisedSet, wants: Wants) -> None:
     """Refuse a comparison token by token where student and teacher tokenise the texts differently."""
-    generates, spans = data.task.generates, data.task.outcome == "span"
-    by_token = wants.per_token or (wants.logits and (spans or generates))
-    if not by_token or same_tokens(source.student, source.teacher, compare_ids=generates):
+    vocabulary, spans = data.task.vocabulary, data.task.outcome == "span"
+    by_token = wants.per_token or (wants.logits and (spans or vocabulary))
+    if not by_token or same_tokens(source.student, source.teacher, compare_ids=vocabulary):
         return
     instead = "start the student from the teacher" if spans else SEQUENCES
-    if generates:
-        instead = "give the student the teacher's tokenizer, or train on its texts: stage.data = 'teacher_outputs'"
+    if vocabulary:
+        texts = ", or train on its texts: stage.data = 'teacher_outputs'" if data.task.generates else ""
+        instead = f"give the student the teacher's tokenizer{texts}"
     problem = "compares token by token, but student and teacher tokenise texts differently"
     raise InputError(f"method '{name}' {problem}; {instead}")
 
@@ -261,7 +291,9 @@ def scores_to_pass(margin: float | None, data_sets: list[DataSet], metrics: list
             raise InputError(f"stop_teaching: {data.name} has no teacher to pass; give one, or omit stop_teaching")
         rows = data.dev.labelled_only
         source = data.tokenised(rows, data.loaded_teacher.tokenizer, "dev")
-        ask = partial(model_answers, data.loaded_teacher) if data.task.generates else partial(teacher_predictions, data)
+        ask = (
+            partial(model_answers, data.loaded_teacher) if data.task.vocabulary else partial(teacher_predictions, data)
+        )
         reached = data.task.score(*labelled(data.task, rows, ask(source)))[metric]
         bounds.append((f"dev.{data.name}.{metric}", reached + margin))
     return tuple(bounds)

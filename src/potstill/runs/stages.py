@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from potstill.errors import InputError, TrainingError
+from potstill.measuring.measurements import LayerMap
 from potstill.models.student import save_student
 from potstill.recipe.cells import Cell, grid_cells
 from potstill.recipe.schema import Recipe, Round
@@ -20,7 +21,7 @@ from potstill.runs.build import StudentModels, reshape, with_heads
 from potstill.runs.cells import run_cells
 from potstill.runs.planning.timing import expected_time
 from potstill.runs.stage_cache import StageCache, stage_key
-from potstill.runs.stage_setup import Run, first_student, make_training, teacher_wants
+from potstill.runs.stage_setup import Run, first_student, layer_map, make_training, teacher_wants
 from potstill.system import ranks
 from potstill.system.files import file_xxh3, write_atomically
 from potstill.training import checkpoints
@@ -40,7 +41,8 @@ PREPARED_ONCE = {"teacher", "data", "length", "device", "precision", "memory", "
 @dataclass(frozen=True)
 class Trained(StudentModels):
     dev: float  # the score of these weights on dev
-    rows: tuple[int, ...]  # training rows in an epoch of each stage, over all data sets
+    rows: tuple[int, ...]  # training rows in an epoch of each round, over all data sets
+    layer_maps: tuple[LayerMap, ...] = ()  # of each stage that compares a teacher with layers
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ def train_student(run: Run, start_at: Path | None = None, keep_first: bool = Fal
     reshapes = any(stage.reshape for stage in recipe.stage)
     student = first_student(run, keep=keep_first)
     start = first = student.clone() if reshapes else student
-    dev, rows = 0.0, []
+    dev, rows, maps = 0.0, [], []
     for round_ in recipe.rounds:
         stage_sets = data_sets.of(round_.stage, student.students[0])
         student = with_heads(student, stage_sets, recipe.seed, by_teacher=round_.number > 0)
@@ -114,6 +116,8 @@ def train_student(run: Run, start_at: Path | None = None, keep_first: bool = Fal
             start = first
         student = reshape(round_, recipe, student, start, stage_sets)
         training = make_training(run, round_, student)
+        if round_.repetition == 1:
+            maps.append(layer_map(run, round_, training))
         result = train_or_reuse(run, round_, training, student, start_at)
         dev = float(result.state["dev"])
         rows.append(int(result.state["rows"]))
@@ -121,7 +125,7 @@ def train_student(run: Run, start_at: Path | None = None, keep_first: bool = Fal
             start = student.clone()
             load_models(start, result, "rewind-")
         data_sets.release([later.stage for later in recipe.rounds[round_.number :]])
-    return Trained(**vars(student), dev=dev, rows=tuple(rows))
+    return Trained(**vars(student), dev=dev, rows=tuple(rows), layer_maps=tuple(filter(None, maps)))
 
 
 def train_or_reuse(
@@ -131,20 +135,25 @@ def train_or_reuse(
     cache, data_sets = StageCache(), run.data_sets.of(round_.stage)
     key = stage_key(run.recipe, round_, training, student, data_sets)
     resume = checkpoint_to_resume(training, start_at)
-    key = noted_key(training.folder, key) or (f"{key}-{named_digest(resume)}" if is_named(resume, start_at) else key)
+    own = noted_key(training.folder, key)
+    key = own or (f"{key}-{named_digest(resume)}" if is_named(resume, start_at) else key)
     with cache.held(key):
-        if (result := cache.find(key)) is not None:
+        result = cache.find(key) if own or cache.is_shared else None
+        if result is not None:
             if ranks.is_first():
                 cache.copy_logs(key, training.folder)
             load_models(student, result)
             run.display.say(f"{stage_title(run.recipe, round_)} was trained before; its result is used")
         else:
+            if len(run.recipe.rounds) > 1:
+                rows = " and ".join(data.name for data in data_sets)
+                run.display.say(f"{stage_title(run.recipe, round_)}: {training.stage.method['name']} on {rows}")
             dev, rewound = train_stage(run, training, resume)
             if ranks.is_first():
                 tensors = {str(number): dict(model.state_dict()) for number, model in enumerate(student.models)}
                 tensors |= {f"rewind-{number}": weights for number, weights in enumerate(rewound)}
-                rows = sum(len(source.examples) for source in training.sources)
-                cache.store(key, tensors, {"dev": dev, "rows": rows}, training.folder)
+                count = sum(len(source.examples) for source in training.sources)
+                cache.store(key, tensors, {"dev": dev, "rows": count}, training.folder)
             ranks.wait()
             result = cache.find(key)
             if result is None:
@@ -199,7 +208,7 @@ def train_stage(run: Run, training: Training, resume: Checkpoint | None) -> tupl
     display, stage, folder = run.display, training.stage, training.folder
     data_sets = run.data_sets.of(stage)
     for data, source, wants in zip(data_sets, training.sources, teacher_wants(training), strict=True):
-        if not source.changes:
+        if not source.changing:
             with display.bar(f"asking the teacher ({data.name})", len(source.examples)) as bar:
                 data.teacher.remember(source, wants, bar.advance)
     if resume:

@@ -38,8 +38,7 @@ class QuestionAnswering(Task):
 
     name = "answer"
     outcome = "span"
-    form = "answers"
-    names_outputs = False
+    labels_are_classes = False
     how_to_ask = f"a question as JSON, such as {EXAMPLE}"
     row_metrics = ("exact",)
     metrics = ("f1", "exact", f"f1_best_of_{NBEST}")
@@ -52,6 +51,10 @@ class QuestionAnswering(Task):
             asked = json.loads(asked)
         question, context = (asked["question"], asked["context"]) if isinstance(asked, Mapping) else asked
         return clean(question), clean(context)
+
+    @classmethod
+    def without_labels(cls, choices: int, where: str) -> tuple[Task, str]:
+        return cls(("start", "end")), "answers are extracted from the context"
 
     def encode(self, label: Label, where: str) -> list[float]:
         spans = [span for span in label if isinstance(span, Span)]
@@ -163,6 +166,9 @@ class QuestionAnswering(Task):
     def is_correct(self, targets: np.ndarray, outputs: np.ndarray) -> np.ndarray:
         """(n,) bool: an exact match with a gold answer."""
         return np.asarray(outputs[:, 0, EXACT] == 1)
+
+    def share_right(self, outputs: np.ndarray) -> tuple[float, float, str]:
+        return float(outputs[:, 0, F1].sum()), float(len(outputs)), "F1"
 
 
 def _texts(spans: np.ndarray, context: str) -> list[str]:

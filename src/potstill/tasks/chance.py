@@ -14,7 +14,6 @@ from typing import Literal
 
 import numpy as np
 
-from potstill.tasks.answer import F1
 from potstill.tasks.metrics.labels import ranks
 from potstill.tasks.task import Task
 
@@ -48,13 +47,13 @@ class Judgement:
 
 def judge(task: Task, predictions: Predictions) -> Judgement:
     rows = sum(len(targets) for targets, _ in predictions)
-    if task.generates or task.outcome == "span":
-        return _by_share(task, predictions, rows)
+    if shares := [share for _, outputs in predictions if (share := task.share_right(outputs)) is not None]:
+        return _by_share(shares, rows)
     random = np.random.default_rng(0)
     gold, predicted = map(np.concatenate, zip(*(task.compared(*part) for part in predictions), strict=True))
     if task.outcome == "value":
         return _verdict(_of_values(gold, predicted, random), rows, "Pearson correlation")
-    if task.form == "words":
+    if not task.ranks_rows:  # many predictions in each row
         words = random.permutation(len(gold))[:MOST_WORDS]
         return _verdict(_of_classes(gold[words], predicted[words], None, random), rows)
     columns = np.concatenate([task.probabilities(outputs) for _, outputs in predictions]).T
@@ -177,13 +176,11 @@ def _standard(numbers: np.ndarray) -> np.ndarray:
     return np.asarray(centred / np.where(length > 0, length, np.inf))
 
 
-def _by_share(task: Task, predictions: Predictions, rows: int) -> Judgement:
-    """Spans and texts are never right by chance, so the share that is right decides."""
-    place = (1, 0) if task.generates else (0, F1)
-    right = sum(float(outputs[:, *place].sum()) for _, outputs in predictions)
-    total = sum(float(outputs[:, 0, 1].sum()) for _, outputs in predictions) if task.generates else float(rows)
+def _by_share(shares: Sequence[tuple[float, float, str]], rows: int) -> Judgement:
+    """Spans and tokens are hardly ever right by chance, so the share that is right decides."""
+    right, total = sum(share[0] for share in shares), sum(share[1] for share in shares)
     share = right / max(total, 1.0)
     trials = int(min(total, 1000))
     tail = sum(math.comb(trials, k) * DECENT**k * (1 - DECENT) ** (trials - k) for k in range(int(share * trials) + 1))
     kind: Kind = "knows" if share >= LEAST else "chance" if tail <= FAR_WORSE else "unsure"
-    return Judgement(kind, share, rows, metric="share of right tokens" if task.generates else "F1")
+    return Judgement(kind, share, rows, metric=shares[0][2])

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import string
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from potstill.data.columns import MOST_CHOICES
 from potstill.data.records import fill_candidate
 from potstill.data.row import join_parts, split_parts
 from potstill.data.task import Texts, Tokenizer
 from potstill.data.tokens import Encoded, Tokens
+from potstill.errors import InputError
 from potstill.tasks.classify import TextClassification
-from potstill.tasks.task import Asked, clean
+from potstill.tasks.task import Asked, Task, clean
 from potstill.tasks.truncation import encode_texts, shorten_pairs
 
 EXAMPLE = '{"text": "It rained .", "question": "it was _", "choices": ["wet", "dry"]}'
@@ -25,11 +28,25 @@ class MultipleChoice(TextClassification):
     """The classes are the candidates, A, B, C …; each is a sequence of its own, for which the head gives one number."""
 
     name = "choose"
-    form = "choices"
     problem = None
-    names_outputs = False
+    labels_are_classes = False
     how_to_ask = f"a question as JSON, such as {EXAMPLE}"
     metrics = ("accuracy", "matthews")  # the F1 of a letter means nothing
+
+    @classmethod
+    def without_labels(cls, choices: int, where: str) -> tuple[Task, str]:
+        if not 2 <= choices <= MOST_CHOICES:
+            raise InputError(f"{where}: a question has {choices} candidates; give from 2 to {MOST_CHOICES}")
+        letters = tuple(string.ascii_uppercase[:choices])
+        numbers = {letter: number for number, letter in enumerate(letters)}
+        return cls(letters, numbers), f"one of {choices} candidates is chosen"
+
+    @classmethod
+    def choices_of(cls, rows: Texts) -> int:
+        counts = {len(split_parts(str(pair))) for _, pair in rows}
+        if len(counts) > 1:
+            raise InputError(f"questions have {sorted(counts)} candidates; give all the same number")
+        return counts.pop()
 
     @classmethod
     def row(cls, asked: Asked) -> tuple[str, str | None]:

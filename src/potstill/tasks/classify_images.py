@@ -21,6 +21,7 @@ from potstill.data.row import pixels_to_text, text_to_pixels
 from potstill.data.task import Texts, Tokenizer
 from potstill.data.tokens import Encoded
 from potstill.errors import InputError
+from potstill.recipe.task_words import IMAGES
 from potstill.tasks.classify import TextClassification
 from potstill.tasks.multilabel import MultiLabelClassification
 from potstill.tasks.regress import Regression
@@ -33,7 +34,9 @@ class ImageTask(Task):
 
     shape: ImageShape = (1, 1, 1)  # channels, height, width
 
-    form = "pixels"
+    words = IMAGES
+    images = True
+    limits_length = False
     how_to_ask = "the pixels of an image as a list of whole numbers from 0 to 255, or name a file"
 
     @classmethod

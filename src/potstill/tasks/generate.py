@@ -7,6 +7,7 @@ row by row. A generated text is therefore stored as the code points of its chara
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -62,14 +63,27 @@ def array_to_text(array: np.ndarray) -> str:
     return "".join(map(chr, array[1 : 1 + int(array[0])].astype(int)))
 
 
+def text_hashes(examples: Examples, texts: Iterable[str]) -> np.ndarray:
+    """(n, 2) length and hash of each example's text, NaN for those without a target: enough to see equal rows."""
+    hashes = [(len(text), xxhash.xxh32_intdigest(text.encode()) % 2**24) for text in texts]
+    golds = np.array(hashes, np.float32).reshape(-1, 2)
+    golds[~np.asarray(examples.labelled[examples.index])] = np.nan
+    return golds
+
+
 @dataclass(frozen=True)
 class Generation(Task):
     """The target is the row's second text. `outputs` are packed `Generated`s, `targets` gold texts as arrays."""
 
     labels: tuple[str, ...] = ()
 
-    names_outputs = False
+    labels_are_classes = False
     generates = True
+    limits_length = False
+
+    @classmethod
+    def without_labels(cls, choices: int, where: str) -> tuple[Task, str]:
+        return cls(()), "texts are generated"
 
     def encode(self, label: Label, where: str) -> list[float]:
         return [0.0]  # the text is its own label
@@ -100,14 +114,12 @@ class Generation(Task):
         If generated texts are not scored, (n, 2): length and hash, enough to see whether two runs had the same rows.
         """
         texts = (str(pair or "") for _, pair in examples.texts())
-        if self.decodes:
-            every = list(texts)
-            golds = np.full((len(every), 1 + max(map(len, every), default=0)), -1, np.float32)
-            for place, text in enumerate(every):
-                golds[place, : 1 + len(text)] = text_to_array(text)
-        else:
-            hashes = [(len(text), xxhash.xxh32_intdigest(text.encode()) % 2**24) for text in texts]
-            golds = np.array(hashes, np.float32).reshape(-1, 2)
+        if not self.decodes:
+            return text_hashes(examples, texts)
+        every = list(texts)
+        golds = np.full((len(every), 1 + max(map(len, every), default=0)), -1, np.float32)
+        for place, text in enumerate(every):
+            golds[place, : 1 + len(text)] = text_to_array(text)
         golds[~np.asarray(examples.labelled[examples.index])] = np.nan
         return golds
 
@@ -163,6 +175,9 @@ class Generation(Task):
         if not self.decodes:
             return np.zeros(len(outputs), bool)
         return self.decode(outputs) == np.array([array_to_text(gold) for gold in targets], object)
+
+    def share_right(self, outputs: np.ndarray) -> tuple[float, float, str]:
+        return float(outputs[:, 1, 0].sum()), float(outputs[:, 0, 1].sum()), "share of right tokens"
 
     def agreement(self, ours: np.ndarray, theirs: np.ndarray) -> float | None:
         """Share of rows for which both generate the same text; None if no texts are generated."""

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import string
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from potstill.data.columns import MOST_CHOICES
 from potstill.data.examples import Examples
 from potstill.data.formats.reading import ImageShape
 from potstill.data.label_names import class_index, column_order, loose_spelling, match_indices, match_spellings
 from potstill.data.pixel_reader import describe_size
-from potstill.data.row import TASK_WORDS, Form, Label
+from potstill.data.row import Label
 from potstill.data.rows import Table
 from potstill.errors import InputError
-from potstill.tasks.choose import MultipleChoice
-from potstill.tasks.classify import TextClassification
-from potstill.tasks.registry import TASKS, form_of, task_class
+from potstill.recipe.task_words import Form
+from potstill.tasks.classify import F1_OF, TextClassification
+from potstill.tasks.registry import EVERY, TASKS, task_class, task_of
 from potstill.tasks.regress import NUMBER
 from potstill.tasks.task import Task
 
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
     from potstill.signals import Outcome
 
 MOST_LABELS = 10_000  # different ones, each a class
-UNLABELLED: tuple[Form, ...] = ("answers", "choices", "translation", "writing")  # forms whose targets are not classes
 
 
 def make_task(
@@ -50,23 +47,23 @@ def make_task(
     images in the rows; None: as the model has it.
     """
     row_labels = list(row_labels)
-    if model_config is not None and (fits := form_of(model_config)) != form:
-        rows, wanted = TASK_WORDS[form].rows, TASK_WORDS[fits].rows
-        raise InputError(f"{source}: the rows are {rows}, but the model needs {wanted}; give these, or another model")
-    if label_map and form in UNLABELLED:
-        raise InputError(f"label_map is for classes, but the rows are {TASK_WORDS[form].rows}; omit it")
-    if form == "answers":
-        return task_class(form)(("start", "end")), "answers are extracted from the context"
-    if form in ("translation", "writing"):
-        return task_class(form)(()), "texts are generated"
-    if form == "choices":
-        if not 2 <= choices <= MOST_CHOICES:
-            raise InputError(f"{source}: a question has {choices} candidates; give from 2 to {MOST_CHOICES}")
-        letters = tuple(string.ascii_uppercase[:choices])
-        numbers = {letter: number for number, letter in enumerate(letters)}
-        return MultipleChoice(letters, numbers), f"one of {choices} candidates is chosen"
-    fields: dict[str, Any] = {"shape": _image_shape(shape, model_config, source)} if form == "pixels" else {}
-    kind = task_class(form, _outcome(name, model_config, row_labels, form))
+    kind = task_of_rows(name, form)
+    if model_config is not None and (fits := task_of(model_config)).head != kind.head:
+        # texts without labels may be for any task that reads texts: the model decides
+        if name is not None or fits.form != form or row_labels:
+            problem = f"{source}: the rows are {kind.words.rows}, but the model needs {fits.words.rows}"
+            other_task = (
+                f", or write --task {fits.name}" if name is None and fits.form == form and fits.own_targets else ""
+            )
+            raise InputError(f"{problem}; give these, or another model{other_task}")
+        kind = fits
+    if not kind.labels_are_classes:
+        if label_map:
+            raise InputError(f"label_map is for classes, but the rows are {kind.words.rows}; omit it")
+        return kind.without_labels(choices, source)
+    fields: dict[str, Any] = {"shape": _image_shape(shape, model_config, source)} if kind.images else {}
+    outcome = _outcome(name, model_config, row_labels, kind)
+    kind = next(task for task in EVERY if task.head == kind.head and task.outcome == outcome)
     if kind.outcome == "value":
         if label_map:
             raise InputError("label_map is for classes, but numbers are predicted; omit it")
@@ -125,15 +122,21 @@ def _match(
     return names, numbers | same, f"labels matched by name: {', '.join(names[:12])}{mapping}"
 
 
-def labels_of(table: Table) -> list[Label]:
-    """Return the different labels of the rows; for tag sequences, the different tags. Some forms have no labels."""
+def task_of_rows(name: TaskName | None, form: Form) -> type[Task]:
+    """Return the task that the user names, or else the first one that reads rows of this form."""
+    return TASKS[name] if name is not None and TASKS[name].form == form else task_class(form)
+
+
+def labels_of(table: Table, name: TaskName | None = None) -> list[Label]:
+    """Return the different labels of the rows; for tag sequences, the different tags. Some tasks have no labels."""
     labels: set[Label] = set()
-    if table.columns.label is None or table.form in UNLABELLED:
+    kind = task_of_rows(name, table.form)
+    if table.columns.label is None or not kind.labels_are_classes:
         return []
     for row in table.rows():
         label: Any = row.label
         if isinstance(label, tuple):  # each label of a set by itself: a few labels may form many sets
-            labels |= set(label if table.form == "words" else ((name,) for name in label) if label else [()])
+            labels |= set(label if kind.label_lists else ((name,) for name in label) if label else [()])
         elif label is not None:
             labels.add(label)
         if len(labels) > MOST_LABELS:
@@ -143,7 +146,7 @@ def labels_of(table: Table) -> list[Label]:
 
 def with_positive(task: Task, name: str | None, labelled: Examples) -> Task:
     """Return the task with the class whose F1 is reported: the one the user names by label or number, else the rarer one."""
-    two = isinstance(task, TextClassification) and task.form != "choices" and task.classes == 2
+    two = isinstance(task, TextClassification) and any(metric.startswith(F1_OF) for metric in task.metrics)
     if name is not None:
         classes = {**match_spellings([name], task.numbers), **task.numbers}
         number = classes.get(name, int(name) if name in ("0", "1") else None)
@@ -200,11 +203,11 @@ def _checked(labels: Sequence[str], own: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(labels)
 
 
-def _outcome(name: TaskName | None, model_config: Any | None, row_labels: Sequence[Label], form: Form) -> Outcome:
-    if name is not None and TASKS[name].form == "text":
+def _outcome(name: TaskName | None, model_config: Any | None, row_labels: Sequence[Label], kind: type[Task]) -> Outcome:
+    if name is not None and TASKS[name].head == TASKS["classify"].head:
         return TASKS[name].outcome
     label_sets = any(isinstance(label, tuple) for label in row_labels)
-    if form == "words" or (form == "pixels" and model_config is None and not label_sets):
+    if kind.label_lists or (kind.images and model_config is None and not label_sets):
         return "class"
     if model_config is not None:
         problem = model_config.problem_type

@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from potstill.data.row import TASK_WORDS, Form
 from potstill.models.heads import head_of_class
-from potstill.tasks.answer import QuestionAnswering
-from potstill.tasks.choose import MultipleChoice
-from potstill.tasks.classify import TextClassification
+from potstill.recipe.task_words import TASK_WORDS, Form
 from potstill.tasks.classify_images import ImageClassification, ImageMultiLabelClassification, ImageRegression
-from potstill.tasks.multilabel import MultiLabelClassification
-from potstill.tasks.regress import Regression
-from potstill.tasks.tag import TokenClassification
 from potstill.tasks.task import Task
-from potstill.tasks.translate import Translation
-from potstill.tasks.write import LanguageModelling
 
 if TYPE_CHECKING:
     from potstill.recipe.schema import TaskName
     from potstill.signals import Outcome
 
-TASKS: dict[TaskName, type[Task]] = {
-    task.name: task
-    for task in (
-        TextClassification,
-        MultiLabelClassification,
-        Regression,
-        TokenClassification,
-        QuestionAnswering,
-        MultipleChoice,
-        Translation,
-        LanguageModelling,
-    )
-}
+
+def _task_of_file(name: str) -> type[Task]:
+    """Return the task of the file tasks/NAME.py."""
+    values = vars(import_module(f"potstill.tasks.{name}")).values()
+    (task,) = (value for value in values if isinstance(value, type) and vars(value).get("name") == name)
+    assert issubclass(task, Task)
+    return task
+
+
+TASKS: dict[TaskName, type[Task]] = {name: _task_of_file(name) for name in TASK_WORDS}
 EVERY: tuple[type[Task], ...] = (*TASKS.values(), ImageClassification, ImageMultiLabelClassification, ImageRegression)
 
 
@@ -42,7 +32,7 @@ def task_class(form: Form, outcome: Outcome | None = None) -> type[Task]:
     return next(task for task in EVERY if task.form == form and outcome in (None, task.outcome))
 
 
-def form_of(config: Any) -> Form:
-    """Return the form of the rows that a model with this config reads, by its class name; texts if that says nothing."""
+def task_of(config: Any) -> type[Task]:
+    """Return the first task for models with the head that a config names; text classification if it names none."""
     head = head_of_class(str((getattr(config, "architectures", None) or [""])[0]))
-    return next((form for form, words in TASK_WORDS.items() if words.head == head), "text")
+    return next((task for task in EVERY if task.head == head), TASKS["classify"])

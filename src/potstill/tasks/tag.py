@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from potstill.data.examples import Examples
-from potstill.data.row import Label, join_parts, split_parts
+from potstill.data.row import Label, Row, join_parts, split_parts
 from potstill.data.task import Texts, Tokenizer
 from potstill.data.tokens import Encoded, Tokens, ranges
 from potstill.models.tokenizers.long_texts import beginnings
@@ -32,7 +32,8 @@ class TokenClassification(Task):
     """
 
     name = "tag"
-    form = "words"
+    label_lists = True
+    ranks_rows = False
     target_width = 0  # differs from row to row
 
     @classmethod
@@ -41,6 +42,10 @@ class TokenClassification(Task):
         words = [asked] if isinstance(asked, tuple) else asked
         words = WORDS.findall(words) if isinstance(words, str) else [str(word) for word in words]
         return join_parts(map(clean, words)), None
+
+    @classmethod
+    def asked(cls, row: Row) -> Asked:
+        return split_parts(row.text)
 
     @property
     def finds_entities(self) -> bool:

@@ -16,10 +16,11 @@ import numpy as np
 from potstill.data.examples import Examples
 from potstill.data.formats.reading import clean_text
 from potstill.data.label_names import match_spellings
-from potstill.data.row import TASK_WORDS, Form, Label
+from potstill.data.row import Label, Row
 from potstill.data.task import Texts, Tokenizer
 from potstill.data.tokens import Encoded, Tokens, with_mask_token
 from potstill.errors import InputError
+from potstill.recipe.task_words import TASK_WORDS, Form, TaskWords
 from potstill.tasks.metrics import labels as metrics
 from potstill.tasks.metrics.labels import Score
 from potstill.tasks.truncation import encode_texts, shorten_pairs
@@ -54,18 +55,44 @@ class Task(ABC):
     numbers: dict[str, int] = field(default_factory=dict, compare=False)  # label as written in the rows -> class
 
     name: ClassVar[TaskName]  # the word that the user types
+    words: ClassVar[TaskWords]  # those of the name
+    form: ClassVar[Form]  # this and the next three follow from the words
+    head: ClassVar[str]
+    names_outputs: ClassVar[bool]
+    vocabulary: ClassVar[bool] = False  # the classes are the tokens of the vocabulary, too many to remember
     outcome: ClassVar[Outcome] = "class"
-    form: ClassVar[Form] = "text"  # of the rows that it reads
-    head: ClassVar[str]  # of the model, as transformers calls it; follows from the form
     problem: ClassVar[Problem | None] = None  # `problem_type` in the model's config
-    names_outputs: ClassVar[bool] = True  # the labels are the names of the head's outputs
-    generates: ClassVar[bool] = False  # the targets are texts: the classes are the vocabulary, too many to remember
+    generates: ClassVar[bool] = False  # the targets are texts, one after the other
     decodes: ClassVar[bool] = False  # texts that the model generates by itself are scored too
+    labels_are_classes: ClassVar[bool] = True  # the labels in the rows decide what the classes are
+    own_targets: ClassVar[bool] = False  # rows need no label, since what is predicted is in the text
+    draws: ClassVar[bool] = False  # what is predicted is drawn again in every epoch
+    label_lists: ClassVar[bool] = False  # the labels of a row are one for each of its parts, and no set
+    ranks_rows: ClassVar[bool] = True  # an output holds the probability of every class of its row
+    two_stacks: ClassVar[bool] = False  # the model reads with an encoder and writes with a decoder
+    images: ClassVar[bool] = False  # the rows are images, all of one shape
+    limits_length: ClassVar[bool] = True  # `predict` reads no more tokens of a text than were read in training
     how_to_ask: ClassVar[str] = "a text, or a pair of texts"  # what `row` reads
     row_metrics: ClassVar[tuple[str, ...]] = ()  # metrics that are the share of rows predicted correctly
 
     def __init_subclass__(cls) -> None:
-        cls.head = TASK_WORDS[cls.form].head
+        if "name" in vars(cls):
+            cls.words = TASK_WORDS[cls.name]
+        if "words" in vars(cls):
+            cls.form, cls.head, cls.names_outputs, cls.vocabulary = (
+                cls.words.form,
+                cls.words.head,
+                cls.words.named_outputs,
+                cls.words.vocabulary,
+            )
+
+    @classmethod
+    def without_labels(cls, choices: int, where: str) -> tuple[Task, str]:
+        """Return the task whose classes no label decides, and a sentence about them.
+
+        `choices`: the candidates of each question in the file `where`.
+        """
+        raise TypeError(f"the labels of {where} decide the classes")
 
     @property
     def classes(self) -> int:
@@ -79,9 +106,23 @@ class Task(ABC):
         text, pair = (asked, None) if isinstance(asked, str) else asked
         return clean(text), None if pair is None else clean(pair)
 
+    @classmethod
+    def asked(cls, row: Row) -> Asked:
+        """Return a row of a file as an example for `predict`."""
+        return (row.text, row.pair)  # type: ignore[return-value]
+
+    @classmethod
+    def choices_of(cls, rows: Texts) -> int:
+        """Return how many candidates each of these rows has; 0 if rows have none."""
+        return 0
+
     @property
     def target_width(self) -> int:
         return 1
+
+    def with_tokenizer(self, tokenizer: Tokenizer) -> Self:
+        """Return the task with what `describe` needs of the model's tokenizer."""
+        return self
 
     @abstractmethod
     def encode(self, label: Label, where: str) -> list[float]: ...
@@ -115,7 +156,9 @@ class Task(ABC):
         sequences = int(tokens.counts(rows).sum())
         return np.stack([np.arange(sequences), np.zeros(sequences, np.int64)], 1), None
 
-    def inputs(self, arrays: dict[str, np.ndarray], real: np.ndarray, tokens: Tokens) -> dict[str, np.ndarray]:
+    def inputs(
+        self, arrays: dict[str, np.ndarray], real: np.ndarray, tokens: Tokens, rows: np.ndarray
+    ) -> dict[str, np.ndarray]:
         """Return the arguments of `forward`, given (sequences, tokens) ids, mask, token types, and pixels if any."""
         return {name: arrays[name] for name in tokens.names}
 
@@ -208,6 +251,13 @@ class Task(ABC):
         if not self.row_metrics:
             return None
         return metrics.calibration_error(self.confidence(outputs), self.is_correct(targets, outputs))
+
+    def share_right(self, outputs: np.ndarray) -> tuple[float, float, str] | None:
+        """Return how many predictions are right, of how many, and what that is called, if none is right by chance.
+
+        None: the predictions are compared with random ones to see whether a teacher knows the task.
+        """
+        return None
 
     def agreement(self, ours: np.ndarray, theirs: np.ndarray) -> float | None:
         """Return the share of rows for which two models predict the same; None if that is not defined."""

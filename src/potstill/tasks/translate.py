@@ -16,8 +16,8 @@ class Translation(Generation):
     """A sequence is the tokens of the source, then those of the target; each ends as the tokenizer ends a text."""
 
     name = "translate"
-    form = "translation"
     decodes = True
+    two_stacks = True
     metrics = ("bleu", "bleu_beam", "chrf", "mode", "likelihood", "token_accuracy", "perplexity")
 
     def tokenize(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
@@ -37,7 +37,9 @@ class Translation(Generation):
         positions = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         return np.stack([np.repeat(np.arange(len(rows)), counts), positions], 1), None
 
-    def inputs(self, arrays: dict[str, np.ndarray], real: np.ndarray, tokens: Tokens) -> dict[str, np.ndarray]:
+    def inputs(
+        self, arrays: dict[str, np.ndarray], real: np.ndarray, tokens: Tokens, rows: np.ndarray
+    ) -> dict[str, np.ndarray]:
         """The source for the encoder, and the target, from which the model makes the decoder's input by shifting it."""
         ids, target = arrays["input_ids"], (arrays["token_type_ids"] == TARGET) & real
         source = real & ~target

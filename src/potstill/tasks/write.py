@@ -20,7 +20,6 @@ class LanguageModelling(Generation):
     """
 
     name = "write"
-    form = "writing"
     metrics = ("likelihood", "token_accuracy", "perplexity")
 
     def tokenize(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:

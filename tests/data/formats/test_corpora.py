@@ -15,9 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from potstill.data.formats import json_files
-from potstill.data.row import PART_SEPARATOR, Form, Row, Span
+from potstill.data.row import PART_SEPARATOR, Row, Span
 from potstill.data.rows import Columns, open_table
 from potstill.errors import InputError
+from potstill.recipe.task_words import Form
 
 SHARED = Path(__file__).parents[4] / "shared" / "data"
 real_data = pytest.mark.skipif(not SHARED.is_dir(), reason="real data sets are not at ../shared/data")

@@ -50,6 +50,13 @@ class JsonTokenizer:
     def get_vocab(self) -> dict[str, int]:
         return self.backend.get_vocab(with_added_tokens=True)
 
+    @property
+    def all_special_ids(self) -> list[int]:
+        return [number for number, token in self.backend.get_added_tokens_decoder().items() if token.special]
+
+    def decode(self, ids: list[int], /) -> str:
+        return str(self.backend.decode(ids, skip_special_tokens=False))
+
     def __len__(self) -> int:
         return self.backend.get_vocab_size(with_added_tokens=True)
 

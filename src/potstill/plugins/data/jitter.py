@@ -16,7 +16,7 @@ class Jitter(EpochDataMaker):
     pixels: Count = 2
 
     def make(self, examples: Examples, context: MakeContext) -> Examples:
-        if context.task is None or context.task.form != "pixels":
+        if context.task is None or not context.task.images:
             raise InputError("data.jitter moves images, but the rows are texts; omit it")
         return examples
 

@@ -128,7 +128,7 @@ class TeacherOutputs(TeacherDataMaker):
         return teacher_texts.stored_texts(identity), keys
 
     def _check(self, context: MakeContext) -> None:
-        if context.task is not None and context.task.form not in ("translation", "writing"):
+        if context.task is not None and not context.task.generates:
             raise InputError(
                 f"data.teacher_outputs is for tasks that generate texts, not for task '{context.task.name}'; omit it"
             )

@@ -20,9 +20,9 @@ class TrimVocabulary(Builder):
 
     def build(self, current: Student, context: BuildContext) -> Student:
         model, tokenizer = current.model, current.tokenizer
-        if (head := heads.head_of(model.config)) in ("Seq2SeqLM", "CausalLM"):
+        if (head := heads.head_of(model.config)) in heads.OVER_VOCABULARY:
             raise InputError(
-                f"trim_vocabulary: {heads.DESCRIPTIONS[head]} would lose tokens that it generates; "
+                f"trim_vocabulary: {heads.DESCRIPTIONS[head]} would lose tokens that it predicts; "
                 "omit trim_vocabulary and keep fewer layers instead, as in student = 'keep_layers:3'"
             )
         settings = trimming.read_settings(tokenizer)

@@ -34,7 +34,7 @@ def gradient_noise(run: Path, trained: bool, steps: int = 24) -> float:
     if trained:
         student.models[0].load_state_dict(load_student(first_seed / "student").model.state_dict())
     stage, training = last.stage, make_training(made, last, student)
-    if not training.sources[0].changes:
+    if not training.sources[0].changing:
         training.teachers[0].remember(training.sources[0], teacher_wants(training)[0])
     lengths, starts = all_lengths(training.sources)
     order = epoch_order(lengths, stage.batch, recipe.seed, 0, 0, "order")[:steps]

@@ -58,7 +58,7 @@ def example_sizes(source: TokenisedSet) -> np.ndarray:
     rows = source.examples.index
     counts = source.student.counts(rows)
     lengths = source.lengths // counts
-    targets = source.task.predictions(source.student, rows) if source.task.head == "Seq2SeqLM" else 0 * lengths
+    targets = source.task.predictions(source.student, rows) if source.task.two_stacks else 0 * lengths
     return np.stack([counts, lengths - targets, targets])
 
 

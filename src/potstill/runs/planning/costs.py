@@ -182,7 +182,7 @@ def teachers_of(training: Training, asks: list[Wants], batches: Batches, folder:
 
 def teacher_testing_work(data: DataSet) -> Work:
     """The work of a generative teacher, which decodes dev and tests for the table; other answers are in its memory."""
-    if (teacher := data.loaded_teacher) is None or not data.task.generates:
+    if (teacher := data.loaded_teacher) is None or not data.task.vocabulary:
         return Work()
     return replace(testing_work(teacher, scoring_law(teacher, data), data), runs=1)
 
@@ -225,12 +225,12 @@ def reading_work(sources: Sequence[TokenisedSet], operations: np.ndarray, second
 def scoring_bytes(model: PreTrainedModel, task: Task) -> int:
     """Memory in the widest part of a layer: its input, its output, and what surrounds it.
 
-    The logits of generative models are wider: as computed, at the positions that are read, shifted, and as exponentials.
+    Logits over a vocabulary are wider: as computed, at the positions that are read, shifted, and as exponentials.
     """
     part = next(iter(encoder_layers(model)), model)
     outputs = [module.out_features for module in part.modules() if isinstance(module, nn.Linear)]
     widest = max(*outputs, *(8 * module.hidden_size for module in part.modules() if isinstance(module, nn.LSTM)), 0)
-    logits = 4 * word_embeddings(model).num_embeddings if task.generates else 0
+    logits = 4 * word_embeddings(model).num_embeddings if task.vocabulary else 0
     return FLOAT * at_once(task) * max(2 * widest + 3 * width(model), logits)
 
 
