@@ -6,7 +6,6 @@ import json
 import os
 import random
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -103,8 +102,7 @@ class Server:
         encoding: str = "utf-8",
         stop_at: tuple[Path, int] | None = None,
     ) -> Ended:
-        """Asked to stop by SIGTERM when a log has so many lines. Nothing is read that an earlier command trained, unless `env` names a cache."""
-        shutil.rmtree(self.place / "cache/stages", ignore_errors=True)
+        """Asked to stop by SIGTERM when a log has so many lines."""
         if not self.ready:
             self.ready = self._answer()["ready"]
         given = self.place / "stdin"

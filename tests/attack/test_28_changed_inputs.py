@@ -302,7 +302,9 @@ def test_28_a_baseline_is_not_taken_for_that_of_another_network(
         "--quiet",
         "--force",
     ]
-    shared, empty = ({"POTSTILL_CACHE": str(tmp_path / name)} for name in ("shared", "empty"))
+    shared, empty = (
+        {"POTSTILL_CACHE": str(tmp_path / name), "POTSTILL_STAGES_GB": "20"} for name in ("shared", "empty")
+    )
     assert server.run(*words, "--out", tmp_path / "before", env=shared).code == 0
     setting(".", "config.json", key, value)(teacher)
     for name, env in (("with", shared), ("without", empty)):

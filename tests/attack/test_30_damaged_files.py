@@ -172,7 +172,7 @@ def test_30_damaged_caches_give_the_same_student(
 ) -> None:
     """One damaged file among rows, tokens, the teacher's memory and the results of stages."""
     cache = tmp_path / "cache"
-    env = {"POTSTILL_CACHE": str(cache)}
+    env = {"POTSTILL_CACHE": str(cache), "POTSTILL_STAGES_GB": "20"}
     words = [word for word in home.distill() if word != "--no-baseline"]
     assert server.run(*words, "--out", tmp_path / "whole", env=env).code == 0
     parts = ("student/model.safetensors", "baseline/model.safetensors")

@@ -21,7 +21,7 @@ def test_30_runs_killed_at_any_moment_end_in_the_same_student_and_baseline(
     parts = ("student/model.safetensors", "baseline/model.safetensors")
 
     def run(name: str, seconds: float = 120.0) -> tuple[int, float, str]:
-        env = {"POTSTILL_CACHE": str(tmp_path / f"{name}-cache")}
+        env = {"POTSTILL_CACHE": str(tmp_path / f"{name}-cache"), "POTSTILL_STAGES_GB": "20"}
         ended = server.run(*words, "--out", tmp_path / name, env=env, seconds=seconds)
         return ended.code, ended.seconds, ended.fault((0,)) or ""
 

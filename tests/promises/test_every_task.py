@@ -36,7 +36,6 @@ from potstill.tasks.label_matching import labels_of, make_task
 from potstill.tasks.tag import TokenClassification
 from potstill.training import checkpoints
 from tests.support.commands import FAST, measurements, potstill
-from tests.support.prepared import forget_stages
 from tests.support.small_models import (
     ARCHITECTURES,
     GENERATED,
@@ -187,7 +186,6 @@ def test_killed_and_resumed_it_is_the_same_bit_for_bit(home: Path, tmp_path: Pat
     """Dropout and micro-batches on, killed twice in the middle of an epoch, while training and while remembering."""
     more = ["--no-baseline", "--set", "dropout=0.1", "--set", "tokens=100", "--set", "save_every=3"]
     assert potstill(*distilled(home), *more, "--out", tmp_path / "whole") == 0
-    forget_stages()
     for saves in (2, 5):
         # the threads of CTranslate2 do not survive a fork
         way = multiprocessing.get_context("spawn") if (home / "task").read_text() == "translate" else fork

@@ -11,7 +11,6 @@ import pytest
 from potstill.training import checkpoints
 from tests.reliability.processes import run_to_the_end, same_student, started, steps_told, wait_until
 from tests.support.commands import patient
-from tests.support.prepared import forget_stages
 
 KILLS = 20
 
@@ -23,7 +22,6 @@ def test_01_twenty_kills_while_saving_every_step_resume_twenty_times(
     words = [*patient(home), "--epochs", "14", "--set", "save_every=1", "--set", "batch=8"]
     words += ["--length", "32", "--set", "timing=none"]
     run_to_the_end(*words, "--out", tmp_path / "whole")
-    forget_stages()
     run, chance, resumed, saved = tmp_path / "run", random.Random(1), 0, -1
     for _ in range(KILLS):
         with started(*words, "--out", run) as running:

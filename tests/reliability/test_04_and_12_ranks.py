@@ -18,7 +18,6 @@ from safetensors.torch import load_file
 
 from potstill.training.teacher.memory import Memory
 from tests.support.commands import FAST, files, make_home, measurements
-from tests.support.prepared import forget_stages
 
 ROOT = Path(__file__).parents[2]
 LAUNCHERS = {
@@ -99,7 +98,6 @@ def test_12_two_ranks_make_the_student_of_one_process(
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 0
-    forget_stages()
     printed = ran(launcher, *distilled(home), "--set", "dropout=0.1", "--out", tmp_path / "two")
     assert printed.count("distilled against teacher") == 1  # one table, not one per rank
     assert difference(tmp_path / "one", tmp_path / "two") <= 1e-6
@@ -180,7 +178,6 @@ def test_12_a_dead_rank_ends_the_job_and_one_process_goes_on_to_the_same_student
 ) -> None:
     words = [*distilled(home), "--set", "dropout=0.1", "--set", "save_every=1", "--epochs", "40"]
     ran(None, *words, "--out", tmp_path / "whole")
-    forget_stages()
     job = started("torchrun", *words, "--out", tmp_path / "killed")
     os.kill(processes_after(job, tmp_path / "killed", 20)[-1], signal.SIGKILL)
     begun = time.monotonic()
@@ -240,7 +237,6 @@ def test_04_rows_come_in_the_same_order_after_a_resume_on_any_number_of_processe
 
     noting("whole")
     ran(None, *words, "--out", tmp_path / "whole-run")
-    forget_stages()
     noting("first")
     stopped(started(before, *words, "--out", tmp_path / "run"), tmp_path / "run", 50)
     noting("then")

@@ -12,7 +12,6 @@ from potstill.system.files import folder_lock
 from potstill.training import checkpoints
 from tests.reliability.processes import run_to_the_end, same_student, started, steps_told, wait_until
 from tests.support.commands import patient
-from tests.support.prepared import forget_stages
 from tests.support.small_models import sentences, write_csv
 
 SHORT = ["--length", "32", "--quiet", "--set", "timing=none"]
@@ -33,7 +32,6 @@ def test_05_a_signal_leaves_a_checkpoint_of_the_current_step(
 ) -> None:
     words = [*patient(home), "--epochs", "12", "--set", "save_every=100000", "--set", "batch=8", *SHORT]
     run_to_the_end(*words, "--out", tmp_path / "whole")
-    forget_stages()
     longest = 0.0
     for number, (sent, code) in enumerate(SIGNALS.items()):
         with started(*words, "--out", tmp_path / "run") as running:

@@ -11,7 +11,6 @@ from potstill.training import checkpoints
 from tests.reliability.processes import same_student
 from tests.support.commands import FAST, patient, potstill
 from tests.support.faults import nearly_full, read_only, small_disk
-from tests.support.prepared import forget_stages
 
 
 def test_07_a_full_disk_is_told_and_the_run_goes_on_when_there_is_room(
@@ -19,7 +18,6 @@ def test_07_a_full_disk_is_told_and_the_run_goes_on_when_there_is_room(
 ) -> None:
     words = [*patient(home), "--epochs", "2", "--set", "save_every=7", *FAST]
     assert potstill(*words, "--out", tmp_path / "whole") == 0
-    forget_stages()
     reached = []
     with small_disk(tmp_path / "disk") as disk:
         run = disk / "run"

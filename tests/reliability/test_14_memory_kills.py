@@ -10,7 +10,6 @@ import pytest
 
 from tests.reliability.processes import run_to_the_end, started, wait_until
 from tests.support.commands import patient
-from tests.support.prepared import forget_stages
 from tests.support.small_models import sentences, write_csv
 from tests.training.teacher.test_memory import content, count_shards
 
@@ -29,7 +28,6 @@ def test_14_ten_kills_while_remembering_lead_to_the_same_bytes(
         return next((tmp_path / name).glob("*"), tmp_path / name / "none")
 
     run_to_the_end(*words, "--set", f"memory={tmp_path / 'whole'}", "--out", tmp_path / "whole run")
-    forget_stages()
     chance, progress = random.Random(14), [0]
     for _ in range(KILLS):
         run = [*words, "--set", f"memory={tmp_path / 'killed'}", "--out", tmp_path / "run"]

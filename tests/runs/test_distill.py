@@ -22,7 +22,6 @@ from potstill.app import cli
 from potstill.inference.predict import predict
 from potstill.models import student as students
 from tests.support.commands import FAST, command, files, make_home, measurements, patient, potstill
-from tests.support.prepared import forget_stages
 from tests.support.small_models import sentences, write_csv
 
 
@@ -428,7 +427,6 @@ def test_killed_and_asked_to_stop_runs_go_on_to_the_same_student(home: Path, tmp
     words += ["--set", "timing=none"]
     with command(*words, "--out", tmp_path / "whole") as running:
         assert running.wait() == 0
-    forget_stages()
     for number, (sent, code) in enumerate([(signal.SIGKILL, -9), (signal.SIGTERM, 143), (signal.SIGINT, 130)]):
         with command(*words, "--out", tmp_path / "run") as running:
             steps = tmp_path / "run/stages/0/steps.csv"

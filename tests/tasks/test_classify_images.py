@@ -28,7 +28,6 @@ from potstill.system.randomness import draw_uniform
 from potstill.tasks.classify_images import ImageClassification
 from potstill.tasks.label_matching import labels_of, make_task
 from tests.support.commands import FAST, measurements, potstill
-from tests.support.prepared import forget_stages
 from tests.support.small_models import digits, small_images, small_model, write_csv, write_digits
 
 QUICK = [*FAST, "--set", "batch=32", "--set", "optimizer.rate=0.01"]  # the last one counts
@@ -234,7 +233,6 @@ def test_images_are_distilled_remembered_reported_predicted_and_measured(
     assert page.count("data:image/png;base64,") == len(found["disagreements"]["task"]) > 0
     card = (out / "student/README.md").read_text()
     assert "image-classification" in card and "AutoModelForImageClassification" in card
-    forget_stages()
     assert distilled(home, tmp_path / "again", "--set", "method.temperature=5", "--no-baseline") == 0
     assert measurements(tmp_path / "again")["teacher_seconds"] == 0.0  # all answers were remembered
     assert measurements(tmp_path / "again")["hashes"]["distilled"] == found["hashes"]["distilled"]

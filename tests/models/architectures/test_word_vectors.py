@@ -27,7 +27,6 @@ from potstill.recipe.resolve import resolve
 from potstill.reporting.page import write_report
 from potstill.runs.planning.plan import plan
 from tests.support.commands import FAST, files, make_home, measurements, potstill
-from tests.support.prepared import forget_stages
 from tests.support.small_models import sentences, small_model, write_csv
 
 SMALL = {"hidden": 8, "features": 12, "width": 16}
@@ -84,7 +83,6 @@ def test_a_stopped_run_of_words_goes_on(home: Path, tmp_path: Path) -> None:
     words = ["distill", "--teacher", home / "teacher/student", *files(home), "--set", f"student={WORDS}"]
     words += ["--method", "soft_targets", "--no-baseline", "--epochs", "2", *FAST, "--set", "save_every=7"]
     assert potstill(*words, "--out", tmp_path / "whole") == 0
-    forget_stages()
     call = [sys.executable, "-m", "potstill", *map(str, words), "--out", str(tmp_path / "stopped")]
     watched = (
         "import os, runpy, sys; from potstill.training import checkpoints; save = checkpoints.save\n"

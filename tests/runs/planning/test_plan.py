@@ -144,6 +144,8 @@ def test_another_layer_is_asked_for_all_rows_and_a_check_against_chance_before(h
 
 def test_results_of_stages_are_those_of_the_run(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of every seed, cell and stage, and of the baselines; beside the weights there are only short files."""
+    monkeypatch.setenv("POTSTILL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("POTSTILL_STAGES_GB", "20")
     recipe = recipe_of(home, "seeds=2", "epochs=0.1", "grid={'method.beta'=[0.1,1.0,2.0]}")
     (planned,) = [one for one in plan(recipe, tmp_path / "run")["disks"] if one["what"] == "results of stages"]
     distill(recipe, tmp_path / "run")
