@@ -13,13 +13,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from potstill.data.columns import GENERATED
 from potstill.data.row import Row
+from potstill.data.row_forms import FORMS
 from potstill.data.rows import Columns, open_table
 from potstill.errors import InputError
 from potstill.recipe.task_words import TASK_WORDS, Form
 from tests.data.test_rows import SHARED, most_memory, parquet_bytes, real_data, written
 
+GENERATED = [name for name, form in FORMS.items() if form.target_part == "pair"]
 DE = Columns("en", "de")
 TOGETHER = [{"en": "a dog", "de": "ein Hund"}, {"en": "NA", "de": "null"}]
 PARQUET = parquet_bytes(id=["1", "2"], translation=TOGETHER, score=[1.0, 0.5])

@@ -16,8 +16,10 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file
 
+from potstill.models.student import save_student
 from potstill.training.teacher.memory import Memory
 from tests.support.commands import FAST, files, make_home, measurements
+from tests.support.small_models import small_model, write_task
 
 ROOT = Path(__file__).parents[2]
 LAUNCHERS = {
@@ -123,6 +125,35 @@ def test_12_two_ranks_learn_from_the_copies_of_one_process(
         monkeypatch.setenv("POTSTILL_CACHE", str(tmp_path / f"cache-{name}"))
         ran(launcher, *words, tmp_path / name)
     assert len(steps(tmp_path / "two")) == len(steps(tmp_path / "one")) > 24
+    assert difference(tmp_path / "one", tmp_path / "two") <= 1e-5
+
+
+@pytest.mark.slow
+def test_12_two_ranks_mask_the_tokens_that_one_process_masks(tmp_path: Path) -> None:
+    """In two epochs with other masks each, for student and live teacher."""
+    save_student(small_model("bert", head="MaskedLM"), tmp_path / "teacher")
+    rows = write_task(tmp_path / "rows", "mask", 96, 1)
+    words = [
+        "-m",
+        "potstill",
+        "distill",
+        "--teacher",
+        tmp_path / "teacher",
+        "--train",
+        rows,
+        "--force",
+        "--epochs",
+        "2",
+    ]
+    words += ["--student", "keep_layers:2", "--method", "patient", *FAST, "--set", "tokens=200", "--set", "keep=last"]
+    for name, launcher in (("one", None), ("two", "torchrun")):
+        forget_stages()
+        ran(launcher, *words, "--no-baseline", "--out", tmp_path / name)
+    one, two = steps(tmp_path / "one"), steps(tmp_path / "two")
+    assert [step["loss"] for step in one[:2]] != [step["loss"] for step in one[2:4]] and len(one) == len(two) > 10
+    for ours, theirs in zip(one, two, strict=True):
+        for name in ("loss", "hard", "soft", "patient", "gradient_norm"):
+            assert float(theirs[name]) == pytest.approx(float(ours[name]), rel=1e-5, abs=1e-6)
     assert difference(tmp_path / "one", tmp_path / "two") <= 1e-5
 
 

@@ -142,12 +142,14 @@ def writings(n: int, seed: int) -> list[dict[str, Any]]:
 
 
 def running_texts(n: int, seed: int) -> list[dict[str, Any]]:
-    """Words in their usual order, of which a masked one can be told from its neighbours; some texts need two windows."""
+    """Each text says one word again and again, with others between: what is masked is mostly that word. Some need two windows."""
     chance = random.Random(seed)
-    return [
-        {"text": _ring(chance.randrange(len(NEUTRAL)), 80 if place % 18 == 0 else chance.randint(4, 20))}
-        for place in range(n)
-    ]
+    rows = []
+    for place in range(n):
+        word, size = chance.choice(NEUTRAL[:20]), 80 if place % 18 == 0 else chance.randint(4, 20)
+        words = [word if chance.random() < 0.8 else chance.choice(NEUTRAL) for _ in range(size)]
+        rows.append({"text": " ".join(words)})
+    return rows
 
 
 ROWS = {"tag": tagged, "answer": questions, "choose": choices, "translate": translations, "write": writings}

@@ -30,18 +30,7 @@ Label = str | tuple[str, ...] | tuple[Span, ...]
 
 
 class Row(NamedTuple):
-    """A text with perhaps a second text and a label. Their meaning depends on the form of the rows:
-
-    form         text                      pair                        label
-    text         text                      second text or None         class, classes or number
-    words        words, joined             None                        one tag per word
-    answers      question                  context                     answers in the context
-    choices      passage, "" if none       question with each          letter of the right candidate
-                                           candidate, joined
-    pixels       image, packed             None                        class
-    translation  text                      translation, "" if none     HAS_TARGET if there is one
-    writing      prompt, "" if none        text to generate            HAS_TARGET if there is one
-    """
+    """A text with perhaps a second text and a label. What they are in each form of rows, its class in `data.forms` says."""
 
     line: int  # 1-based, on which the row begins; in Parquet, data sets, SQuAD and folders the number of the record
     text: str

@@ -10,20 +10,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from potstill.data.columns import (
-    BESIDE_ANSWERS,
-    GENERATED,
-    AnswerColumns,
-    Columns,
-    detect_form,
-    resolve_columns,
-    unread_label,
-)
-from potstill.data.formats.parallel import split_languages
+from potstill.data.columns import AnswerColumns, Columns, unread_label
 from potstill.data.formats.race import split_questions
 from potstill.data.formats.reading import ImageShape, Record, Records
-from potstill.data.records import READERS, read_answer
+from potstill.data.records import read_answer
 from potstill.data.row import Row, split_parts
+from potstill.data.row_forms import FORMS, detect_form, resolve_columns
 from potstill.data.sources import locate
 from potstill.errors import InputError
 from potstill.recipe.task_words import Form
@@ -89,7 +81,7 @@ class Table:
 
     def read(self, record: Record) -> Row:
         answer = read_answer(record.values, self.answers) if self.answers else None
-        text, pair, label = READERS[self.form](record.values, self.columns)
+        text, pair, label = FORMS[self.form].read(record.values, self.columns)
         return Row(record.line, self.columns.before + text, pair, label, answer)
 
 
@@ -111,35 +103,32 @@ def open_table(
     except OSError as error:  # no permission, a name too long for the file system
         raise InputError(f"{source}: cannot be read ({error.strerror}); check the path and its permissions") from None
     if opened.images and form in (None, "text"):
-        form = "pixels"
-    if form not in ("text", "pixels", *GENERATED):
+        form = next(name for name, each in FORMS.items() if each.images)
+    if form is None or FORMS[form].questions:
         opened = split_questions(opened, source)
     if form is None:
         form = detect_form(opened.names, columns, lambda names: _first_record(opened.records(names), source).values)
-    languages: list[str] = []
-    if form == "translation":
-        opened, languages = split_languages(opened, source)
+    kind = FORMS[form]
+    opened, made = kind.split_column(opened, source)
     try:
-        if languages and columns.text is None and columns.pair is None:
-            columns = _language_columns(languages, columns)
-        columns, answers = resolve_columns(form, opened.names, columns, need_label, opened.hint)
-        if form == "pixels" and columns.text not in opened.images:
-            todo = f"name one of {', '.join(opened.images)} with --text" if opened.images else "give a file of images"
-            raise InputError(f"{columns.text!r} does not contain images; {todo}")
+        columns, answers = resolve_columns(
+            form, opened.names, kind.choose_split(made, columns), need_label, opened.hint
+        )
+        if problem := kind.problem_of(opened, columns):
+            raise InputError(problem)
     except InputError as error:
         raise InputError(f"{source}:1: {error}") from None
-    wanted = [*columns.names, *(answers.columns if answers else ()), *(BESIDE_ANSWERS if form == "answers" else ())]
+    wanted = [*columns.names, *(answers.columns if answers else ()), *kind.beside]
     needed = [name for name in dict.fromkeys(wanted) if name in opened.names]
 
     def records() -> Records:
-        every = opened.records(needed)
-        return _paragraphs(every, str(columns.pair)) if form == "writing" and columns.text is None else every
+        return kind.records(opened.records(needed), columns)
 
     table = Table(source, columns, answers, opened.kind, opened.fingerprint, opened.digest, records, form)
     _first_record(table.records(), source)  # refuses a table without rows
-    if form == "choices":
-        table = replace(table, choices=len(split_parts(str(next(table.rows()).pair))))
-    if form in GENERATED:
+    if kind.candidates:
+        table = replace(table, choices=kind.count_candidates(next(table.rows())))
+    if kind.target_part == "pair":
         table = replace(table, unread_label=unread_label(opened.names, columns))
     return replace(table, shape=opened.images.get(str(columns.text)))
 
@@ -148,18 +137,3 @@ def _first_record(records: Records, source: str) -> Record:
     for record in records:
         return record
     raise InputError(f"{source}:1: there are no rows; write at least one")
-
-
-def _paragraphs(records: Records, column: str) -> Records:
-    """Skip the empty texts between the paragraphs of running text."""
-    for record in records:
-        value = record.values.get(column)
-        if not isinstance(value, str) or value.strip():
-            yield record
-
-
-def _language_columns(languages: list[str], columns: Columns) -> Columns:
-    if len(languages) > 2:
-        todo = f"name two of them, as in --text {languages[0]} --pair {languages[1]}"
-        raise InputError(f"there are {len(languages)} languages, {', '.join(languages)}; {todo}")
-    return replace(columns, text=languages[0], pair=languages[1] if len(languages) == 2 else None)

@@ -10,6 +10,7 @@ import numpy as np
 
 from potstill.data.derived import AddedRows, add_rows
 from potstill.data.examples import Examples, key_of, store
+from potstill.data.row_forms import FORMS
 from potstill.data.rows import Columns, Table, open_table
 from potstill.data.task import DataTask
 from potstill.errors import InputError
@@ -98,14 +99,14 @@ def open_unlabelled(source: str, like: Table) -> Table:
     these texts too.
     """
     usual = Columns(before=like.columns.before)
-    is_translation = like.form == "translation"
-    pair = None if is_translation else like.columns.pair
+    separate = FORMS[like.form].separate_target
+    pair = None if separate else like.columns.pair
     named = replace(usual, text=like.columns.text, pair=pair, choices=like.columns.choices)
     try:
         table = open_table(source, named, form=like.form)
     except InputError:
         table = open_table(source, usual, form=like.form)
-    if is_translation:
+    if separate:
         return replace(table, columns=replace(usual, text=table.columns.text))
     if (table.columns.pair is None) != (like.columns.pair is None) or table.choices != like.choices:
         reason = "do not have the same parts (one text or two, or the number of candidates)"

@@ -6,15 +6,16 @@ A task is an entry of `TASK_WORDS` and the file of `tasks/` with the same name. 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-Form = Literal["text", "words", "answers", "choices", "pixels", "translation", "writing"]
+Form = str
+"""The form of rows, which is a file of `potstill.data.forms`."""
 
 
 class TaskWords(NamedTuple):
     """How a task is called outside of its own module."""
 
-    form: Form  # of the rows that it reads, see `potstill.data.row`
+    form: Form  # of the rows that it reads
     rows: str  # in messages
     model: str  # in messages
     head: str  # the end of the model's class name in transformers, after "For"

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from potstill.data.columns import MOST_CHOICES
-from potstill.data.records import fill_candidate
+from potstill.data.forms.choices import MOST_CHOICES, fill_candidate
 from potstill.data.row import join_parts, split_parts
 from potstill.data.task import Texts, Tokenizer
 from potstill.data.tokens import Encoded, Tokens

@@ -163,7 +163,7 @@ class MaskedLanguageModelling(Task):
         assert self.tokenizer is not None
         masks = []
         filled = with_mask_token([text], self.tokenizer)[0]
-        for ids, probabilities in output.reshape(len(output), 2, -1):
+        for ids, probabilities in output.reshape(len(output), 2, output.shape[1] // 2):
             tokens = [str(self.tokenizer.decode([int(number)])).strip() for number in ids]
             nbest = [
                 {"token": token, "probability": round(float(probability), 6)}

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
 
-from potstill.data.columns import LANGUAGES
 from potstill.data.formats.reading import Opened, Record, Records, short_repr, text_lines, without_break
 from potstill.errors import InputError
 
 NAMES = ["source", "target"]
+LANGUAGES = "translation"  # a column that holds {"en": ..., "de": ...}
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")  # their lines are not sentences
 
 

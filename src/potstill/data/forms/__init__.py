@@ -1,0 +1,1 @@
+"""One file for each form of rows: which columns of a table hold it, and how a record is read."""
