@@ -33,35 +33,70 @@ def nothing() -> Tensor:
 
 @dataclass(frozen=True)
 class Wants:
-    """Which signals a method asks for. Layers are counted as in `hidden_states`: 0 is the embedding, n the n-th layer."""
+    """Which signals a method asks for, each of some layers; `Signals` says what they are.
+
+    Layers are counted as in `hidden_states`: n is the n-th layer, and 0 the embeddings, the input of the first layer,
+    which have `cls` and `hidden` but no attention.
+    """
 
     logits: bool = False
     cls: tuple[int, ...] = ()
     hidden: tuple[int, ...] = ()
     attention: tuple[int, ...] = ()
+    heads: tuple[int, ...] = ()
+    scores: tuple[int, ...] = ()
+    queries: tuple[int, ...] = ()
+    keys: tuple[int, ...] = ()
+    values: tuple[int, ...] = ()
     top: int = 0  # keep only so many of the teacher's most probable classes, and the mass of the rest; 0: all classes
+
+    def __post_init__(self) -> None:
+        if 0 in self.probabilities | self.projections:
+            raise ValueError("layer 0 is the embeddings, which have no attention; count layers from 1")
+
+    @property
+    def probabilities(self) -> frozenset[int]:
+        """Layers whose attention probabilities are needed."""
+        return frozenset((*self.attention, *self.heads))
+
+    @property
+    def projections(self) -> frozenset[int]:
+        """Layers whose queries, keys or values are needed."""
+        return frozenset((*self.scores, *self.queries, *self.keys, *self.values))
 
     @property
     def per_token(self) -> bool:
         """True if an answer grows with the text: too large for the memory on disk, and tied to one tokenizer."""
-        return bool(self.hidden or self.attention)
+        return bool(self.hidden or self.probabilities or self.projections)
 
     def __or__(self, other: Wants) -> Wants:
-        layers = ((self.cls, other.cls), (self.hidden, other.hidden), (self.attention, other.attention))
-        cls, hidden, attention = (tuple(sorted({*ours, *theirs})) for ours, theirs in layers)
+        layers = {
+            name: tuple(sorted({*ours, *getattr(other, name)}))
+            for name, ours in vars(self).items()
+            if isinstance(ours, tuple)
+        }
         all_classes = any(side.logits and not side.top for side in (self, other))
         top = 0 if all_classes else max(self.top, other.top)
-        return Wants(self.logits or other.logits, cls, hidden, attention, top)
+        return Wants(self.logits or other.logits, **layers, top=top)
 
 
 @dataclass(frozen=True)
 class Signals:
-    """A model's answer to `Wants`, with the layers in the order in which they were asked for."""
+    """A model's answer to `Wants`, with the layers in the order in which they were asked for.
+
+    Scores are q·kᵀ, scaled, of all pairs of tokens: a loss leaves out those with padding. Queries and keys are those of
+    the scores: rotated in models with rotary positions.
+    """
 
     logits: Tensor = field(default_factory=nothing)  # (predictions, classes); impossible classes are -inf
     cls: Tensor = field(default_factory=nothing)  # (batch, layers, width)
     hidden: Tensor = field(default_factory=nothing)  # (batch, layers, tokens, width)
     attention: Tensor = field(default_factory=nothing)  # (batch, layers, tokens, tokens) probabilities, mean over heads
+    heads: Tensor = field(default_factory=nothing)  # (batch, layers, heads, tokens, tokens) probabilities of each head
+    scores: Tensor = field(default_factory=nothing)  # (batch, layers, heads, tokens, tokens) before mask and softmax
+    queries: Tensor = field(default_factory=nothing)  # (batch, layers, tokens, width), heads side by side
+    keys: Tensor = field(default_factory=nothing)  # (batch, layers, tokens, width), narrower where heads share them
+    values: Tensor = field(default_factory=nothing)  # (batch, layers, tokens, width), as keys
 
 
 @dataclass(frozen=True)

@@ -203,3 +203,37 @@ def per_example(each: Tensor, batch: Batch) -> Term:
 def per_token(each: Tensor, batch: Batch) -> Term:
     """Average (batch, tokens) values over tokens without padding; rows without a teacher count as 0."""
     return Term(each[batch.student.real & batch.taught[:, None]].sum(), "tokens")
+
+
+def score_distance(student: Tensor, teacher: Tensor, batch: Batch) -> Term:
+    """Squared distance of the attention scores, which need no softmax (TinyBERT: Jiao et al. 2020).
+
+    (batch, layers, heads, tokens, tokens) twice. The mean over heads and over the keys of a query, summed over layers and
+    averaged over queries. Padding counts neither as a key nor as a query; rows without a teacher count as 0.
+    """
+    _refuse_other_heads(student, teacher)
+    real = batch.student.real
+    padding = ~real[:, None, None, None, :]  # filled before squaring: scores of padding may be any number
+    gaps = (student - teacher).masked_fill(padding, 0.0).square().mean(2).sum((1, 3))  # (batch, queries)
+    return per_token(gaps / real.sum(1, keepdim=True), batch)
+
+
+def head_divergence(student: Tensor, teacher: Tensor, batch: Batch) -> Term:
+    """KL(teacher ‖ student) of the attention probabilities of each head (MobileBERT: Sun et al. 2020).
+
+    (batch, layers, heads, tokens, tokens) twice. Summed over keys and layers, averaged over heads and queries. Padding has
+    a probability of 0 as a key and does not count as a query; rows without a teacher count as 0.
+    """
+    _refuse_other_heads(student, teacher)
+    smallest = torch.finfo(student.dtype).tiny  # where both are 0, the term is 0
+    each = torch.xlogy(teacher, teacher) - teacher * student.clamp(min=smallest).log()
+    return per_token(each.sum(-1).mean(2).sum(1), batch)
+
+
+def _refuse_other_heads(student: Tensor, teacher: Tensor) -> None:
+    ours, theirs = student.shape[2], teacher.shape[2]
+    if ours != theirs:
+        raise InputError(
+            f"attention is compared head by head, and the student has {ours} heads where the teacher has {theirs}; "
+            f"build the student with heads = {theirs}"
+        )

@@ -88,7 +88,7 @@ class Teacher:
     def _forward(self, view: View, wants: Wants) -> Signals:
         assert self.model is not None, "a file of answers is asked for logits only, and those are in memory"
         begun = time.perf_counter()
-        with torch.inference_mode():
+        with torch.no_grad():  # a method may multiply by the answers, which cannot be saved if made in inference mode
             signals = listen(self.model, view, wants)
         self.seconds += time.perf_counter() - begun
         return signals
