@@ -81,6 +81,17 @@ class Wants:
 
 
 @dataclass(frozen=True)
+class TopClasses:
+    """A distribution over many classes, such as a vocabulary: the most probable classes, and all others, which share the
+    rest evenly."""
+
+    classes: Tensor  # (predictions, top) int64: the most probable
+    log_probabilities: Tensor  # (predictions, top) of each; the lowest finite number for a probability of 0
+    rest: Tensor  # (predictions,) log probability of all others together
+    of: int  # the number of all classes
+
+
+@dataclass(frozen=True)
 class Signals:
     """A model's answer to `Wants`, with the layers in the order in which they were asked for.
 
@@ -89,6 +100,7 @@ class Signals:
     """
 
     logits: Tensor = field(default_factory=nothing)  # (predictions, classes); impossible classes are -inf
+    top: TopClasses | None = None  # in place of logits, if `top` was asked for and any row is taught
     cls: Tensor = field(default_factory=nothing)  # (batch, layers, width)
     hidden: Tensor = field(default_factory=nothing)  # (batch, layers, tokens, width)
     attention: Tensor = field(default_factory=nothing)  # (batch, layers, tokens, tokens) probabilities, mean over heads
