@@ -43,17 +43,19 @@ def listen(model: PreTrainedModel, view: View, wants: Wants, project: Project | 
     recorded = attention_inputs(model, layers) if layers else nullcontext[dict[int, AttentionInputs]]({})
     try:
         with eager_attention(model) if eager else nullcontext(), recorded as inputs:
-            outputs, attention = head_outputs(model, view.inputs, eager)
+            heads, attention = head_outputs(model, view.inputs, eager)
     finally:
         for hook in hooks:
             hook.remove()
+    if view.also_at.numel() and len(heads) < 2:
+        raise InputError("the examples are read by two heads, and a model has one; use one for pre-training")
     project = project or (lambda name, layer, tensor: tensor)
 
     def stacked(layers: Sequence[int], of_layer: Callable[[int], Tensor]) -> Tensor:
         return torch.stack([of_layer(layer) for layer in layers], 1) if layers else nothing()
 
     return Signals(
-        logits=view.predictions(at_least_float32(outputs)) if wants.logits else nothing(),
+        logits=view.predictions(*map(at_least_float32, heads)) if wants.logits else nothing(),
         cls=stacked(wants.cls, lambda layer: project("cls", layer, _cls(states[layer], last))),
         hidden=stacked(wants.hidden, lambda layer: project("hidden", layer, states[layer])),
         attention=stacked(wants.attention, lambda layer: attention[layer - 1].mean(1)),
@@ -72,9 +74,10 @@ def at_least_float32(numbers: Tensor) -> Tensor:
 
 def head_outputs(
     model: PreTrainedModel, inputs: Mapping[str, Tensor], attention: bool = False
-) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Map (batch, tokens) inputs to (batch, outputs), or to (batch, tokens, outputs) for heads over tokens.
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Map (batch, tokens) inputs to each head's (batch, outputs), or (batch, tokens, outputs) for heads over tokens.
 
+    Models for pre-training have two heads: for masked tokens, and for whether the second text is the next one.
     With `attention` also return (batch, heads, tokens, tokens) of each layer.
     """
     if type(model).__name__.endswith("ForMultipleChoice"):  # each candidate is given as the only one of a question
@@ -82,11 +85,17 @@ def head_outputs(
     if "decoder_targets" in inputs:
         inputs = with_decoder_inputs(inputs, int(model.config.decoder_start_token_id))
     output = model(**inputs, **({"output_attentions": True} if attention else {}))
-    logits = output.logits if "logits" in output else torch.stack([output.start_logits, output.end_logits], -1)
+    heads: tuple[Tensor, ...]
+    if "logits" in output:
+        heads = (output.logits,)
+    elif "prediction_logits" in output:
+        heads = (output.prediction_logits, output.seq_relationship_logits)
+    else:
+        heads = (torch.stack([output.start_logits, output.end_logits], -1),)
     if attention and not output.get("attentions"):  # without an error, transformers may return an empty tuple
         kind = architecture_name(model)
         raise InputError(f"a model of type {kind!r} does not return its attention probabilities; {INSTEAD}")
-    return logits, output.attentions if attention else ()
+    return heads, output.attentions if attention else ()
 
 
 def with_decoder_inputs(inputs: Mapping[str, Tensor], start: int) -> dict[str, Tensor]:

@@ -196,7 +196,7 @@ def hard(logits: Tensor, batch: Batch, smoothing: float = 0.0, beside_teacher: f
     else:
         each = (logits.squeeze(-1) - batch.targets).square()
     each = torch.where(batch.taught_predictions, beside_teacher * each, each)
-    return Term(each[batch.labelled].sum(), "predictions")
+    return Term(_weighted(each, batch)[batch.labelled].sum(), "predictions")
 
 
 def soft(student: Tensor, teacher: Tensor | TopClasses, batch: Batch, temperature: float | None) -> Term:
@@ -232,8 +232,12 @@ def teacher_label_loss(student: Tensor, teacher: Tensor, outcome: Outcome) -> Te
 
 
 def taught(each: Tensor, batch: Batch) -> Term:
-    """Average (predictions,) values over predictions; rows without a teacher count as 0."""
-    return Term(each[batch.taught_predictions].sum(), "predictions")
+    """Average (predictions,) values over predictions, those of a second head over its own; rows without a teacher count as 0."""
+    return Term(_weighted(each, batch)[batch.taught_predictions].sum(), "predictions")
+
+
+def _weighted(each: Tensor, batch: Batch) -> Tensor:
+    return each * batch.weights if batch.weights.numel() else each
 
 
 def per_example(each: Tensor, batch: Batch) -> Term:

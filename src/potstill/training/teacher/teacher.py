@@ -59,7 +59,7 @@ class Teacher:
             return Signals(logits=torch.zeros(len(batch.taught_predictions), 1, device=self.device))
         if wants.top:
             refuse_top(batch)
-        if self.memory is None or wants.per_token or live:
+        if self.memory is None or wants.per_token or live or batch.teacher.also_at.numel():  # memory holds one head
             signals = self._forward(batch.teacher.to(self.device), wants)
             if not wants.top:
                 return signals
