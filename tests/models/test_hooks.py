@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from potstill.errors import InputError
+from potstill.models import hooks
 from potstill.models.anatomy import set_dropout
 from potstill.models.hooks import listen
-from potstill.signals import View, Wants
+from potstill.signals import Signals, View, Wants
 from tests.support.small_models import ARCHITECTURES, sentences, small_model
 
 
@@ -66,3 +68,105 @@ def test_attention_is_that_of_transformers_and_nothing_of_it_is_dropped(architec
         assert torch.allclose(ours[:, place][real], theirs[layer - 1].mean(1)[real], atol=1e-6)
     assert model.config._attn_implementation == "sdpa"
     assert [module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)] == before
+
+
+FOUR = ("scores", "queries", "keys", "values")
+
+
+def view_of(architecture: str) -> View:
+    inputs = dict(small_model(architecture).tokenizer(["a charming film", "dull"], padding=True, return_tensors="pt"))
+    return View(inputs, inputs["attention_mask"].bool(), torch.zeros(2, 2, dtype=torch.long))
+
+
+def test_queries_keys_and_values_are_those_of_the_linear_layers() -> None:
+    """Scores are their product, by head, over the root of a head's width; nothing of padding is masked."""
+    model, view = small_model("bert").model.eval(), view_of("bert")
+    with torch.no_grad():
+        heard = listen(model, view, Wants(**dict.fromkeys(FOUR, (1, 4)), hidden=(0, 3)))
+        for place, (layer, under) in enumerate(((1, 0), (4, 1))):
+            part = model.base_model.encoder.layer[layer - 1].attention.self
+            states = heard.hidden[:, under]
+            query, key, value = part.query(states), part.key(states), part.value(states)
+            torch.testing.assert_close(heard.queries[:, place], query)
+            torch.testing.assert_close(heard.keys[:, place], key)
+            torch.testing.assert_close(heard.values[:, place], value)
+            heads, wide = model.config.num_attention_heads, query.shape[-1] // model.config.num_attention_heads
+            by_head = [side.unflatten(-1, (heads, wide)).transpose(1, 2) for side in (query, key)]
+            expected = torch.einsum("bhqw,bhkw->bhqk", *by_head) / wide**0.5
+            torch.testing.assert_close(heard.scores[:, place], expected)
+
+
+@pytest.mark.parametrize("architecture", ["bert", "modernbert"])
+def test_scores_are_read_in_training_without_changing_it(architecture: str) -> None:
+    """The logits are the same bits as without, dropout included, and the gradient reaches the layers below."""
+    model, view = small_model(architecture).model, view_of(architecture)
+    model.train()
+    set_dropout(model, 0.1)
+    torch.manual_seed(0)
+    plain = listen(model, view, Wants(logits=True))
+    torch.manual_seed(0)
+    heard = listen(model, view, Wants(logits=True, scores=(2,)))
+    assert torch.equal(heard.logits, plain.logits)
+    table = model.get_input_embeddings().weight
+    (gradient,) = torch.autograd.grad(heard.scores.square().sum(), [table])
+    assert gradient.abs().sum() > 0
+
+
+def test_what_nobody_asked_for_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One pass through the model for any signals; hooks for the wanted layers alone; attention as fast as ever."""
+    model, view = small_model("bert").model.eval(), view_of("bert")
+    calls: list[str] = []
+    for name in ("eager_attention", "attention_inputs"):
+        whole = getattr(hooks, name)
+        monkeypatch.setattr(hooks, name, lambda *given, name=name, whole=whole: (calls.append(name), whole(*given))[1])
+    seen: list[tuple[int, str]] = []
+    layers = hooks.encoder_layers(model)
+
+    def placed() -> int:  # transformers has hooks of its own for `output_attentions`
+        every = (
+            hook
+            for part in model.modules()
+            for hook in (*part._forward_hooks.values(), *part._forward_pre_hooks.values())
+        )
+        return sum(hook.__module__ == hooks.__name__ for hook in every)
+
+    def count(_: torch.nn.Module, __: object) -> None:
+        seen.append((placed(), model.config._attn_implementation))
+
+    counting = layers[0].attention.self.query.register_forward_pre_hook(count)
+    with torch.no_grad():
+        for wants, hooked, slower in (
+            (Wants(logits=True), 1, []),  # the one that cuts the last layer short
+            (Wants(logits=True, cls=(1, 2)), 3, []),
+            (Wants(hidden=(1, 2)), 2, []),
+            (Wants(logits=True, hidden=(1,), **dict.fromkeys(FOUR, (2,))), 1, ["attention_inputs"]),
+            (Wants(hidden=(1,), heads=(1,), attention=(2,)), 1, ["eager_attention"]),
+        ):
+            seen.clear(), calls.clear()
+            listen(model, view, wants)
+            assert seen == [(hooked, "eager" if slower == ["eager_attention"] else "sdpa")] and calls == slower
+    counting.remove()
+    assert placed() == 0
+
+
+def test_everything_that_was_not_asked_for_is_empty() -> None:
+    model, view = small_model("bert").model, view_of("bert")
+    for name in vars(Signals()).keys() - {"top"}:
+        wants = Wants(**{name: True if name == "logits" else (1,)})
+        heard = listen(model, view, wants)
+        assert {other for other, tensor in vars(heard).items() if tensor is not None and tensor.numel()} == {name}
+
+
+def test_no_empty_signals_are_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attention that transformers leaves out without an error, and scores of an attention that is not theirs."""
+    view = view_of("bert")
+    model = small_model("bert").model.eval()
+    monkeypatch.setattr(hooks, "eager_attention", lambda _: hooks.nullcontext())  # as plain `output_attentions=True`
+    for wants in (Wants(attention=(1,)), Wants(heads=(1,))):
+        with pytest.raises(InputError, match="'bert' does not return its attention probabilities; use"):
+            listen(model, view, wants)
+    for name in FOUR:
+        with pytest.raises(InputError, match=r"'mpnet' does not give its attention scores.*; use"):
+            listen(small_model("mpnet").model, view_of("mpnet"), Wants(**{name: (1,)}))
+        with pytest.raises(ValueError, match="layer 0"):
+            Wants(**{name: (0, 1)})

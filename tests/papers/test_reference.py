@@ -30,6 +30,7 @@ from potstill.training import losses
 from tests.support.generation_references import GENERATION
 from tests.support.references import Case, Checks, batch_of, close, tensor, total, value
 from tests.support.scoring import answer_scores, class_scores, entity_scores
+from tests.support.tinybert_references import TINYBERT
 
 FOLDER = Path(os.environ.get("POTSTILL_REFERENCE", Path(__file__).parents[2] / "../shared/reference/dev"))
 
@@ -339,6 +340,7 @@ CHECKS: Checks = {
         "siamese_bilstm": check_siamese_bilstm,
     },
     **GENERATION,
+    **TINYBERT,
     "glue_metrics": {
         "classification": check_classification,
         "regression": check_regression,

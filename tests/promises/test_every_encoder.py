@@ -135,3 +135,41 @@ def test_a_classifier_whose_answers_move_with_padding_is_refused() -> None:
             assert "use an encoder such as bert" in str(error)
             moved.add(kind)
     assert moved == {"xlnet"}
+
+
+def test_scores_are_those_of_the_attention_that_transformers_returns() -> None:
+    """Their softmax over the tokens that are not masked is the probability of each head, or the model is refused."""
+    ids = texts()
+    real = torch.arange(ids.shape[1]) < torch.tensor([12, 8, 5])[:, None]
+    view = View({"input_ids": ids, "attention_mask": real.long()}, real, torch.zeros(3, 2, dtype=torch.long))
+    layers, refused = (1, 3), {}
+    for kind, model in built().items():
+        try:
+            with torch.no_grad():
+                alone = listen(model, view, Wants(scores=layers, keys=layers))
+                heard = listen(model, view, Wants(scores=layers, heads=layers))
+        except InputError as error:
+            refused[kind] = str(error)
+            continue
+        masked = heard.heads == 0
+        found = heard.scores.masked_fill(masked, -torch.inf).softmax(-1)
+        rows = real[:, None, None, :, None].expand_as(found)
+        torch.testing.assert_close(found[rows], heard.heads[rows], rtol=0, atol=1e-5, msg=kind)
+        torch.testing.assert_close(alone.scores[rows], heard.scores[rows], rtol=1e-4, atol=1e-4, msg=kind)
+        assert alone.keys.shape[:3] == (3, 2, 12), kind
+    print(f"{len(built()) - len(refused)} of {len(built())} give their scores; refused: {refused}")
+    known = {
+        "bert",
+        "roberta",
+        "electra",
+        "distilbert",
+        "modernbert",
+        "mobilebert",
+        "gpt2",
+        "llama",
+        "qwen2",
+        "gpt_bigcode",
+    }
+    assert not known & refused.keys() and len(built()) - len(refused) >= 60
+    assert {"mpnet", "deberta-v2", "gemma2", "gpt_oss"} <= refused.keys()  # a bias, a cap or a sink beside q·k
+    assert all("; use" in reason for reason in refused.values())

@@ -17,7 +17,8 @@ from potstill.errors import InputError
 from potstill.models.anatomy import set_dropout
 from potstill.plugins.methods.hard_labels import HardLabels
 from potstill.runs.data_set import DataSet
-from potstill.runs.stage_setup import check_method, check_tokens
+from potstill.runs.stage_setup import check_method, refuse
+from potstill.training.giving import problem_of_tokens
 from potstill.training.loop import train
 from tests.support.small_models import GENERATED
 from tests.support.training_world import (
@@ -103,7 +104,7 @@ def test_what_does_not_fit_is_refused(method: str, task: str, tmp_path: Path) ->
     examples, taught_by = world.examples, world.teacher
     data = DataSet(task, world.task, examples, examples, {}, teacher, taught_by, None, 64)
     with pytest.raises(InputError, match=r"; (use|leave|omit)"):
-        check_tokens(method, data, source, check_method(method, made, world.student.model, data))
+        refuse(method, problem_of_tokens(source, check_method(method, made, world.student.model, data)))
         world.training(made, teacher)
 
 

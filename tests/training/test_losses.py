@@ -17,7 +17,7 @@ from potstill.plugins.methods.hard_labels import HardLabels
 from potstill.plugins.methods.soft_targets import SoftTargets
 from potstill.recipe.resolve import resolve
 from potstill.runs.baseline import baseline_recipe
-from potstill.signals import NEVER, Signals
+from potstill.signals import NEVER, Batch, Signals, View
 from potstill.training import losses
 from tests.support.references import batch_of
 
@@ -160,3 +160,63 @@ def test_the_baseline_learns_the_same_smoothed_labels(monkeypatch: pytest.Monkey
         sets = ["teacher=t", "data.train=a.csv", "method=soft_targets", f"method.smoothing={smoothing}"]
         recipe = resolve(None, None, sets).recipe
         assert baseline_recipe(recipe, recipe, every, [10]).stage[0].method == {"name": "hard_labels", **told}
+
+
+ATTENTION_LOSSES = {
+    "scores": (losses.score_distance, lambda student, teacher: (student - teacher).square().mean(-1)),
+    "heads": (losses.head_divergence, lambda student, teacher: (teacher * (teacher.log() - student.log())).sum(-1)),
+}
+
+
+def attention_batch(lengths: list[int], untaught: int) -> Batch:
+    """Texts of these lengths; the teacher has no answer for one of them."""
+    real = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    taught = torch.arange(len(lengths)) != untaught
+    view = View({}, real, torch.zeros(len(lengths), 2, dtype=torch.long))
+    return replace(batch_of(None, len(lengths)), student=view, taught=taught, counts={"tokens": sum(lengths)})
+
+
+@pytest.mark.parametrize("name", ATTENTION_LOSSES)
+@settings(max_examples=25, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 6), min_size=1, max_size=4), untaught=st.integers(0, 5), seed=st.integers(0, 1000)
+)
+def test_attention_is_compared_as_text_by_text_without_padding(
+    name: str, lengths: list[int], untaught: int, seed: int
+) -> None:
+    """A mean over heads and the queries of all texts, a sum over layers; value and gradient, whatever padding holds."""
+    loss, by_hand = ATTENTION_LOSSES[name]
+    random = torch.Generator().manual_seed(seed)
+    size = max(lengths)
+    sides = [torch.randn(len(lengths), 2, 3, size, size, generator=random, dtype=torch.float64) for _ in range(2)]
+    sides[1][:, :, :, :, min(lengths) :] *= 50
+    student, teacher = sides[0].requires_grad_(), sides[1]
+    batch = attention_batch(lengths, untaught)
+
+    def given(side: torch.Tensor) -> torch.Tensor:
+        if name == "scores":
+            return side
+        return side.masked_fill(~batch.student.real[:, None, None, None], -torch.inf).softmax(-1)
+
+    found = loss(given(student), given(teacher), batch).mean(batch.counts)
+    expected = torch.zeros((), dtype=torch.float64)
+    for row, length in enumerate(lengths):
+        if row == untaught:
+            continue
+        for layer in range(2):
+            for head in range(3):
+                ours, theirs = (side[row, layer, head, :length, :length] for side in (student, teacher))
+                if name == "heads":
+                    ours, theirs = ours.softmax(-1), theirs.softmax(-1)
+                expected = expected + by_hand(ours, theirs).sum() / 3 / sum(lengths)
+    torch.testing.assert_close(found, expected)
+    if untaught >= len(lengths):  # at least one text is compared
+        gradients = [torch.autograd.grad(one, student, retain_graph=True)[0] for one in (found, expected)]
+        torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("name", ATTENTION_LOSSES)
+def test_heads_are_compared_in_pairs(name: str) -> None:
+    loss, _ = ATTENTION_LOSSES[name]
+    with pytest.raises(InputError, match=r"4 heads where the teacher has 12; build the student with heads = 12"):
+        loss(torch.rand(1, 1, 4, 2, 2), torch.rand(1, 1, 12, 2, 2), attention_batch([2], 5))

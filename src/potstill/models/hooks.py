@@ -1,9 +1,9 @@
-"""Read signals of a model (logits, [CLS], hidden states, attention) by forward hooks on the wanted layers only."""
+"""Read signals of a model (logits, [CLS], hidden states, attention) of the wanted layers only."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -11,7 +11,9 @@ import transformers
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from potstill.models.anatomy import encoder_layers, is_causal
+from potstill.errors import InputError
+from potstill.models.anatomy import architecture_name, encoder_layers, is_causal
+from potstill.models.attention import INSTEAD, AttentionInputs, attention_inputs, eager_attention, side_by_side
 from potstill.signals import Signals, View, Wants, nothing
 
 # models whose head reads only the first token; the exact classes, because a subclass may read more
@@ -22,14 +24,13 @@ READ_THE_FIRST_TOKEN = (
     transformers.RobertaForMultipleChoice,
     transformers.RobertaForSequenceClassification,
 )
-QUERIES = ("query", "q_lin", "q", "Wqkv")  # an attention module has one of these, depending on the architecture
 
 Project = Callable[[str, int, Tensor], Tensor]
 """Name of the signal, layer and states -> states in the width of the teacher."""
 
 
 def listen(model: PreTrainedModel, view: View, wants: Wants, project: Project | None = None) -> Signals:
-    """Return the wanted signals of one forward pass.
+    """Return the wanted signals of one forward pass. What is not wanted costs nothing: no hook, no slower attention.
 
     [CLS] is the first token; in causal models, whose first token sees only itself, it is the last one before padding.
     """
@@ -38,18 +39,31 @@ def listen(model: PreTrainedModel, view: View, wants: Wants, project: Project | 
     hooks = [_hook(model, layer, states, layer in wants.hidden, last) for layer in {*wants.cls, *wants.hidden}]
     if not wants.hidden and (end := end_of_attention(model)) is not None:
         hooks.append(end.register_forward_pre_hook(lambda _, inputs: tuple(tensor[:, :1] for tensor in inputs)))
+    eager, layers = bool(wants.probabilities), wants.projections
+    recorded = attention_inputs(model, layers) if layers else nullcontext[dict[int, AttentionInputs]]({})
     try:
-        with eager_attention(model) if wants.attention else nullcontext():
-            outputs, attention = head_outputs(model, view.inputs, bool(wants.attention))
+        with eager_attention(model) if eager else nullcontext(), recorded as inputs:
+            heads, attention = head_outputs(model, view.inputs, eager)
     finally:
         for hook in hooks:
             hook.remove()
+    if view.also_at.numel() and len(heads) < 2:
+        raise InputError("the examples are read by two heads, and a model has one; use one for pre-training")
     project = project or (lambda name, layer, tensor: tensor)
+
+    def stacked(layers: Sequence[int], of_layer: Callable[[int], Tensor]) -> Tensor:
+        return torch.stack([of_layer(layer) for layer in layers], 1) if layers else nothing()
+
     return Signals(
-        logits=view.predictions(at_least_float32(outputs)) if wants.logits else nothing(),
-        cls=torch.stack([project("cls", n, _cls(states[n], last)) for n in wants.cls], 1) if wants.cls else nothing(),
-        hidden=torch.stack([project("hidden", n, states[n]) for n in wants.hidden], 1) if wants.hidden else nothing(),
-        attention=torch.stack([attention[n - 1].mean(1) for n in wants.attention], 1) if wants.attention else nothing(),
+        logits=view.predictions(*map(at_least_float32, heads)) if wants.logits else nothing(),
+        cls=stacked(wants.cls, lambda layer: project("cls", layer, _cls(states[layer], last))),
+        hidden=stacked(wants.hidden, lambda layer: project("hidden", layer, states[layer])),
+        attention=stacked(wants.attention, lambda layer: attention[layer - 1].mean(1)),
+        heads=stacked(wants.heads, lambda layer: attention[layer - 1]),
+        scores=stacked(wants.scores, lambda layer: inputs[layer].scores),
+        queries=stacked(wants.queries, lambda layer: side_by_side(inputs[layer].queries)),
+        keys=stacked(wants.keys, lambda layer: side_by_side(inputs[layer].keys)),
+        values=stacked(wants.values, lambda layer: side_by_side(inputs[layer].values)),
     )
 
 
@@ -60,9 +74,10 @@ def at_least_float32(numbers: Tensor) -> Tensor:
 
 def head_outputs(
     model: PreTrainedModel, inputs: Mapping[str, Tensor], attention: bool = False
-) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Map (batch, tokens) inputs to (batch, outputs), or to (batch, tokens, outputs) for heads over tokens.
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Map (batch, tokens) inputs to each head's (batch, outputs), or (batch, tokens, outputs) for heads over tokens.
 
+    Models for pre-training have two heads: for masked tokens, and for whether the second text is the next one.
     With `attention` also return (batch, heads, tokens, tokens) of each layer.
     """
     if type(model).__name__.endswith("ForMultipleChoice"):  # each candidate is given as the only one of a question
@@ -70,8 +85,17 @@ def head_outputs(
     if "decoder_targets" in inputs:
         inputs = with_decoder_inputs(inputs, int(model.config.decoder_start_token_id))
     output = model(**inputs, **({"output_attentions": True} if attention else {}))
-    logits = output.logits if "logits" in output else torch.stack([output.start_logits, output.end_logits], -1)
-    return logits, output.attentions if attention else ()
+    heads: tuple[Tensor, ...]
+    if "logits" in output:
+        heads = (output.logits,)
+    elif "prediction_logits" in output:
+        heads = (output.prediction_logits, output.seq_relationship_logits)
+    else:
+        heads = (torch.stack([output.start_logits, output.end_logits], -1),)
+    if attention and not output.get("attentions"):  # without an error, transformers may return an empty tuple
+        kind = architecture_name(model)
+        raise InputError(f"a model of type {kind!r} does not return its attention probabilities; {INSTEAD}")
+    return heads, output.attentions if attention else ()
 
 
 def with_decoder_inputs(inputs: Mapping[str, Tensor], start: int) -> dict[str, Tensor]:
@@ -80,31 +104,6 @@ def with_decoder_inputs(inputs: Mapping[str, Tensor], start: int) -> dict[str, T
     targets = inputs["decoder_targets"]
     shifted = torch.cat([torch.full_like(targets[:, :1], start), targets[:, :-1]], 1)
     return {**others, "decoder_input_ids": shifted, "use_cache": False}  # type: ignore[dict-item]
-
-
-@contextmanager
-def eager_attention(model: PreTrainedModel) -> Iterator[None]:
-    """Compute attention without fused kernels, which do not return its probabilities, and without dropout on them.
-
-    With dropout, the attention of a network would differ from that of the very same network.
-    """
-    # a further head has a config of its own, and its encoder another
-    changes: list[tuple[Any, str, Any]] = [
-        (config, "_attn_implementation", "eager") for config in (model.config, model.base_model.config)
-    ]
-    for module in model.modules():
-        if any(hasattr(module, name) for name in QUERIES):
-            changes += [(child, "p", 0.0) for child in module.children() if isinstance(child, nn.Dropout)]
-            if isinstance(vars(module).get("attention_dropout"), float):
-                changes.append((module, "attention_dropout", 0.0))
-    before = [getattr(owner, name) for owner, name, _ in changes]
-    try:
-        for owner, name, value in changes:
-            setattr(owner, name, value)
-        yield
-    finally:
-        for (owner, name, _), value in zip(changes, before, strict=True):
-            setattr(owner, name, value)
 
 
 def end_of_attention(model: PreTrainedModel) -> nn.Module | None:

@@ -66,7 +66,7 @@ def torch_forward(model: PreTrainedModel) -> Forward:
     def forward(inputs: dict[str, Tensor]) -> np.ndarray:
         device = device_of(model)
         with torch.inference_mode(), without_dropout(model):
-            outputs, _ = head_outputs(model, {name: tensor.to(device) for name, tensor in inputs.items()})
+            (outputs, *_), _ = head_outputs(model, {name: tensor.to(device) for name, tensor in inputs.items()})
         return np.asarray(outputs.float().cpu())
 
     return forward

@@ -15,12 +15,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from potstill.data.batches import TokenisedSet
 from potstill.data.examples import Examples
 from potstill.data.making import DataMaker, EpochDataMaker, MakeContext, TeacherDataMaker
-from potstill.data.tokens import Tokens
 from potstill.errors import InputError
 from potstill.inference.answers import model_answers
 from potstill.measuring.measurements import LayerMap
 from potstill.measuring.quality import labelled
-from potstill.models.anatomy import architecture_name, has_layers, layer_count, width
+from potstill.models.anatomy import layer_count
 from potstill.models.builder import Builder, Student
 from potstill.recipe import short_forms
 from potstill.recipe.schema import Recipe, Round, Stage
@@ -32,16 +31,20 @@ from potstill.system import ranks
 from potstill.system.display import Display
 from potstill.system.paths import RunFolder
 from potstill.system.randomness import mix
+from potstill.training.giving import (
+    Problem,
+    problem_of_model,
+    problem_of_task,
+    problem_of_teacher,
+    problem_of_tokens,
+    problem_of_widths,
+)
 from potstill.training.method import Method
 from potstill.training.setup import Training, chosen_by_stage, teacher_layers
 from potstill.training.target_scale import target_scale_of
 
 MakeWithTeacher = Callable[[TeacherDataMaker, Examples, MakeContext], Examples]
 """Runs a data maker that asks the teacher, as `plan` does."""
-
-
-ONLY_LOGITS = "use 'soft_targets' or 'logit_regression'"
-TOKENS, SEQUENCES = "use 'soft_targets'", "use 'patient' or 'soft_targets'"
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,7 @@ def make_training(run: Run, round_: Round, student: StudentModels, make: MakeWit
     changes = tuple(maker.change for maker in data_makers(stage) if isinstance(maker, EpochDataMaker))
     pairs = list(zip(student.models, data_sets, strict=True))
     asks = [check_method(name, method, model, data, bool(changes) or data.task.draws) for model, data in pairs]
-    check_widths(data_sets, asks)
+    refuse(name, problem_of_widths((data.teacher for data in data_sets), asks))
     if stage.stop_teaching is not None and all(wants == Wants() for wants in asks):
         raise InputError(
             f"stop_teaching: method '{name}' never asks a teacher; use 'soft_targets', or omit stop_teaching"
@@ -88,7 +91,7 @@ def make_training(run: Run, round_: Round, student: StudentModels, make: MakeWit
         pupil = Student(model, student.tokenizer)
         examples = stage_examples(round_, data, wants != Wants(), seed, run.display, make, pupil)
         source = data.tokenised(examples, student.tokenizer, "train")
-        check_tokens(name, data, source, wants)
+        refuse(name, problem_of_tokens(source, wants))
         scale = target_scale_of(data.task, model, data.train, data.dev)
         sources.append(replace(source, changes=changes, seed=(seed, number), target_scale=scale))
     metrics = [selection_metric(run.recipe, data) for data in data_sets]
@@ -124,32 +127,26 @@ def check_method(name: str, method: Method, model: PreTrainedModel, data: DataSe
 
     `changing`: the examples change in every epoch.
     """
-    task, teacher = data.task, data.teacher.model
-    flat = next((part for part in (model, teacher) if part is not None and not has_layers(part)), None)
-    no_layers = f"compares layers, and a {architecture_name(flat)} has none" if flat is not None else ""
+    task, teacher = data.task, data.teacher
     try:
-        of_student, of_teacher = method.wants(layer_count(model), teacher_layers(data.teacher, model))
-    except InputError as error:  # its layer map does not fit
-        raise InputError(f"method '{name}' {no_layers}; {ONLY_LOGITS}") if no_layers else error from None
-    layers, asks = bool(of_student.cls or of_student.per_token), of_teacher != Wants()
-    from_file = data.has_teacher and teacher is None
-    generative = ONLY_LOGITS if task.two_stacks else f"{ONLY_LOGITS}, or 'hints'"
-    two_stacks = "compares the layers of one stack, and a translation model has an encoder and a decoder"
-    changing_file = "asks the teacher about examples that change in every epoch, and the teacher is a file of answers"
-    problems = [  # whether the method has it here, the problem, what to write instead
-        (task.outcome not in method.outcomes, "cannot train this task", TOKENS if task.generates else SEQUENCES),
-        (of_student.cls and task.generates, "compares the state of [CLS], and a generative model has none", generative),
-        (layers and task.two_stacks, two_stacks, ONLY_LOGITS),
-        (layers and flat is not None, no_layers, ONLY_LOGITS),
-        (layers and task.images, "compares layers, and image networks do not give theirs", ONLY_LOGITS),
-        (layers and from_file, "compares layers, and the teacher is a file of answers", ONLY_LOGITS),
-        (asks and not data.has_teacher, "needs a teacher", "give one with --teacher, or write method = 'hard_labels'"),
-        (asks and changing and from_file, changing_file, "give a model as the teacher, or omit that data maker"),
-    ]
-    for applies, problem, instead in problems:
-        if applies:
-            raise InputError(f"method '{name}' {problem}; {instead}")
+        of_student, of_teacher = method.wants(layer_count(model), teacher_layers(teacher, model))
+    except InputError as error:  # its layer map does not fit, perhaps because a side has no layers
+        sides = (side for side in (model, teacher.model) if side is not None)
+        refuse(name, *(problem_of_model(side, Wants(hidden=(1,)), task) for side in sides))
+        raise error from None
+    refuse(
+        name,
+        problem_of_task(method, task),
+        problem_of_model(model, of_student, task),
+        problem_of_teacher(teacher, data.has_teacher, of_teacher, task, changing),
+    )
     return of_teacher
+
+
+def refuse(name: str, *problems: Problem | None) -> None:
+    """Raise the first problem, if there is any, with what to write instead."""
+    for problem in filter(None, problems):
+        raise InputError(f"method '{name}' {problem.reason}; {problem.instead}")
 
 
 def layer_map(run: Run, round_: Round, training: Training) -> LayerMap | None:
@@ -161,13 +158,13 @@ def layer_map(run: Run, round_: Round, training: Training) -> LayerMap | None:
     ours, theirs = layer_count(training.models[0]), layer_count(teacher.model) if teacher is not None else 0
     if 0 in (ours, theirs):
         return None
-    compared = [side.cls + side.hidden + side.attention for side in training.wants(0)]
+    compared = [side.layers for side in training.wants(0)]
     return LayerMap(
         stage=round_.place,
         method=round_.stage.method["name"],
         student_layers=ours,
         teacher_layers=theirs,
-        pairs=list(zip(*compared, strict=True)) if len(compared[0]) == len(compared[1]) else [],
+        pairs=list(dict.fromkeys(zip(*compared, strict=True))) if len(compared[0]) == len(compared[1]) else [],
         kept=kept_layers(run.recipe, theirs) if round_.place == 0 else None,
     )
 
@@ -178,35 +175,6 @@ def kept_layers(recipe: Recipe, layers: int) -> list[int] | None:
         return None
     builder: Builder = short_forms.make_plugin("students", recipe.student[0])
     return builder.kept(layers)
-
-
-def check_widths(data_sets: list[DataSet], wants: list[Wants]) -> None:
-    """Refuse teachers of different widths: one projection serves them all."""
-    widths = {width(data.teacher.model) for data in data_sets if data.teacher.model is not None}
-    if len(widths) > 1 and any(asked.cls or asked.per_token for asked in wants):
-        raise InputError(f"the teachers have different widths {sorted(widths)}; {ONLY_LOGITS}")
-
-
-def check_tokens(name: str, data: DataSet, source: TokenisedSet, wants: Wants) -> None:
-    """Refuse a comparison token by token where student and teacher tokenise the texts differently."""
-    vocabulary, spans = data.task.vocabulary, data.task.outcome == "span"
-    by_token = wants.per_token or (wants.logits and (spans or vocabulary))
-    if not by_token or same_tokens(source.student, source.teacher, compare_ids=vocabulary):
-        return
-    instead = "start the student from the teacher" if spans else SEQUENCES
-    if vocabulary:
-        texts = ", or train on its texts: stage.data = 'teacher_outputs'" if data.task.generates else ""
-        instead = f"give the student the teacher's tokenizer{texts}"
-    problem = "compares token by token, but student and teacher tokenise texts differently"
-    raise InputError(f"method '{name}' {problem}; {instead}")
-
-
-def same_tokens(ours: Tokens, theirs: Tokens, compare_ids: bool) -> bool:
-    return (
-        np.array_equal(ours.offsets, theirs.offsets)
-        and (not compare_ids or np.array_equal(ours.ids, theirs.ids))
-        and (ours.characters is None or theirs.characters is None or np.array_equal(ours.characters, theirs.characters))
-    )
 
 
 def data_makers(stage: Stage) -> list[DataMaker]:

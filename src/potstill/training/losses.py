@@ -7,6 +7,7 @@ regression.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -14,8 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from potstill.errors import InputError
-from potstill.signals import Batch, Outcome, Term
+from potstill.signals import Batch, Outcome, Term, TopClasses
 
+LOG_ZERO = torch.finfo(torch.float32).min  # the log of a probability of 0, where infinities cannot be stored
 NEAR = (
     0.25  # for smaller differences of logits the series is exact in float64, and the plain sum loses digits in float32
 )
@@ -62,6 +64,42 @@ def _impossible(never: Sequence[int], *logits: Tensor) -> Tensor:
     impossible = torch.stack([side == -torch.inf for side in logits]).any(0)
     impossible[:, list(never)] = True
     return impossible
+
+
+def soft_top_classes(student: Tensor, teacher: TopClasses, temperature: float, never: Sequence[int] = ()) -> Tensor:
+    """`soft_targets` against a teacher of which only the most probable classes are known: (predictions,).
+
+    The same number as if its logits were written out for all classes, but nothing of that width is made for the teacher: the
+    other classes, which share the rest evenly, need only the sum of the student's logits over them.
+    """
+    if teacher.of != student.shape[-1]:
+        raise InputError(f"the student has {student.shape[-1]} classes and the teacher {teacher.of}; omit top")
+    logits = student / temperature if temperature != 1.0 else student
+    best, rest = teacher.log_probabilities.to(logits.dtype), teacher.rest.to(logits.dtype)
+    total, count = logits.sum(-1), torch.full_like(rest, teacher.of)
+    if not total.isfinite().all():  # impossible classes
+        impossible = logits == -torch.inf
+        total, count = logits.masked_fill(impossible, 0.0).sum(-1), count - impossible.sum(-1)
+    kept = logits.gather(-1, teacher.classes)
+    out = best <= LOG_ZERO
+    if never:  # those that are not among the kept ones are no others either
+        classes = torch.tensor(never, device=logits.device)
+        among = teacher.classes[:, :, None] == classes  # (predictions, top, never)
+        out = out | among.any(-1)
+        them = logits[:, classes]
+        left = ~among.any(1) & (them > -torch.inf)
+        total, count = total - them.masked_fill(~left, 0.0).sum(-1), count - left.sum(-1)
+    possible = kept > -torch.inf
+    others = count - possible.sum(-1)  # (predictions,) how many classes share the rest, without impossible ones
+    mean = (total - kept.masked_fill(~possible, 0.0).sum(-1)) / others.clamp(min=1)
+    log_p = (best / temperature).masked_fill(out | ~possible, -torch.inf)
+    alone = math.log(max(teacher.of - teacher.classes.shape[-1], 1))
+    share = ((rest - alone) / temperature).masked_fill((rest <= LOG_ZERO) | (others < 1), -torch.inf)  # of one other
+    scale = torch.cat([log_p, (share + others.clamp(min=1).log())[:, None]], -1).logsumexp(-1)
+    log_p, share = log_p - scale[:, None], share - scale
+    log_q = torch.cat([kept, mean[:, None]], -1) - logits.logsumexp(-1, keepdim=True)
+    log_p, p = torch.cat([log_p, share[:, None]], -1), torch.cat([log_p.exp(), (others * share.exp())[:, None]], -1)
+    return temperature**2 * (p * (log_p - log_q).masked_fill(p == 0, 0.0)).sum(-1)
 
 
 def soft_multilabel(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
@@ -158,18 +196,21 @@ def hard(logits: Tensor, batch: Batch, smoothing: float = 0.0, beside_teacher: f
     else:
         each = (logits.squeeze(-1) - batch.targets).square()
     each = torch.where(batch.taught_predictions, beside_teacher * each, each)
-    return Term(each[batch.labelled].sum(), "predictions")
+    return Term(_weighted(each, batch)[batch.labelled].sum(), "predictions")
 
 
-def soft(student: Tensor, teacher: Tensor, batch: Batch, temperature: float | None) -> Term:
+def soft(student: Tensor, teacher: Tensor | TopClasses, batch: Batch, temperature: float | None) -> Term:
     """Loss against the teacher: `soft_targets`, its multi-label form, or squared error; averaged over predictions.
 
-    The default temperature is 5; for a vocabulary it is 1, since at a higher one its many small probabilities would sum up to
-    most of the mass.
+    The default temperature is 5; for a vocabulary and for top classes it is 1, since at a higher one many small probabilities
+    would sum up to most of the mass.
     """
+    sparse = isinstance(teacher, TopClasses)
     if temperature is None:
-        temperature = 1.0 if batch.vocabulary else 5.0
-    if batch.outcome in ("class", "span"):
+        temperature = 1.0 if batch.vocabulary or sparse else 5.0
+    if isinstance(teacher, TopClasses):
+        each = soft_top_classes(student, teacher, temperature, batch.never)
+    elif batch.outcome in ("class", "span"):
         each = soft_targets(student, teacher, temperature, batch.never)
     elif batch.outcome == "classes":
         each = soft_multilabel(student, teacher, temperature)
@@ -191,8 +232,12 @@ def teacher_label_loss(student: Tensor, teacher: Tensor, outcome: Outcome) -> Te
 
 
 def taught(each: Tensor, batch: Batch) -> Term:
-    """Average (predictions,) values over predictions; rows without a teacher count as 0."""
-    return Term(each[batch.taught_predictions].sum(), "predictions")
+    """Average (predictions,) values over predictions, those of a second head over its own; rows without a teacher count as 0."""
+    return Term(_weighted(each, batch)[batch.taught_predictions].sum(), "predictions")
+
+
+def _weighted(each: Tensor, batch: Batch) -> Tensor:
+    return each * batch.weights if batch.weights.numel() else each
 
 
 def per_example(each: Tensor, batch: Batch) -> Term:
@@ -203,3 +248,37 @@ def per_example(each: Tensor, batch: Batch) -> Term:
 def per_token(each: Tensor, batch: Batch) -> Term:
     """Average (batch, tokens) values over tokens without padding; rows without a teacher count as 0."""
     return Term(each[batch.student.real & batch.taught[:, None]].sum(), "tokens")
+
+
+def score_distance(student: Tensor, teacher: Tensor, batch: Batch) -> Term:
+    """Squared distance of the attention scores, which need no softmax (TinyBERT: Jiao et al. 2020).
+
+    (batch, layers, heads, tokens, tokens) twice. The mean over heads and over the keys of a query, summed over layers and
+    averaged over queries. Padding counts neither as a key nor as a query; rows without a teacher count as 0.
+    """
+    _refuse_other_heads(student, teacher)
+    real = batch.student.real
+    padding = ~real[:, None, None, None, :]  # filled before squaring: scores of padding may be any number
+    gaps = (student - teacher).masked_fill(padding, 0.0).square().mean(2).sum((1, 3))  # (batch, queries)
+    return per_token(gaps / real.sum(1, keepdim=True), batch)
+
+
+def head_divergence(student: Tensor, teacher: Tensor, batch: Batch) -> Term:
+    """KL(teacher ‖ student) of the attention probabilities of each head (MobileBERT: Sun et al. 2020).
+
+    (batch, layers, heads, tokens, tokens) twice. Summed over keys and layers, averaged over heads and queries. Padding has
+    a probability of 0 as a key and does not count as a query; rows without a teacher count as 0.
+    """
+    _refuse_other_heads(student, teacher)
+    smallest = torch.finfo(student.dtype).tiny  # where both are 0, the term is 0
+    each = torch.xlogy(teacher, teacher) - teacher * student.clamp(min=smallest).log()
+    return per_token(each.sum(-1).mean(2).sum(1), batch)
+
+
+def _refuse_other_heads(student: Tensor, teacher: Tensor) -> None:
+    ours, theirs = student.shape[2], teacher.shape[2]
+    if ours != theirs:
+        raise InputError(
+            f"attention is compared head by head, and the student has {ours} heads where the teacher has {theirs}; "
+            f"build the student with heads = {theirs}"
+        )

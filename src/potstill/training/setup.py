@@ -91,7 +91,10 @@ def trained_network(training: Training) -> Iterator[tuple[nn.ModuleList, Project
     projections = make_projections(training)
     network = nn.ModuleList([*training.models, projections]).to(training.accelerator.device)
     trained = {id(parameter) for parameter in chosen_by_stage(training)}
-    trained -= {id(parameter) for parameter in without_effect(training.models)}
+    # where scores or keys are compared, the biases of keys have an effect
+    compared = [bool(training.wants(data)[0].projections) for data in range(len(training.models))]
+    plain = (model for model, layers in zip(training.models, compared, strict=True) if not layers)
+    trained -= {id(parameter) for parameter in without_effect(plain)}
     parameters = (parameter for model in training.models for parameter in model.parameters())
     frozen = [each for each in dict.fromkeys(parameters) if each.requires_grad and id(each) not in trained]
     try:

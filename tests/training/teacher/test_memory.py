@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from potstill.errors import InputError
 from potstill.system.files import seal, unseal, write_atomically
-from potstill.training.teacher.memory import Memory
+from potstill.training.teacher.memory import Column, Memory
 from tests.support.faults import file_size_limit, flip
 
 SHARDS, ROWS = 6, 40
@@ -125,6 +125,7 @@ def test_a_new_column_misses_alone(filled: Path) -> None:
         (np.zeros((2, 1)), "float32"),
         (np.zeros((3, 1), np.float32), r"\(2, ...\)"),
         (np.zeros((2, 4), np.float32), "another name"),
+        (np.zeros((2, 1), np.int32), "another name"),
         (np.zeros((2, 0), np.float32), "omit it"),
     ],
 )
@@ -351,7 +352,7 @@ def test_a_disk_that_fails_at_the_last_moment_leaves_what_was_there(
 
 MEASURE = """
 import sys, numpy as np
-from potstill.training.teacher.memory import Memory
+from potstill.training.teacher.memory import Column, Memory
 def private():
     return int(next(line for line in open("/proc/self/status") if line.startswith("RssAnon")).split()[1])
 memory = Memory(sys.argv[1])
@@ -386,9 +387,27 @@ def test_open_shards_hold_no_file_handles(filled: Path) -> None:
 
 def test_memory_needs_neither_torch_nor_pandas(tmp_path: Path) -> None:
     code = (
-        "import sys, numpy as np; from potstill.training.teacher.memory import Memory; memory = Memory(sys.argv[1])\n"
+        "import sys, numpy as np; from potstill.training.teacher.memory import Column, Memory; memory = Memory(sys.argv[1])\n"
         "memory.write(np.arange(2), {'a': np.ones((2, 2), np.float32)}); memory.read(np.arange(2), 'a')\n"
         "print({'torch', 'pandas'} & set(sys.modules))"
     )
     command = [sys.executable, "-c", code, str(tmp_path)]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == "set()"
+
+
+def test_integers_are_a_column_too_and_a_manifest_without_any_is_as_before(filled: Path) -> None:
+    """Numbers beyond 2**24, which float32 would round; folders from before they could be stored stay readable."""
+    assert b"integers" not in (filled / "manifest.json").read_bytes()
+    keys, columns = block(0)
+    classes = np.random.default_rng(0).integers(0, 2**31 - 1, (ROWS, 4), np.int32)
+    sizes = {name: Column(values.shape[1:]) for name, values in columns.items()}
+    before = Memory(filled)
+    planned = before.size_with([(ROWS, {"classes": Column((4,), "int32"), "of": Column((), "int32")})])
+    assert before.size_with([(ROWS, sizes)]) != planned
+    before.write(keys, {"classes": classes, "of": np.full(ROWS, 7, np.int32)})
+    again = Memory(filled)
+    assert sum(path.stat().st_size for path in filled.iterdir() if path.suffix in (".arrow", ".json")) == planned
+    read = again.read(keys, "classes")
+    assert read.dtype == np.int32 and np.array_equal(read, classes)
+    assert again.read(keys[:2], "of").tolist() == [7, 7]
+    assert np.array_equal(again.read(keys, "logits"), columns["logits"])

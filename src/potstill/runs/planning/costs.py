@@ -46,9 +46,8 @@ from potstill.tasks.metrics.texts import BEAM
 from potstill.tasks.task import Task
 from potstill.training.setup import Training
 from potstill.training.teacher import teacher as asking
-from potstill.training.teacher.memory import Memory
+from potstill.training.teacher.memory import Column, Memory
 from potstill.training.teacher.teacher import Teacher
-from potstill.training.teacher.top_classes import packed_width
 
 MOMENTS = {"adamw": 2, "adadelta": 2, "sgd": 1}  # that an optimizer keeps of each parameter
 FLOAT = 4  # bytes
@@ -240,8 +239,8 @@ class TeacherQueries:
     def __init__(self, teacher: Teacher, model: PreTrainedModel, memory: Memory) -> None:
         self.teacher, self.model, self.memory = teacher, model, memory
         self.keys: dict[str, np.ndarray] = {}  # column -> keys that would be remembered
-        self.shapes: dict[str, tuple[int, ...]] = {}  # column -> the shape of one of its rows
-        self.shards: list[tuple[int, dict[str, tuple[int, ...]]]] = []  # rows and columns of each
+        self.columns: dict[str, Column] = {}
+        self.shards: list[tuple[int, dict[str, Column]]] = []  # rows and columns of each
         self.parts: list[TokenisedSet] = []  # examples that are asked together
         self.wants: list[Wants] = []  # of each part
 
@@ -249,17 +248,14 @@ class TeacherQueries:
         """Count the examples that the teacher would be asked. From now on they count as remembered."""
         if source.needs_live_teacher(wants) or wants == Wants() or not len(source.examples):
             return
-        if not self.shapes.keys() >= set(asking.columns(wants)):
-            classes = class_count(self.model, source)
-            head = packed_width(wants.top, classes) if wants.top else classes
-            for name in asking.columns(wants):
-                self.shapes[name] = (head if name == asking.head_column(wants) else width(self.model),)
+        if not self.columns.keys() >= set(asking.columns(wants)):
+            self.columns |= asking.row_columns(wants, class_count(self.model, source), width(self.model))
         for part in asking.blocks(source, asking.missing_examples(self.missing, source, wants)):
             per_sequence = positions_read(part)
             counts = {"place": int(per_sequence.sum()), "sequence": len(per_sequence)}
             for row, names in asking.shard_layout(wants, one_place_each=bool((per_sequence == 1).all())):
                 if counts[row]:
-                    self.shards.append((counts[row], {name: self.shapes[name] for name in names}))
+                    self.shards.append((counts[row], {name: self.columns[name] for name in names}))
             keys = np.asarray(part.examples.keys[part.examples.index])
             for name in asking.columns(wants):
                 self.keys[name] = np.union1d(self.keys.get(name, NO_KEYS), keys)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,16 @@ log = logging.getLogger(__name__)
 
 SHARD_NAME = re.compile(r"shard-(\d{5,})\.arrow", re.ASCII)
 KEY = "key"
+ARROW = {"float32": pa.float32(), "int32": pa.int32()}
+
+Values = NDArray[np.float32] | NDArray[np.int32]
+
+
+class Column(NamedTuple):
+    """What a row of a column is."""
+
+    shape: tuple[int, ...]
+    dtype: Literal["float32", "int32"] = "float32"
 
 
 class Entry(NamedTuple):
@@ -34,7 +44,7 @@ class Entry(NamedTuple):
 
     name: str
     rows: int
-    columns: dict[str, tuple[int, ...]]  # shape of a row
+    columns: dict[str, Column]
     xxh3: str
 
 
@@ -44,7 +54,7 @@ class Shard:
 
     entry: Entry
     keys: NDArray[np.int64]  # (rows,) sorted
-    values: dict[str, NDArray[np.float32]]  # (rows, *shape) per column
+    values: dict[str, Values]  # (rows, *shape) per column
 
 
 class Memory:
@@ -68,13 +78,14 @@ class Memory:
             missing |= ~stored
         return missing
 
-    def read(self, keys: NDArray[np.int64], column: str) -> NDArray[np.float32]:
+    def read(self, keys: NDArray[np.int64], column: str) -> Values:
         """(n, *shape) in the order of the keys."""
         keys = _checked_keys(keys)
         shards = self._with(column)
         if not shards:
             raise InputError(f"{self.folder} has no '{column}'; ask the teacher for it first")
-        values = np.empty((len(keys), *shards[0].entry.columns[column]), dtype=np.float32)
+        shape, dtype = shards[0].entry.columns[column]
+        values: Values = np.empty((len(keys), *shape), dtype)
         missing = np.ones(len(keys), dtype=np.bool_)
         for shard in shards:  # the first shard that has a key answers for it
             places, there = _find(shard.keys, keys)
@@ -88,10 +99,8 @@ class Memory:
             )
         return values
 
-    def write(
-        self, keys: NDArray[np.int64], columns: dict[str, NDArray[np.float32]], number: int | None = None
-    ) -> None:
-        """Add a shard with (n, *shape) float32 per column. The first answer to a key stays.
+    def write(self, keys: NDArray[np.int64], columns: Mapping[str, Values], number: int | None = None) -> None:
+        """Add a shard with (n, *shape) float32 or int32 per column. The first answer to a key stays.
 
         It gets this `number` if it is free, else the lowest free one.
         """
@@ -101,21 +110,22 @@ class Memory:
         if len(keys) == 0 or not columns:
             return
         with self.lock():
-            for column, values in columns.items():
+            given = {column: _column_of(columns[column]) for column in sorted(columns)}
+            for column, kind in given.items():
                 for shard in self._with(column):
-                    if (shape := shard.entry.columns[column]) != values.shape[1:]:
+                    if (there := shard.entry.columns[column]) != kind:
                         raise ValueError(
-                            f"'{column}' has rows of shape {shape} in {self.folder}, not {values.shape[1:]}; use another name"
+                            f"'{column}' has rows of {there.dtype} of shape {there.shape} in {self.folder}, not {kind.dtype} "
+                            f"of {kind.shape}; use another name"
                         )
             if number is None or _name(number) in self._names:
                 number = self.free_number()
             data = memoryview(_shard_bytes(keys, columns))
             write_atomically(self.folder / _name(number), data)
-            shapes = {column: columns[column].shape[1:] for column in sorted(columns)}
-            entry = Entry(_name(number), len(np.unique(keys)), shapes, xxhash.xxh3_128_hexdigest(data))
+            entry = Entry(_name(number), len(np.unique(keys)), given, xxhash.xxh3_128_hexdigest(data))
             shards = [*self._opened(), _open(self.folder, entry)]
             shards.sort(key=lambda shard: (len(shard.entry.name), shard.entry.name))
-            manifest = seal({"shards": [shard.entry._asdict() for shard in shards]})
+            manifest = _manifest_bytes([shard.entry for shard in shards])
             write_atomically(self._manifest, manifest)
             self._shards, self._manifest_seen = shards, manifest
             self._listed = self._names
@@ -125,15 +135,15 @@ class Memory:
         taken = self._names
         return next(number for number in range(len(taken) + 1) if _name(number) not in taken)
 
-    def size_with(self, added: Sequence[tuple[int, Mapping[str, tuple[int, ...]]]]) -> int:
-        """Bytes of the folder after adding shards, each given as its number of keys and the shapes of its columns."""
+    def size_with(self, added: Sequence[tuple[int, Mapping[str, Column]]]) -> int:
+        """Bytes of the folder after adding shards, each given as its number of keys and its columns."""
         present = [shard.entry for shard in self._opened()]
         new = [
-            Entry(_name(len(present) + place), rows, dict(sorted(shapes.items())), "0" * 32)
-            for place, (rows, shapes) in enumerate(added)
+            Entry(_name(len(present) + place), rows, dict(sorted(columns.items())), "0" * 32)
+            for place, (rows, columns) in enumerate(added)
         ]
         entries = [*present, *new]
-        manifest = seal({"shards": [entry._asdict() for entry in entries]}) if entries else b""
+        manifest = _manifest_bytes(entries) if entries else b""
         return len(manifest) + sum(shard_size(entry.rows, entry.columns) for entry in entries)
 
     @contextmanager
@@ -211,11 +221,15 @@ def _checked_keys(keys: NDArray[np.int64]) -> NDArray[np.int64]:
     return keys.astype(np.int64, copy=False)
 
 
-def _check_values(column: str, values: NDArray[np.float32], rows: int) -> None:
+def _column_of(values: Values) -> Column:
+    return Column(values.shape[1:], "int32" if values.dtype == np.int32 else "float32")
+
+
+def _check_values(column: str, values: Values, rows: int) -> None:
     if not column or column == KEY:
         raise ValueError(f"'{column}' cannot name a column; use another name")
-    if values.dtype != np.float32 or values.ndim < 1 or len(values) != rows:
-        raise ValueError(f"'{column}' must be ({rows}, ...) float32, not {values.shape} {values.dtype}")
+    if values.dtype not in (np.float32, np.int32) or values.ndim < 1 or len(values) != rows:
+        raise ValueError(f"'{column}' must be ({rows}, ...) float32 or int32, not {values.shape} {values.dtype}")
     if rows and values.size == 0:
         raise ValueError(f"'{column}' has rows of shape {values.shape[1:]}, which are empty; omit it")
     if not np.isfinite(values).all():
@@ -228,11 +242,13 @@ def _find(stored: NDArray[np.int64], keys: NDArray[np.int64]) -> tuple[NDArray[n
     return places, stored[places] == keys
 
 
-def _schema(shapes: Mapping[str, tuple[int, ...]]) -> pa.Schema:
-    """The key, then the columns by name. Each value is a list of floats, a flattened array of the column's shape."""
-    item = pa.field("item", pa.float32(), nullable=False)
-    columns = [pa.field(name, pa.list_(item, math.prod(shapes[name])), nullable=False) for name in sorted(shapes)]
-    return pa.schema([pa.field(KEY, pa.int64(), nullable=False), *columns])
+def _schema(columns: Mapping[str, Column]) -> pa.Schema:
+    """The key, then the columns by name. Each value is a list of numbers, a flattened array of the column's shape."""
+    fields = [pa.field(KEY, pa.int64(), nullable=False)]
+    for name, (shape, dtype) in sorted(columns.items()):
+        item = pa.field("item", ARROW[dtype], nullable=False)
+        fields.append(pa.field(name, pa.list_(item, math.prod(shape)), nullable=False))
+    return pa.schema(fields)
 
 
 def _array(kind: pa.DataType, values: NDArray[np.generic]) -> pa.Array:
@@ -240,13 +256,13 @@ def _array(kind: pa.DataType, values: NDArray[np.generic]) -> pa.Array:
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
-def _shard_bytes(keys: NDArray[np.int64], columns: dict[str, NDArray[np.float32]]) -> pa.Buffer:
+def _shard_bytes(keys: NDArray[np.int64], columns: Mapping[str, Values]) -> pa.Buffer:
     """An Arrow IPC file with one record batch; the same rows give the same bytes."""
     unique, first = np.unique(keys, return_index=True)
-    schema = _schema({column: values.shape[1:] for column, values in columns.items()})
+    schema = _schema({column: _column_of(values) for column, values in columns.items()})
     arrays = [_array(pa.int64(), unique)]
     for field in list(schema)[1:]:
-        flat = _array(pa.float32(), columns[field.name][first].reshape(-1))
+        flat = _array(field.type.value_type, columns[field.name][first].reshape(-1))
         arrays.append(pa.FixedSizeListArray.from_arrays(flat, type=field.type))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, schema) as writer:
@@ -254,38 +270,47 @@ def _shard_bytes(keys: NDArray[np.int64], columns: dict[str, NDArray[np.float32]
     return sink.getvalue()
 
 
-def shard_size(rows: int, shapes: Mapping[str, tuple[int, ...]]) -> int:
+def shard_size(rows: int, columns: Mapping[str, Column]) -> int:
     """Bytes of a shard. What Arrow adds depends on the columns alone, and every buffer is padded to 8 bytes."""
 
     def buffers(count: int) -> int:
-        return 8 * count + sum(-(-4 * count * math.prod(shape) // 8) * 8 for shape in shapes.values())
+        return 8 * count + sum(-(-4 * count * math.prod(column.shape) // 8) * 8 for column in columns.values())
 
-    row = {column: np.zeros((1, *shape), np.float32) for column, shape in shapes.items()}
+    row = {name: np.zeros((1, *column.shape), column.dtype) for name, column in columns.items()}
     return int(_shard_bytes(np.zeros(1, np.int64), row).size) - buffers(1) + buffers(rows)
 
 
 def _open(folder: Path, entry: Entry) -> Shard:
     """Memory-map a shard; ValueError if it is not exactly what the manifest says."""
-    path, rows, shapes = folder / entry.name, entry.rows, entry.columns
+    path, rows = folder / entry.name, entry.rows
     if path.is_symlink():
         raise ValueError("it is a symbolic link")
     if file_xxh3(path) != entry.xxh3:
         raise ValueError("it does not match its checksum")
     with pa.memory_map(str(path)) as source:  # the arrays keep the mapping alive after the file is closed
         reader = pa.ipc.open_file(source)
-        if reader.num_record_batches != 1 or not reader.schema.equals(_schema(shapes)):
+        if reader.num_record_batches != 1 or not reader.schema.equals(_schema(entry.columns)):
             raise ValueError("its columns are not those of the manifest")
         batch = reader.get_batch(0)
     batch.validate(full=True)
     if batch.num_rows != rows:
         raise ValueError("its rows are not those of the manifest")
     keys = np.frombuffer(batch.column(KEY).buffers()[-1], np.int64, rows)
-    values = {
-        column: np.frombuffer(batch.column(column).buffers()[-1], np.float32, rows * math.prod(shape))
-        for column, shape in shapes.items()
+    values: dict[str, Values] = {
+        name: np.frombuffer(batch.column(name).buffers()[-1], dtype, rows * math.prod(shape)).reshape(rows, *shape)
+        for name, (shape, dtype) in entry.columns.items()
     }
-    values = {column: flat.reshape(rows, *shapes[column]) for column, flat in values.items()}
     return Shard(entry, keys, values)
+
+
+def _manifest_bytes(entries: Sequence[Entry]) -> bytes:
+    """Shapes by column; `integers` names the columns of int32, and is absent where there are none, as in old folders."""
+    listed: list[dict[str, Any]] = []
+    for entry in entries:
+        integers = [name for name, column in entry.columns.items() if column.dtype == "int32"]
+        shapes = {name: column.shape for name, column in entry.columns.items()}
+        listed.append({**entry._asdict(), "columns": shapes, **({"integers": integers} if integers else {})})
+    return seal({"shards": listed})
 
 
 def _parsed(manifest: bytes) -> list[Entry]:
@@ -294,10 +319,15 @@ def _parsed(manifest: bytes) -> list[Entry]:
     for entry in unseal(manifest)["shards"]:
         if not SHARD_NAME.fullmatch(entry["name"]):
             raise ValueError(f"{entry['name']!r} is not the name of a shard")
-        shapes = {column: tuple(int(size) for size in shape) for column, shape in entry["columns"].items()}
-        if entry["rows"] < 1 or KEY in shapes or any(size < 1 for shape in shapes.values() for size in shape):
+        integers = entry.get("integers", [])
+        columns = {
+            name: Column(tuple(int(size) for size in shape), "int32" if name in integers else "float32")
+            for name, shape in entry["columns"].items()
+        }
+        sizes = [size for column in columns.values() for size in column.shape]
+        if entry["rows"] < 1 or KEY in columns or any(size < 1 for size in sizes):
             raise ValueError(f"{entry['name']} has impossible rows or columns")
-        entries.append(Entry(entry["name"], int(entry["rows"]), shapes, str(entry["xxh3"])))
+        entries.append(Entry(entry["name"], int(entry["rows"]), columns, str(entry["xxh3"])))
     if len({entry.name for entry in entries}) != len(entries):
         raise ValueError("a shard is listed twice")
     return entries

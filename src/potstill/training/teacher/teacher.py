@@ -22,8 +22,14 @@ from potstill.models.anatomy import is_spread
 from potstill.models.hooks import listen
 from potstill.signals import Batch, Signals, View, Wants, nothing
 from potstill.system import interrupts, ranks
-from potstill.training.teacher.memory import Memory
-from potstill.training.teacher.top_classes import pack_top_classes, unpack_top_classes
+from potstill.training.teacher.memory import Column, Memory
+from potstill.training.teacher.top_classes import (
+    column_names,
+    columns_of,
+    from_columns,
+    to_columns,
+    top_classes,
+)
 
 BLOCK = 2048  # examples that are asked and written together: at most so many answers are lost in a crash
 TOKENS_AT_ONCE = 1024  # padded: 1.3 times faster than 4096 on two cores, since the states of a layer stay in the cache
@@ -53,26 +59,27 @@ class Teacher:
             return Signals(logits=torch.zeros(len(batch.taught_predictions), 1, device=self.device))
         if wants.top:
             refuse_top(batch)
-        if self.memory is None or wants.per_token or live:
+        if self.memory is None or wants.per_token or live or batch.teacher.also_at.numel():  # memory holds one head
             signals = self._forward(batch.teacher.to(self.device), wants)
             if not wants.top:
                 return signals
-            return replace(signals, logits=unpack_top_classes(pack_top_classes(signals.logits, wants.top)))
+            return replace(signals, logits=nothing(), top=top_classes(signals.logits, wants.top))
         keys, taught = batch.keys.cpu().numpy(), batch.taught.cpu().numpy()
         cls = [self._read(keys, taught, f"cls.{layer}") for layer in wants.cls]
-        return Signals(
-            logits=self._read_logits(batch, wants, keys, taught) if wants.logits else nothing(),
-            cls=torch.from_numpy(np.stack(cls, 1)).to(self.device) if cls else nothing(),
-        )
-
-    def _read_logits(self, batch: Batch, wants: Wants, keys: np.ndarray, taught: np.ndarray) -> torch.Tensor:
+        answer = Signals(cls=torch.from_numpy(np.stack(cls, 1)).to(self.device) if cls else nothing())
+        if not wants.logits:
+            return answer
         rows = batch.teacher.at[:, 0].cpu().numpy()
-        column = head_column(wants) if self.model is not None else "logits"  # a file of answers has all classes
-        places = torch.from_numpy(self._read(place_keys(keys, rows), taught[rows], column)).to(self.device)
-        if wants.top:
-            packed = places if self.model is not None else pack_top_classes(places, wants.top)
-            places = unpack_top_classes(packed)
-        return batch.teacher.arranged(places)
+        places = place_keys(keys, rows)
+
+        def read(column: str) -> torch.Tensor:
+            return torch.from_numpy(self._read(places, taught[rows], column)).to(self.device)
+
+        if not wants.top:
+            return replace(answer, logits=batch.teacher.arranged(read("logits")))
+        if self.model is None:  # a file of answers has all classes
+            return replace(answer, top=top_classes(read("logits"), wants.top))
+        return replace(answer, top=from_columns(wants.top, read))
 
     def _read(self, keys: np.ndarray, taught: np.ndarray, column: str) -> np.ndarray:
         """(n, *shape) from memory; zeros for rows that the teacher does not teach."""
@@ -80,7 +87,9 @@ class Teacher:
         if taught.all():
             return self.memory.read(keys, column)
         answers = self.memory.read(keys[taught], column) if taught.any() else None
-        filled = np.zeros((len(keys), *(answers.shape[1:] if answers is not None else (1,))), np.float32)
+        filled = np.zeros(
+            (len(keys), *(answers.shape[1:] if answers is not None else (1,))), getattr(answers, "dtype", np.float32)
+        )
         if answers is not None:
             filled[taught] = answers
         return filled
@@ -88,7 +97,7 @@ class Teacher:
     def _forward(self, view: View, wants: Wants) -> Signals:
         assert self.model is not None, "a file of answers is asked for logits only, and those are in memory"
         begun = time.perf_counter()
-        with torch.inference_mode():
+        with torch.no_grad():  # a method may multiply by the answers, which cannot be saved if made in inference mode
             signals = listen(self.model, view, wants)
         self.seconds += time.perf_counter() - begun
         return signals
@@ -126,7 +135,9 @@ class Teacher:
         self, source: TokenisedSet, wants: Wants, progress: Callable[[int], None] | None
     ) -> list[tuple[np.ndarray, dict[str, np.ndarray]]]:
         """Keys and columns of each shard of a block."""
-        heads: list[tuple[np.ndarray, np.ndarray]] = []  # keys of places, and what the head gave there
+        heads: list[
+            tuple[np.ndarray, dict[str, np.ndarray]]
+        ] = []  # keys of places, and columns of what the head gave there
         states: list[tuple[np.ndarray, np.ndarray]] = []  # keys of sequences, and [CLS] of each wanted layer
         for positions, batch in source.in_order(TOKENS_AT_ONCE):
             if wants.top:
@@ -137,15 +148,17 @@ class Teacher:
                     "the outputs of the teacher are not finite; use a teacher whose training did not diverge"
                 )
             keys = batch.keys.numpy()
-            logits = pack_top_classes(signals.logits, wants.top) if wants.top else signals.logits
-            heads.append((place_keys(keys, batch.teacher.at[:, 0].numpy()), logits.cpu().numpy()))
+            outputs = {"logits": signals.logits.cpu().numpy()}
+            if wants.top:
+                outputs = to_columns(wants.top, top_classes(signals.logits, wants.top))
+            heads.append((place_keys(keys, batch.teacher.at[:, 0].numpy()), outputs))
             states.append((keys, signals.cls.float().cpu().numpy()))
             if progress:
                 progress(len(positions))
             interrupts.stop_if_asked()  # blocks written before are kept
-        keys_of_places, outputs = (np.concatenate(parts) for parts in zip(*heads, strict=True))
+        keys_of_places = np.concatenate([keys for keys, _ in heads])
         keys_of_sequences, cls = (np.concatenate(parts) for parts in zip(*states, strict=True))
-        values = {head_column(wants): outputs} if wants.logits else {}
+        values = {name: np.concatenate([outputs[name] for _, outputs in heads]) for name in head_columns(wants)}
         values |= {f"cls.{layer}": cls[:, number] for number, layer in enumerate(wants.cls)}
         keys_of = {"place": keys_of_places, "sequence": keys_of_sequences}
         layout = shard_layout(wants, np.array_equal(keys_of_places, keys_of_sequences))
@@ -173,7 +186,7 @@ def shard_layout(wants: Wants, one_place_each: bool) -> list[ShardLayout]:
 
     If the head is read at one place of each sequence, as by a classifier, one shard holds all columns.
     """
-    head = [head_column(wants)] if wants.logits else []
+    head = head_columns(wants)
     states = [f"cls.{layer}" for layer in wants.cls]
     shards: list[ShardLayout] = (
         [("place", head + states)] if one_place_each and head else [("place", head), ("sequence", states)]
@@ -186,9 +199,17 @@ def columns(wants: Wants) -> list[str]:
     return [name for _, names in shard_layout(wants, one_place_each=False) for name in names]
 
 
-def head_column(wants: Wants) -> str:
-    """The column of the head's outputs: of all classes, or of the most probable ones."""
-    return f"top.{wants.top}" if wants.top else "logits"
+def head_columns(wants: Wants) -> list[str]:
+    """The columns of the head's outputs: of all classes, or of the most probable ones."""
+    if not wants.logits:
+        return []
+    return column_names(wants.top) if wants.top else ["logits"]
+
+
+def row_columns(wants: Wants, classes: int, width: int) -> dict[str, Column]:
+    """What a row of each column is, for a head with so many classes and states of this width."""
+    head = columns_of(wants.top, classes) if wants.top else {"logits": Column((classes,))}
+    return {name: head.get(name, Column((width,))) for name in columns(wants)}
 
 
 def refuse_top(batch: Batch) -> None:

@@ -1,44 +1,54 @@
-"""Logits over many classes, such as a vocabulary, as the most probable classes and the probability of all others."""
+"""Logits over many classes as their most probable ones: made from logits, and as the columns that a memory holds."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 
-LOG_ZERO = torch.finfo(torch.float32).min  # instead of -inf, since memory stores finite numbers only
+from potstill.signals import TopClasses
+from potstill.training.losses import LOG_ZERO
+from potstill.training.teacher.memory import Column
 
 
-def pack_top_classes(logits: Tensor, top: int) -> Tensor:
-    """(predictions, classes) -> (predictions, packed_width) float32.
-
-    A row holds the most probable classes (integers, exact below 2²⁴), their log probabilities, the log probability of all
-    other classes together, and the number of classes.
-    """
+def top_classes(logits: Tensor, top: int) -> TopClasses:
+    """(predictions, classes) -> the `top` most probable classes in float32, or all if there are no more."""
     logits = logits.float()
-    classes = logits.shape[-1]
-    best, which = logits.topk(min(top, classes), dim=-1)
+    best, which = logits.topk(min(top, logits.shape[-1]), dim=-1)
     total = logits.logsumexp(-1, keepdim=True)
     rest = logits.scatter(-1, which, -torch.inf).logsumexp(-1, keepdim=True)
-    log_p = (torch.cat([best, rest], -1) - total).clamp(min=LOG_ZERO)
-    return torch.cat([which.float(), log_p, torch.full_like(rest, classes)], -1)
+    best, rest = ((part - total).clamp(min=LOG_ZERO) for part in (best, rest))
+    return TopClasses(which, best, rest.squeeze(-1), logits.shape[-1])
 
 
-def packed_width(top: int, classes: int) -> int:
-    return 2 * min(top, classes) + 2
+def column_names(top: int) -> list[str]:
+    return [f"top.{top}.{part}" for part in ("classes", "log_probabilities", "rest", "of")]
 
 
-def unpack_top_classes(rows: Tensor) -> Tensor:
-    """(predictions, packed_width) -> (predictions, classes) log probabilities.
+def columns_of(top: int, classes: int) -> dict[str, Column]:
+    """The columns for `top` of so many classes, and the shapes of their rows."""
+    size = min(top, classes)
+    return dict(
+        zip(
+            column_names(top), (Column((size,), "int32"), Column((size,)), Column(()), Column((), "int32")), strict=True
+        )
+    )
 
-    They are exact for the most probable classes; all others share their probability evenly. So every loss of logits can be
-    used. At T = 1 its terms of the top classes are exact, and the others have the right total. At a higher T they weigh more
-    than they should, since they are flat.
-    """
-    top = (rows.shape[-1] - 2) // 2
-    which, best, rest = rows[:, :top].long(), rows[:, top:-2], rows[:, -2:-1]
-    classes = int(rows[0, -1]) if len(rows) else top
-    others = rest - math.log(max(classes - top, 1))
-    log_p = others.expand(-1, classes).scatter(-1, which, best)
-    return log_p.masked_fill(log_p <= LOG_ZERO, -torch.inf)
+
+def to_columns(top: int, answer: TopClasses) -> dict[str, np.ndarray]:
+    of = np.full(len(answer.classes), answer.of, np.int32)
+    values = (
+        answer.classes.cpu().numpy().astype(np.int32),
+        answer.log_probabilities.cpu().numpy(),
+        answer.rest.cpu().numpy(),
+        of,
+    )
+    return dict(zip(column_names(top), values, strict=True))
+
+
+def from_columns(top: int, read: Callable[[str], Tensor]) -> TopClasses:
+    """`read` returns the values of a column."""
+    classes, log_probabilities, rest, of = map(read, column_names(top))
+    return TopClasses(classes.long(), log_probabilities, rest, int(of.max()))

@@ -1,0 +1,111 @@
+"""Read the attention of a model: its probabilities, and the queries, keys and values that its scores are made of."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from potstill.errors import InputError
+from potstill.models.anatomy import architecture_name, encoder_layers
+
+QUERIES = ("query", "q_lin", "q", "Wqkv")  # an attention module has one of these, depending on the architecture
+NOT_IN_SCORES = (
+    "position_bias",
+    "softcap",
+    "s_aux",
+)  # arguments of attention functions that change the softmax otherwise
+INSTEAD = "use a method that compares hidden states, such as 'hints'"
+
+
+class AttentionInputs(NamedTuple):
+    """What a layer computes its attention from. With grouped queries, several heads share one of keys and values."""
+
+    queries: Tensor  # (batch, heads, tokens, width of a head)
+    keys: Tensor
+    values: Tensor
+    scale: float
+
+    @property
+    def scores(self) -> Tensor:
+        """(batch, heads, tokens, tokens) before the mask is added."""
+        keys = self.keys.repeat_interleave(self.queries.shape[1] // self.keys.shape[1], 1)
+        return self.queries @ keys.mT * self.scale
+
+
+def configs(model: PreTrainedModel) -> list[Any]:
+    """A further head has a config of its own, and its encoder another."""
+    return [model.config, model.base_model.config]
+
+
+def side_by_side(heads: Tensor) -> Tensor:
+    """(batch, heads, tokens, width of a head) -> (batch, tokens, width)."""
+    return heads.transpose(1, 2).flatten(2)
+
+
+@contextmanager
+def eager_attention(model: PreTrainedModel) -> Iterator[None]:
+    """Compute attention without fused kernels, which do not return its probabilities, and without dropout on them.
+
+    With dropout, the attention of a network would differ from that of the very same network.
+    """
+    changes: list[tuple[Any, str, Any]] = [(config, "_attn_implementation", "eager") for config in configs(model)]
+    for module in model.modules():
+        if any(hasattr(module, name) for name in QUERIES):
+            changes += [(child, "p", 0.0) for child in module.children() if isinstance(child, nn.Dropout)]
+            if isinstance(vars(module).get("attention_dropout"), float):
+                changes.append((module, "attention_dropout", 0.0))
+    before = [getattr(owner, name) for owner, name, _ in changes]
+    try:
+        for owner, name, value in changes:
+            setattr(owner, name, value)
+        yield
+    finally:
+        for (owner, name, _), value in zip(changes, before, strict=True):
+            setattr(owner, name, value)
+
+
+@contextmanager
+def attention_inputs(model: PreTrainedModel, layers: Collection[int]) -> Iterator[dict[int, AttentionInputs]]:
+    """Fill the yielded dictionary with what these layers (from 1) give to transformers' attention function.
+
+    There all architectures that use it are alike, whether their projections are fused, grouped or rotated. The function
+    itself runs as before. Architectures with an attention of their own are refused.
+    """
+    found: dict[int, AttentionInputs] = {}
+    of_module = {id(part): layer for layer in layers for part in encoder_layers(model)[layer - 1].modules()}
+
+    def recording(function: Callable[..., Any] | None) -> Callable[..., Any]:
+        def record(
+            module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *more: Any, **named: Any
+        ) -> Any:
+            if (layer := of_module.get(id(module))) is not None:
+                if others := [name for name in NOT_IN_SCORES if named.get(name) is not None]:
+                    raise no_scores(model, f"adds {others[0]!r} to them")
+                scaling = named.get("scaling")
+                found[layer] = AttentionInputs(
+                    query, key, value, query.shape[-1] ** -0.5 if scaling is None else scaling
+                )
+            run = function or sys.modules[type(module).__module__].eager_attention_forward
+            return run(module, query, key, value, mask, *more, **named)
+
+        return record
+
+    with ExitStack() as stack:
+        for name in {config._attn_implementation for config in configs(model)}:
+            # "eager" is not registered: each architecture has its own
+            ALL_ATTENTION_FUNCTIONS[name] = recording(ALL_ATTENTION_FUNCTIONS.get(name))
+            stack.callback(ALL_ATTENTION_FUNCTIONS.__delitem__, name)
+        yield found
+    if len(found) < len(set(layers)):
+        raise no_scores(model, "computes them in its own way")
+
+
+def no_scores(model: PreTrainedModel, reason: str) -> InputError:
+    kind = architecture_name(model)
+    return InputError(f"a model of type {kind!r} does not give its attention scores: it {reason}; {INSTEAD}")
