@@ -147,7 +147,6 @@ def test_12_two_ranks_mask_the_tokens_that_one_process_masks(tmp_path: Path) -> 
     ]
     words += ["--student", "keep_layers:2", "--method", "patient", *FAST, "--set", "tokens=200", "--set", "keep=last"]
     for name, launcher in (("one", None), ("two", "torchrun")):
-        forget_stages()
         ran(launcher, *words, "--no-baseline", "--out", tmp_path / name)
     one, two = steps(tmp_path / "one"), steps(tmp_path / "two")
     assert [step["loss"] for step in one[:2]] != [step["loss"] for step in one[2:4]] and len(one) == len(two) > 10
