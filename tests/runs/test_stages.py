@@ -17,7 +17,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from potstill.data.rows import Table
 from potstill.models.student import save_student
+from potstill.plugins.students.keep_layers import KeepLayers
 from potstill.recipe.resolve import resolve
 from potstill.runs.distill import distill
 from potstill.runs.stage_cache import StageCache, size_of
@@ -361,3 +363,26 @@ def test_wrong_stages_are_refused_with_what_to_write(tmp_path: Path) -> None:
         distill(resolve("layers.toml", sets=["stage.0.trains=[9]"]).recipe, tmp_path / "nine")
     with pytest.raises(Exception, match="trains names 'middle', but no parameter of the student lies there"):
         distill(resolve("layers.toml", sets=['stage.0.trains=["middle"]']).recipe, tmp_path / "middle")
+
+
+def test_a_run_builds_its_student_once_and_reads_its_rows_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also with a baseline, which is the same student before its first stage."""
+    monkeypatch.setenv("POTSTILL_CACHE", str(tmp_path / "cache"))
+    read: list[str] = []
+    built: list[str] = []
+    rows, build = Table._rows, KeepLayers.build
+
+    def counted_rows(self: Table) -> Iterator[Any]:
+        read.append(self.source)
+        return rows(self)
+
+    def counted_build(self: KeepLayers, *arguments: Any) -> Any:
+        built.append("keep_layers")
+        return build(self, *arguments)
+
+    monkeypatch.setattr(Table, "_rows", counted_rows)
+    monkeypatch.setattr(KeepLayers, "build", counted_build)
+    recipe = resolve("layers.toml", sets=["baseline=true"]).recipe
+    distill(recipe, tmp_path / "run")
+    assert (tmp_path / "run/baseline/model.safetensors").exists()
+    assert built == ["keep_layers"] and sorted(read) == ["dev.csv", "test.csv", "train.csv"]
