@@ -74,7 +74,7 @@ def stage_key(
         )
         for examples in (source.examples, data.dev):
             digest.update(examples.keys[examples.index].tobytes())
-            if not data.task.vocabulary:  # their keys contain the gold text
+            if not data.task.generates:  # their keys contain the gold text
                 digest.update(data.task.golds(examples).tobytes())
     for number, (teacher, data) in enumerate(zip(training.teachers, data_sets, strict=True)):
         asks = training.wants(number)[1] != Wants() and teacher.memory is not None
