@@ -17,7 +17,7 @@ from potstill.data.row import Row
 from potstill.data.row_forms import FORMS
 from potstill.data.rows import Columns, open_table
 from potstill.errors import InputError
-from potstill.recipe.task_words import TASK_WORDS, Form
+from potstill.recipe.task_words import EVERY, TASK_WORDS, Form
 from tests.data.test_rows import SHARED, most_memory, parquet_bytes, real_data, written
 
 GENERATED = [name for name, form in FORMS.items() if form.target_part == "pair"]
@@ -353,7 +353,8 @@ def test_what_two_files_hold_is_read(pairs: list[tuple[str, str]], end: str, tmp
     assert [(row.text, row.pair) for row in open_table(f"{files[0]},{files[1]}").rows()] == pairs
 
 
-def test_every_form_has_its_words() -> None:
+def test_every_form_is_a_file_that_some_task_reads() -> None:
+    assert {words.form for words in EVERY} == FORMS.keys()
     assert TASK_WORDS["translate"].rows == "texts with their translation"
 
 

@@ -153,11 +153,6 @@ for answer in predict("path/to/this/folder", images):  # arrays of pixels from 0
 EVERY = (*TASK_WORDS.values(), IMAGES)
 
 
-def words_of_form(form: Form) -> TaskWords:
-    """Return the words of the first task that reads such rows."""
-    return next(words for words in EVERY if words.form == form)
-
-
 def words_of_run(tasks: Collection[str], forms: Collection[str]) -> TaskWords:
     """Return the words of a run's tasks, which all have the same head; of several the last one's."""
     if IMAGES.form in forms:
