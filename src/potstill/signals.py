@@ -74,7 +74,7 @@ class Wants:
     @property
     def per_token(self) -> bool:
         """True if an answer grows with the text: too large for the memory on disk, and tied to one tokenizer."""
-        return bool(self.hidden or self.probabilities or self.projections)
+        return len(self.layers) > len(self.cls)
 
     def __or__(self, other: Wants) -> Wants:
         layers = {

@@ -81,9 +81,7 @@ def attention_inputs(model: PreTrainedModel, layers: Collection[int]) -> Iterato
     of_module = {id(part): layer for layer in layers for part in encoder_layers(model)[layer - 1].modules()}
 
     def recording(function: Callable[..., Any] | None) -> Callable[..., Any]:
-        def record(
-            module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *more: Any, **named: Any
-        ) -> Any:
+        def record(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *more: Any, **named: Any) -> Any:
             if (layer := of_module.get(id(module))) is not None:
                 if others := [name for name in NOT_IN_SCORES if named.get(name) is not None]:
                     raise no_scores(model, f"adds {others[0]!r} to them")
@@ -92,7 +90,7 @@ def attention_inputs(model: PreTrainedModel, layers: Collection[int]) -> Iterato
                     query, key, value, query.shape[-1] ** -0.5 if scaling is None else scaling
                 )
             run = function or sys.modules[type(module).__module__].eager_attention_forward
-            return run(module, query, key, value, mask, *more, **named)
+            return run(module, query, key, value, *more, **named)
 
         return record
 

@@ -47,7 +47,7 @@ def listen(model: PreTrainedModel, view: View, wants: Wants, project: Project | 
     finally:
         for hook in hooks:
             hook.remove()
-    if view.also_at.numel() and len(heads) < 2:
+    if wants.logits and view.also_at.numel() and len(heads) < 2:
         raise InputError("the examples are read by two heads, and a model has one; use one for pre-training")
     project = project or (lambda name, layer, tensor: tensor)
 

@@ -21,6 +21,7 @@ from potstill.training.method import Method
 from potstill.training.teacher.teacher import Teacher
 
 ONLY_LOGITS = "use 'soft_targets' or 'logit_regression'"
+TRIED = 16  # tokens
 TOKENS, SEQUENCES = "use 'soft_targets'", "use 'patient' or 'soft_targets'"
 
 
@@ -53,8 +54,8 @@ def problem_of_model(model: PreTrainedModel, wants: Wants, task: DataTask) -> Pr
 
 
 def problem_of_attention(model: PreTrainedModel, wants: Wants) -> Problem | None:
-    """Whether an architecture gives its attention is tried out on two tokens."""
-    ids = torch.ones(1, 2, dtype=torch.long, device=device_of(model))
+    """Whether an architecture gives its attention is tried out on a few tokens."""
+    ids = torch.ones(1, TRIED, dtype=torch.long, device=device_of(model))
     view = View({"input_ids": ids, "attention_mask": ids}, ids.bool(), torch.zeros(1, 2, dtype=torch.long))
     try:
         with torch.no_grad(), without_dropout(model):  # which would draw random numbers
