@@ -459,6 +459,13 @@ def test_rows_can_be_read_again_and_the_fingerprint_is_of_the_bytes(tmp_path: Pa
 
 
 def most_memory(path: Path) -> int:
+    """Of a large file, which is not held after its first reading: here, large is what has more than 4,096 characters."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("potstill.data.rows.HELD_CHARACTERS", 2**12)
+        return most_memory_of_a_reading(path)
+
+
+def most_memory_of_a_reading(path: Path) -> int:
     tracemalloc.start()
     try:
         for _ in open_table(path).rows():
@@ -502,6 +509,22 @@ def test_memory_does_not_grow_with_rows(ending: str, tmp_path: Path) -> None:
     pack = gzip.compress if ending == "tsv.gz" else bytes
     used = [most_memory(written(tmp_path, f"a.{ending}", pack(part))) for part in (few, few, content)]  # first: imports
     assert used[2] < used[1] + 2**17, "50 kB and 5 MB take the same memory"
+
+
+def test_what_was_held_is_let_go_where_a_file_turns_out_to_be_large(tmp_path: Path) -> None:
+    """At most 2^24 characters are held, of one byte each or more; a table below that is parsed once."""
+    content = "".join(f"{number} " + "word " * 400 + "\n" for number in range(12_000)).encode()  # 24 MB
+    rows = open_table(written(tmp_path, "a.txt", content)).rows()
+    tracemalloc.start()
+    try:
+        for _ in rows:
+            held, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 2**20 and most < 2 * 2**24
+    small = open_table(written(tmp_path, "b.txt", content[:50_000]))
+    first, again = list(small.rows()), list(small.rows())
+    assert all(ours is theirs for ours, theirs in zip(first, again, strict=True))
 
 
 def test_memory_does_not_grow_with_rows_of_parquet(tmp_path: Path) -> None:

@@ -58,6 +58,8 @@ class Table:
             size += len(row.text) + len(row.pair or "")
             if size <= HELD_CHARACTERS:
                 held.append(row)
+            else:
+                held.clear()
             yield row
         if size <= HELD_CHARACTERS:
             self._held.append(held)
