@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -45,7 +46,21 @@ def run_cells(
 def claim(folder: Path) -> Iterator[bool]:
     """Whether this process may work on the cell in this folder. Ranks of one run share the claim of the first."""
     if ranks.is_first():
+        new = [place for place in (folder, *folder.parents) if not place.exists()]
         with try_lock(folder / CLAIM) as mine:
-            yield ranks.on_first(lambda: mine)()
+            try:
+                yield ranks.on_first(lambda: mine)()
+            finally:
+                if mine:
+                    remove_empty(folder, new)
     else:
         yield ranks.on_first(bool)()
+
+
+def remove_empty(folder: Path, new: list[Path]) -> None:
+    """Remove the claim, and these folders, if nothing was written beside it: the cell was refused."""
+    with contextlib.suppress(OSError):
+        if all(path.name == CLAIM for path in folder.iterdir()):
+            (folder / CLAIM).unlink()
+            for place in new:
+                place.rmdir()

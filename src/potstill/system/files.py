@@ -77,13 +77,20 @@ def try_lock(file: Path) -> Iterator[bool]:
     """Take a lock if no other process holds it; yield whether it was free."""
     file.parent.mkdir(parents=True, exist_ok=True)
     handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-    mine = _taken(handle)
+    mine = _taken(handle) and _is_at(handle, file)
     try:
         yield mine
     finally:
         if mine:
             fcntl.flock(handle, fcntl.LOCK_UN)
         os.close(handle)
+
+
+def _is_at(handle: int, file: Path) -> bool:
+    """False if the file was removed after it was opened: another process may hold the lock of a new one."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(handle), os.stat(file))
+    return False
 
 
 def _taken(handle: int) -> bool:
