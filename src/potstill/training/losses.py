@@ -74,31 +74,31 @@ def soft_top_classes(student: Tensor, teacher: TopClasses, temperature: float, n
     """
     if teacher.of != student.shape[-1]:
         raise InputError(f"the student has {student.shape[-1]} classes and the teacher {teacher.of}; omit top")
-    logits = student / temperature if temperature != 1.0 else student
-    best, rest = teacher.log_probabilities.to(logits.dtype), teacher.rest.to(logits.dtype)
-    total, count = logits.sum(-1), torch.full_like(rest, teacher.of)
-    if not total.isfinite().all():  # impossible classes
+    size, logits = teacher.classes.shape[-1], student / temperature if temperature != 1.0 else student
+    log_kept, log_rest = teacher.log_probabilities.to(logits.dtype), teacher.rest.to(logits.dtype)
+    banned = torch.tensor(never, dtype=torch.long, device=logits.device)
+    read = torch.cat([teacher.classes, banned.expand(len(logits), -1)], -1)
+    kept, left_out = logits.gather(-1, read).tensor_split([size], -1)
+    same = teacher.classes[:, :, None] == banned  # (predictions, top, never)
+
+    # the student: the sum of its logits over the classes that share the rest, and their number, both (predictions,)
+    total, others = logits.sum(-1), torch.full_like(log_rest, teacher.of)
+    if not total.isfinite().all():
         impossible = logits == -torch.inf
-        total, count = logits.masked_fill(impossible, 0.0).sum(-1), count - impossible.sum(-1)
-    kept = logits.gather(-1, teacher.classes)
-    out = best <= LOG_ZERO
-    if never:  # those that are not among the kept ones are no others either
-        classes = torch.tensor(never, device=logits.device)
-        among = teacher.classes[:, :, None] == classes  # (predictions, top, never)
-        out = out | among.any(-1)
-        them = logits[:, classes]
-        left = ~among.any(1) & (them > -torch.inf)
-        total, count = total - them.masked_fill(~left, 0.0).sum(-1), count - left.sum(-1)
-    possible = kept > -torch.inf
-    others = count - possible.sum(-1)  # (predictions,) how many classes share the rest, without impossible ones
-    mean = (total - kept.masked_fill(~possible, 0.0).sum(-1)) / others.clamp(min=1)
-    log_p = (best / temperature).masked_fill(out | ~possible, -torch.inf)
-    alone = math.log(max(teacher.of - teacher.classes.shape[-1], 1))
-    share = ((rest - alone) / temperature).masked_fill((rest <= LOG_ZERO) | (others < 1), -torch.inf)  # of one other
-    scale = torch.cat([log_p, (share + others.clamp(min=1).log())[:, None]], -1).logsumexp(-1)
-    log_p, share = log_p - scale[:, None], share - scale
+        total, others = logits.masked_fill(impossible, 0.0).sum(-1), others - impossible.sum(-1)
+    for some, counts in ((kept, kept > -torch.inf), (left_out, (left_out > -torch.inf) & ~same.any(1))):
+        total, others = total - some.masked_fill(~counts, 0.0).sum(-1), others - counts.sum(-1)
+    mean = total / others.clamp(min=1)
     log_q = torch.cat([kept, mean[:, None]], -1) - logits.logsumexp(-1, keepdim=True)
-    log_p, p = torch.cat([log_p, share[:, None]], -1), torch.cat([log_p.exp(), (others * share.exp())[:, None]], -1)
+
+    # the teacher: log p of each kept class, and of one other class
+    gone = (log_kept <= LOG_ZERO) | (kept == -torch.inf) | same.any(-1)
+    log_p = (log_kept / temperature).masked_fill(gone, -torch.inf)
+    share = (log_rest - math.log(max(teacher.of - size, 1))) / temperature
+    share = share.masked_fill((log_rest <= LOG_ZERO) | (others < 1), -torch.inf)
+    scale = torch.cat([log_p, (share + others.clamp(min=1).log())[:, None]], -1).logsumexp(-1)
+    log_p = torch.cat([log_p, share[:, None]], -1) - scale[:, None]
+    p = torch.cat([log_p[:, :-1].exp(), (others * log_p[:, -1].exp())[:, None]], -1)
     return temperature**2 * (p * (log_p - log_q).masked_fill(p == 0, 0.0)).sum(-1)
 
 
