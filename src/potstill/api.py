@@ -26,7 +26,7 @@ from potstill.recipe.schema import Rows as TableRows
 from potstill.recipe.short_forms import parse_value
 from potstill.runs.study import Answer, Section, Study, StudyRun
 from potstill.signals import NEVER, Batch, Signals, Term, View, Wants
-from potstill.training.layer_maps import LayerMap
+from potstill.training.layer_maps import LayerMap, WholeMap
 from potstill.training.method import Method
 
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from potstill.data import derived, pixel_reader
     from potstill.data.augment import tagging, word_changes
     from potstill.inference import onnx_check
-    from potstill.models import anatomy, heads, loading
+    from potstill.models import anatomy, heads, loading, word_candidates
     from potstill.models import student as networks
     from potstill.models.generation import ctranslate2, decoding
     from potstill.models.onnx import quantizing as onnx_quantizing
@@ -72,6 +72,7 @@ else:
         "heads": "potstill.models.heads",
         "loading": "potstill.models.loading",
         "networks": "potstill.models.student",
+        "word_candidates": "potstill.models.word_candidates",
         "ctranslate2": "potstill.models.generation.ctranslate2",
         "decoding": "potstill.models.generation.decoding",
         "onnx_quantizing": "potstill.models.onnx.quantizing",

@@ -27,6 +27,7 @@ from potstill.signals import Batch, Signals, Term
 from potstill.tasks.metrics import labels as metrics
 from potstill.training import layer_maps as layers
 from potstill.training import losses
+from tests.support.distilbert_references import DISTILBERT
 from tests.support.generation_references import GENERATION
 from tests.support.references import Case, Checks, batch_of, close, tensor, total, value
 from tests.support.scoring import answer_scores, class_scores, entity_scores
@@ -339,6 +340,7 @@ CHECKS: Checks = {
         "bilstm": check_bilstm,
         "siamese_bilstm": check_siamese_bilstm,
     },
+    **DISTILBERT,
     **GENERATION,
     **TINYBERT,
     "glue_metrics": {

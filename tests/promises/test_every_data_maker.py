@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,15 +17,16 @@ from potstill.data.pixel_reader import PixelReader
 from potstill.data.rows import open_table
 from potstill.data.tokens import tokenise
 from potstill.errors import InputError
+from potstill.models.student import save_student
 from potstill.recipe import plugins
 from potstill.system import paths
 from potstill.tasks.label_matching import labels_of, make_task
 from potstill.tasks.task import Task
 from tests.support.generative_models import trained_marian
-from tests.support.small_models import sentences, small_tokenizer, write_csv, write_digits
+from tests.support.small_models import sentences, small_model, small_tokenizer, write_csv, write_digits
 
 ODD = ["", "   ", "x", "日本 の 映画", "ﷺ \u200f شكرا", "🎬 " * 40, "[MASK] film", "a/b // \\ | &slash;", "w" * 5000]
-FIELDS = {
+FIELDS: dict[str, dict[str, Any]] = {
     "sample": {"rows": 20},
     "augmented": {"copies": 3},
     "without": {"labels": ["1"]},
@@ -36,6 +38,7 @@ TAKES = {
     "jitter": ("images",),
     "without": ("texts", "pairs", "images"),
     "teacher_outputs": ("translations",),
+    "masked_words": ("texts", "pairs"),
 }  # others take all
 PAIRS = ("pairs", "translations")
 
@@ -44,9 +47,17 @@ FITTING = [(name, rows) for name in MAKERS for rows in TAKES.get(name, ROWS)]
 every_maker = pytest.mark.parametrize(("name", "rows"), FITTING)
 
 
+@pytest.fixture(scope="module")
+def masked_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("masked") / "model"
+    save_student(small_model("bert", layers=1, head="MaskedLM"), folder)
+    return folder
+
+
 @pytest.fixture(autouse=True)
-def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_place(tmp_path: Path, masked_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POTSTILL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setitem(FIELDS, "masked_words", {"model": str(masked_model), "copies": 3})
 
 
 def examples_of(folder: Path, kind: str) -> tuple[Examples, Task]:

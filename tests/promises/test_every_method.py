@@ -61,6 +61,12 @@ FIRST = {
 }  # a task for each method; what trains for long takes this one
 
 
+def exactness(method: str, task: str) -> float:
+    """In float64; but the attention of a Llama is that of float32, whatever its weights."""
+    asks_attention = bool(method_of(method).wants(4, 4)[0].probabilities)
+    return 1e-6 if asks_attention and task == "write" else 1e-9
+
+
 def later(method: str, task: str) -> Any:
     return () if task == FIRST[method] else pytest.mark.slow
 
@@ -120,8 +126,8 @@ def test_cutting_a_step_into_micro_batches_changes_nothing(
     whole = loss_and_norm(world.training(method, teacher, tokens=10_000), step, precise=True)
     halves = loss_and_norm(world.training(method, teacher, tokens=int(4 * lengths.max())), step, precise=True)
     ones = loss_and_norm(world.training(method, teacher, tokens=1), step, precise=True)
-    assert halves == pytest.approx(whole, rel=1e-9)
-    assert ones == pytest.approx(whole, rel=1e-9)
+    assert halves == pytest.approx(whole, rel=exactness(method, task))
+    assert ones == pytest.approx(whole, rel=exactness(method, task))
 
 
 @each_shape
@@ -132,7 +138,7 @@ def test_padding_changes_nothing(method: str, task: str, shape: dict[str, Any], 
     teacher = world.live()
     padded = loss_and_norm(world.training(method, teacher, tokens=10_000), pair, precise=True)
     alone = loss_and_norm(world.training(method, teacher, tokens=1), pair, precise=True)
-    assert padded == pytest.approx(alone, rel=1e-9)
+    assert padded == pytest.approx(alone, rel=exactness(method, task))
 
 
 @each_shape

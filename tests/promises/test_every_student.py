@@ -46,6 +46,7 @@ TEXTS = [text for text, _ in sentences(12, seed=1)]  # few enough that they do n
 BUILDERS = {name: plugins.find("students", name) for name in plugins.names("students")}
 FIELDS = {  # where the defaults would make a test slow
     "fresh": {"layers": 2, "width": 24},
+    "mobilebert": {"layers": 2, "width": 32, "bottleneck": 16, "feed_forward": 32, "stacked": 2, "embedding": 16},
     "bilstm": {"hidden": 8, "features": 12, "width": 16},
     "bag": {"features": 12, "width": 16},
     "marian": {"encoder_layers": 2, "decoder_layers": 1, "width": 16, "vocabulary": 300},
@@ -53,10 +54,11 @@ FIELDS = {  # where the defaults would make a test slow
 }
 
 every_architecture = pytest.mark.parametrize("architecture", ARCHITECTURES)
-# a builder without `task_heads` takes every text classifier; one with them says for which head its networks are
+# a builder without `task_heads` takes every text classifier, or those of its `architectures`; one with them says for which
+# head its networks are
 STARTS = {"ImageClassification": "digits", "Seq2SeqLM": "translator"}
 SERVES = {name: [STARTS[head] for head in builder.task_heads] for name, builder in BUILDERS.items()}
-EVERY = [(name, one) for name in BUILDERS for one in (SERVES[name] or ARCHITECTURES)]
+EVERY = [(name, one) for name in BUILDERS for one in (SERVES[name] or BUILDERS[name].architectures or ARCHITECTURES)]
 READS_IMAGES = {name for name, one in EVERY if one == "digits"}
 BEGINS = [name for name in BUILDERS if SERVES[name]]  # they need no model to begin from
 every_builder = pytest.mark.parametrize(("name", "architecture"), EVERY)

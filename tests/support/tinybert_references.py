@@ -15,31 +15,31 @@ from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification
 
 from potstill.models.hooks import listen
-from potstill.signals import View, Wants
-from potstill.training import layer_maps, losses
-from tests.support.references import Case, Checks, batch_of, close, tensor
+from potstill.plugins.methods.tinybert import TinyBert
+from potstill.signals import Signals, View, Wants
+from potstill.training import losses
+from tests.support.references import Case, Checks, batch_of, close, tensor, value
 
 
-def pooled_scores(student: Tensor, teacher: Tensor, real: Tensor) -> Tensor:
-    """(batch, layers, heads, tokens, tokens) -> the mean over real queries and keys of all texts, summed over layers."""
-    each = []
+def layer_terms(student: Signals, teacher: Signals, real: Tensor) -> dict[str, Tensor]:
+    """What the method says of each text alone, averaged over all: scores over pairs of real tokens, states over real tokens."""
+    each: dict[str, list[Tensor]] = {}
     for row in range(len(real)):
         view = View({}, real[row : row + 1], torch.zeros(1, 2, dtype=torch.long))
         batch = replace(batch_of(None, 1), student=view, counts={"tokens": int(real[row].sum())})
-        each.append(losses.score_distance(student[row : row + 1], teacher[row : row + 1], batch).mean(batch.counts))
-    pairs = real.sum(1).square()
-    return (torch.stack(each) * pairs).sum() / pairs.sum()
+        one, other = (
+            Signals(hidden=side.hidden[row : row + 1], scores=side.scores[row : row + 1]) for side in (student, teacher)
+        )
+        for name, term in TinyBert(prediction=0.0).losses(one, other, batch).items():
+            each.setdefault(name, []).append(term.mean(batch.counts))
+    tokens = real.sum(1)
+    weights = {"attention": tokens.square(), "hidden": tokens, "embedding": tokens}
+    return {name: (torch.stack(found) * weights[name]).sum() / weights[name].sum() for name, found in each.items()}
 
 
-def state_distance(student: Tensor, teacher: Tensor, real: Tensor) -> Tensor:
-    """(batch, layers, tokens, width) -> (layers,) the mean over real tokens and width, as in 'hints'."""
-    return (losses.squared_distance(student, teacher) / teacher.shape[-1]).transpose(1, 2)[real].mean(0)
-
-
-def close_to_corrected(attention: Tensor, states: Tensor, expected: dict[str, Any]) -> None:
-    close(attention, expected["attention_loss"])
-    close(states[0], expected["embedding_loss"])
-    close(states[1:].sum(), expected["hidden_loss"])
+def close_to_corrected(found: dict[str, Tensor], expected: dict[str, Any]) -> None:
+    for name, each in found.items():
+        close(each, expected[f"{name}_loss"])
 
 
 def check_layers(case: Case) -> None:
@@ -55,8 +55,11 @@ def check_layers(case: Case) -> None:
     ours = F.linear(
         tensor(inputs["student_states"]), tensor(inputs["fit_dense_weight"]), tensor(inputs["fit_dense_bias"])
     )
-    found = state_distance(ours.transpose(0, 1), states.transpose(0, 1), real)
-    close_to_corrected(pooled_scores(student, teacher, real), found, expected["corrected_padding_left_out"])
+    heard_by = (
+        Signals(hidden=ours.transpose(0, 1), scores=student),
+        Signals(hidden=states.transpose(0, 1), scores=teacher),
+    )
+    close_to_corrected(layer_terms(*heard_by, real), expected["corrected_padding_left_out"])
 
 
 def check_prediction(case: Case) -> None:
@@ -69,6 +72,9 @@ def check_prediction(case: Case) -> None:
     close(crossed.mean(), corrected["batchmean"])
     close(crossed.mean() * temperature**2, corrected["batchmean_times_T2"])
     close(crossed.mean() / student.shape[1], case["expected"]["soft_cross_entropy"])
+    method, batch = TinyBert(layers=0.0, temperature=temperature), batch_of(None, len(student))
+    term = value(method.losses(Signals(logits=student), Signals(logits=teacher), batch), "prediction", batch)
+    close(term + (temperature**2 * entropy).mean(), corrected["batchmean_times_T2"])
 
 
 def check_regression(case: Case) -> None:
@@ -77,10 +83,10 @@ def check_regression(case: Case) -> None:
 
 
 def check_layer_map(case: Case) -> None:
-    """'skip', and the last layer for the last one."""
     ours, theirs = case["settings"]["student_layers"], case["settings"]["teacher_layers"]
     expected = case["expected"]["teacher_layer_one_based"]
-    assert [*layer_maps.skip(ours, theirs), theirs] == expected
+    (read, *of_student), (embeddings, *of_teacher) = (wants.hidden for wants in TinyBert().wants(ours, theirs))
+    assert (read, embeddings, of_student, of_teacher) == (0, 0, [*range(1, ours + 1)], expected)
 
 
 def check_whole_model(case: Case) -> None:
@@ -99,9 +105,8 @@ def check_whole_model(case: Case) -> None:
         close(heard[side].logits, case["expected"][f"{side}_logits_without_relu_as_in_transformers"])
     weights = inputs["student_weights"]
     ours = F.linear(heard["student"].hidden, tensor(weights["fit_dense.weight"]), tensor(weights["fit_dense.bias"]))
-    attention = pooled_scores(heard["student"].scores, heard["teacher"].scores, real)
-    states = state_distance(ours, heard["teacher"].hidden, real)
-    close_to_corrected(attention, states, case["expected"]["corrected_padding_left_out"])
+    found = layer_terms(replace(heard["student"], hidden=ours), heard["teacher"], real)
+    close_to_corrected(found, case["expected"]["corrected_padding_left_out"])
 
 
 def bert(settings: dict[str, Any], weights: dict[str, Any], width: int, layers: int) -> BertForSequenceClassification:

@@ -220,3 +220,49 @@ def test_heads_are_compared_in_pairs(name: str) -> None:
     loss, _ = ATTENTION_LOSSES[name]
     with pytest.raises(InputError, match=r"4 heads where the teacher has 12; build the student with heads = 12"):
         loss(torch.rand(1, 1, 4, 2, 2), torch.rand(1, 1, 12, 2, 2), attention_batch([2], 5))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 6), min_size=1, max_size=4), untaught=st.integers(0, 5), seed=st.integers(0, 1000)
+)
+def test_relations_are_compared_as_text_by_text_without_padding(lengths: list[int], untaught: int, seed: int) -> None:
+    """Between widths of 6 and 12, cut into 3 heads; value and gradient, whatever padding holds."""
+    random = torch.Generator().manual_seed(seed)
+    student, teacher = (
+        torch.randn(len(lengths), max(lengths), width, generator=random, dtype=torch.float64) for width in (6, 12)
+    )
+    student[:, min(lengths) :] *= 50
+    student.requires_grad_()
+    batch = attention_batch(lengths, untaught)
+    found = losses.relation_divergence(student, teacher, 3, batch).mean(batch.counts)
+    expected = torch.zeros((), dtype=torch.float64)
+    for row, length in enumerate(lengths):
+        if row == untaught:
+            continue
+        for head in range(3):
+            slices = [
+                side[row, :length, head * width : (head + 1) * width] for side, width in ((student, 2), (teacher, 4))
+            ]
+            ours, theirs = (F.log_softmax(each @ each.T / each.shape[1] ** 0.5, -1) for each in slices)
+            expected = expected + F.kl_div(ours, theirs, reduction="sum", log_target=True) / 3 / sum(lengths)
+    torch.testing.assert_close(found, expected)
+    if untaught >= len(lengths):
+        gradients = [torch.autograd.grad(each, student, retain_graph=True)[0] for each in (found, expected)]
+        torch.testing.assert_close(*gradients)
+
+
+def test_relations_need_slices_of_one_width() -> None:
+    with pytest.raises(InputError, match=r"vectors of 6 numbers cannot be cut into 4 relation heads; write heads = "):
+        losses.relation_divergence(torch.rand(1, 2, 6), torch.rand(1, 2, 8), 4, attention_batch([2], 5))
+
+
+def test_the_mean_of_scores_is_that_of_a_wider_head() -> None:
+    """Neighbouring heads side by side, as one head of their whole width, have the mean of their scores, times √2."""
+    queries, keys = (torch.randn(1, 1, 4, 5, 8, dtype=torch.float64) for _ in range(2))
+    wide = [side.unflatten(2, (2, 2)).transpose(3, 4).flatten(4) for side in (queries, keys)]  # two heads of 16
+    mean, same = losses.as_many_heads(queries @ keys.mT / 8**0.5, torch.zeros(1, 1, 2, 5, 5, dtype=torch.float64))
+    torch.testing.assert_close(mean * 2**0.5, wide[0] @ wide[1].mT / 16**0.5)
+    assert same.shape == mean.shape
+    with pytest.raises(InputError, match=r"12 heads of one side cannot be averaged to the 8 .* heads = 12"):
+        losses.as_many_heads(torch.rand(1, 1, 8, 2, 2), torch.rand(1, 1, 12, 2, 2))

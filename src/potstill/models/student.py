@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import os
 import secrets
 import shutil
@@ -179,6 +180,16 @@ def stock_model(
     if weights is not None:
         model.load_state_dict(weights, strict=True)
     return model
+
+
+def fitting_tokenizer(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> PreTrainedTokenizerBase:
+    """A copy of a tokenizer that gives only what the model reads: DistilBERT, MPNet and ModernBERT have no segments."""
+    tokenizer = copy.deepcopy(tokenizer)
+    parameters = inspect.signature(model.forward).parameters
+    inputs = [name for name in tokenizer.model_input_names if name in parameters]
+    if inputs != tokenizer.model_input_names:
+        tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = inputs  # the latter is saved
+    return tokenizer
 
 
 def new_model(config: PreTrainedConfig, head: str, seed: int) -> PreTrainedModel:

@@ -46,6 +46,11 @@ class DataSet:
         return self.loaded_teacher is not None or "train" in self.answered
 
     @property
+    def predicting_teacher(self) -> Student | None:
+        """The teacher, unless it is an encoder without a head for this task, which gives its states alone."""
+        return None if self.loaded_teacher is None or self.loaded_teacher.new_head else self.loaded_teacher
+
+    @property
     def evaluation_splits(self) -> dict[str, Examples]:
         return {"dev": self.dev, **self.tests}
 

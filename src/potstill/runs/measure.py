@@ -83,8 +83,8 @@ def measure_run(run: Run, students: Mapping[str, Trained], timed: bool) -> Measu
     ]
     models = models_to_measure(recipe, data_sets, students, folder)
     exportable = {main: trained.students[0]}
-    if first.loaded_teacher is not None and not is_spread(first.loaded_teacher.model):
-        exportable[TEACHER] = first.loaded_teacher
+    if first.predicting_teacher is not None and not is_spread(first.predicting_teacher.model):
+        exportable[TEACHER] = first.predicting_teacher
     predictions: Predictions = {}
     speeds: Speeds = {}
     to_onnx = timed and recipe.timing == "all" and not first.task.generates
@@ -162,10 +162,10 @@ def models_to_measure(
     recipe: Recipe, data_sets: list[DataSet], students: Mapping[str, Trained], folder: RunFolder
 ) -> dict[str, Candidate]:
     models: dict[str, Candidate] = {}
-    if (teacher := data_sets[0].loaded_teacher) is not None:
+    if (teacher := data_sets[0].predicting_teacher) is not None:
         size = quality.size(teacher.model, str(recipe.last_data[0].teacher))
         models[TEACHER] = Candidate(size, teacher.tokenizer, {}, {"pytorch": torch_forward(teacher.model)})
-    elif any(data.has_teacher for data in data_sets):
+    elif any(data.has_teacher and data.loaded_teacher is None for data in data_sets):
         tokenizer = next(iter(students.values())).tokenizer
         models[TEACHER] = Candidate({"parameters": None, "parts": {}, "bytes": None}, tokenizer, {}, {})
     for name, trained in students.items():
@@ -194,6 +194,8 @@ def teacher_answers(
 ) -> np.ndarray | None:
     """The teacher's predictions from its memory; None where a file of answers does not cover the split."""
     if data.loaded_teacher is not None:
+        if data.predicting_teacher is None:
+            return None
         return teacher_predictions(data, data.tokenised(examples, data.loaded_teacher.tokenizer, split))
     if split in data.answered and data.answered[split][examples.index].all():
         return teacher_predictions(data, data.tokenised(examples, student_tokenizer, split))
@@ -210,7 +212,7 @@ def measure_speeds(data: DataSet, students: Mapping[str, Trained], models: Mappi
             for engine, forward in model.engines.items()
         }
         return forward_speeds(timed)
-    decoders = {TEACHER: data.loaded_teacher} if data.loaded_teacher else {}
+    decoders = {TEACHER: data.predicting_teacher} if data.predicting_teacher else {}
     decoders |= {name: trained.students[0] for name, trained in students.items()}
     for name, decoder in decoders.items():
         models[name].size["engine"] = engine_of(decoder)

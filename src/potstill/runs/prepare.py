@@ -110,9 +110,9 @@ class DataSets:
     def release(self, later: Sequence[Stage]) -> None:
         """Forget the data sets, and the teachers, that no later stage needs."""
         before = self.teacher_seconds
-        needed = {data.model_dump_json(): data.teacher for stage in later for data in self.recipe.data_of(stage)}
+        needed = {data.model_dump_json(): teacher_key(data) for stage in later for data in self.recipe.data_of(stage)}
         self._ready = {key: data for key, data in self._ready.items() if key in needed}
-        self._teachers = {name: teacher for name, teacher in self._teachers.items() if name in needed.values()}
+        self._teachers = {key: teacher for key, teacher in self._teachers.items() if key in needed.values()}
         self._released_seconds += before - self.teacher_seconds
 
     @property
@@ -149,16 +149,19 @@ class DataSets:
             data.name, task, train, dev, tests, teacher, loaded_teacher, weights, length, answered, rows.leaked
         )
         tokenise_splits(splits, task, readers[0], length, self.display)
-        if loaded_teacher and not self.recipe.force:
+        if prepared.predicting_teacher and not self.recipe.force:
             check_teacher(prepared, self.display.say)
         return prepared
 
     def _load_teacher(self, data: Data) -> Student | None:
         if not data.teacher:
             return None
-        if data.teacher not in self._teachers:
-            self._teachers[data.teacher] = load_student(data.teacher, devices=self.recipe.teacher_devices)
-        teacher = self._teachers[data.teacher]
+        head, key = encoder_head(data), teacher_key(data)
+        if key not in self._teachers:
+            labels = () if head else None  # then it may be without that head
+            devices = self.recipe.teacher_devices
+            self._teachers[key] = load_student(data.teacher, labels, head=head, devices=devices)
+        teacher = self._teachers[key]
         if data.language and not knows_language(teacher.tokenizer, data.language):
             problem = f"{data.teacher} has no token >>{data.language}<< and would read it as part of every text"
             if not self.recipe.force:
@@ -166,6 +169,17 @@ class DataSets:
                 raise InputError(f"{problem}; give {trained}, omit language, or write --force")
             self.display.say(f"{problem}; it is used because of --force")
         return teacher
+
+
+def encoder_head(data: Data) -> str | None:
+    """The head that a teacher gets for a task whose texts are their own labels: it may be any encoder, of which methods ask
+    states alone. None: it must have the head of its task."""
+    kind = TASKS[data.task] if data.task else None
+    return kind.head if kind is not None and kind.own_targets and not kind.generates else None
+
+
+def teacher_key(data: Data) -> str:
+    return f"{data.teacher} {encoder_head(data) or ''}"
 
 
 class ReadRows(NamedTuple):

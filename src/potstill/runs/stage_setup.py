@@ -33,6 +33,7 @@ from potstill.system.paths import RunFolder
 from potstill.system.randomness import mix
 from potstill.training.giving import (
     Problem,
+    problem_of_head,
     problem_of_model,
     problem_of_task,
     problem_of_teacher,
@@ -138,6 +139,7 @@ def check_method(name: str, method: Method, model: PreTrainedModel, data: DataSe
         name,
         problem_of_task(method, task),
         problem_of_model(model, of_student, task),
+        problem_of_head(data.loaded_teacher, of_teacher, task),
         problem_of_teacher(teacher, data.has_teacher, of_teacher, task, changing),
     )
     return of_teacher
@@ -255,12 +257,14 @@ def scores_to_pass(margin: float | None, data_sets: list[DataSet], metrics: list
         return ()
     bounds = []
     for data, metric in zip(data_sets, metrics, strict=True):
-        if data.loaded_teacher is None:
+        if data.predicting_teacher is None:
             raise InputError(f"stop_teaching: {data.name} has no teacher to pass; give one, or omit stop_teaching")
         rows = data.dev.labelled_only
-        source = data.tokenised(rows, data.loaded_teacher.tokenizer, "dev")
+        source = data.tokenised(rows, data.predicting_teacher.tokenizer, "dev")
         ask = (
-            partial(model_answers, data.loaded_teacher) if data.task.vocabulary else partial(teacher_predictions, data)
+            partial(model_answers, data.predicting_teacher)
+            if data.task.vocabulary
+            else partial(teacher_predictions, data)
         )
         reached = data.task.score(*labelled(data.task, rows, ask(source)))[metric]
         bounds.append((f"dev.{data.name}.{metric}", reached + margin))

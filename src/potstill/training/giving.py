@@ -14,6 +14,8 @@ from potstill.data.task import DataTask
 from potstill.data.tokens import Tokens
 from potstill.errors import InputError
 from potstill.models.anatomy import architecture_name, has_layers, width
+from potstill.models.builder import Student
+from potstill.models.heads import DESCRIPTIONS
 from potstill.models.hooks import listen
 from potstill.models.inference import device_of, without_dropout
 from potstill.signals import View, Wants
@@ -64,6 +66,14 @@ def problem_of_attention(model: PreTrainedModel, wants: Wants) -> Problem | None
         reason, _, instead = str(error).rpartition("; ")
         return Problem(f"compares attention, and {reason}", instead)
     return None
+
+
+def problem_of_head(teacher: Student | None, wants: Wants, task: DataTask) -> Problem | None:
+    """An encoder with a new head for the task may teach by its states alone."""
+    if teacher is None or not teacher.new_head or not wants.logits:
+        return None
+    reason = "asks the teacher for predictions, and the teacher is an encoder without a head for this task"
+    return Problem(reason, f"use 'relations' with labels = 0.0, or give {DESCRIPTIONS[task.head]} as the teacher")
 
 
 def problem_of_teacher(teacher: Teacher, there: bool, wants: Wants, task: DataTask, changing: bool) -> Problem | None:

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from potstill.errors import InputError
-from potstill.signals import Batch, Outcome, Term, TopClasses
+from potstill.signals import NEVER, Batch, Outcome, Term, TopClasses
 
 LOG_ZERO = torch.finfo(torch.float32).min  # the log of a probability of 0, where infinities cannot be stored
 NEAR = (
@@ -199,6 +199,11 @@ def hard(logits: Tensor, batch: Batch, smoothing: float = 0.0, beside_teacher: f
     return Term(_weighted(each, batch)[batch.labelled].sum(), "predictions")
 
 
+def weight_of_labels(weight: float | None, batch: Batch) -> float:
+    """The weight that a recipe gives to the labels. None: 1, or 0 where they are the tokens of the text themselves."""
+    return weight if weight is not None else float(not batch.vocabulary)
+
+
 def soft(student: Tensor, teacher: Tensor | TopClasses, batch: Batch, temperature: float | None) -> Term:
     """Loss against the teacher: `soft_targets`, its multi-label form, or squared error; averaged over predictions.
 
@@ -273,6 +278,45 @@ def head_divergence(student: Tensor, teacher: Tensor, batch: Batch) -> Term:
     smallest = torch.finfo(student.dtype).tiny  # where both are 0, the term is 0
     each = torch.xlogy(teacher, teacher) - teacher * student.clamp(min=smallest).log()
     return per_token(each.sum(-1).mean(2).sum(1), batch)
+
+
+def relation_divergence(student: Tensor, teacher: Tensor, heads: int, batch: Batch) -> Term:
+    """KL(teacher ‖ student) of the relations between tokens (MiniLMv2: Wang et al. 2021).
+
+    (batch, tokens, width) of queries, keys or values, where the widths may differ. Each side is cut into so many equal slices;
+    in each, a token's relations are the softmax over all tokens of the products with their vectors, scaled. Averaged over
+    slices and tokens. Padding takes no part; rows without a teacher count as 0.
+    """
+    ours, theirs = (_relations(side, heads, batch) for side in (student, teacher))
+    each = theirs.exp() * (theirs - ours)  # (batch, heads, tokens, tokens); 0 for padding, whose logarithms are finite
+    return per_token(each.sum(-1).mean(1), batch)
+
+
+def _relations(vectors: Tensor, heads: int, batch: Batch) -> Tensor:
+    """(batch, heads, tokens, tokens) log probabilities."""
+    if vectors.shape[-1] % heads:
+        raise InputError(
+            f"vectors of {vectors.shape[-1]} numbers cannot be cut into {heads} relation heads; "
+            "write heads = a number that divides those of student and teacher, or omit it"
+        )
+    sliced = vectors.unflatten(-1, (heads, -1)).transpose(1, 2)  # (batch, heads, tokens, width of a slice)
+    products = sliced @ sliced.mT / sliced.shape[-1] ** 0.5
+    return F.log_softmax(products.masked_fill(~batch.student.real[:, None, None, :], NEVER), dim=-1)
+
+
+def as_many_heads(student: Tensor, teacher: Tensor) -> tuple[Tensor, Tensor]:
+    """Average the scores of the side with more heads in equal groups of neighbours, so that both have as many.
+
+    (batch, layers, heads, tokens, tokens) twice. Scores are sums over the width of a head, so that a mean of them is a score.
+    """
+    ours, theirs = student.shape[2], teacher.shape[2]
+    fewer = min(ours, theirs)
+    if ours % fewer or theirs % fewer:
+        raise InputError(
+            f"the {max(ours, theirs)} heads of one side cannot be averaged to the {fewer} of the other; "
+            f"build the student with heads = {theirs}, or with a divisor of it"
+        )
+    return student.unflatten(2, (fewer, -1)).mean(3), teacher.unflatten(2, (fewer, -1)).mean(3)
 
 
 def _refuse_other_heads(student: Tensor, teacher: Tensor) -> None:

