@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from potstill.errors import InputError
@@ -67,7 +68,9 @@ def test_relations_are_those_of_the_chosen_layers() -> None:
 
 
 @pytest.mark.parametrize(
-    "method", [TinyBert(), Relations(labels=0.0), FeatureTransfer(labels=0.0), DistilBert(alpha_mlm=0.0)], ids=str
+    "method",
+    [TinyBert(), TinyBert(centred=True), Relations(labels=0.0), FeatureTransfer(labels=0.0), DistilBert(alpha_mlm=0.0)],
+    ids=str,
 )
 def test_a_copy_of_the_teacher_has_nothing_to_learn(method: Method, tmp_path: Path) -> None:
     world = make_world(tmp_path, layers=4)
@@ -83,3 +86,15 @@ def test_other_numbers_of_heads(method: Method, tmp_path: Path) -> None:
     world = make_world(tmp_path, over_words={"build": "fresh", "layers": 2, "width": 24, "heads": 2})
     loss, norm = loss_and_norm(world.training(method, world.live()), precise=True)
     assert loss > 0 and norm > 0
+
+
+def test_padding_takes_no_part_in_centred_scores(tmp_path: Path) -> None:
+    world = make_world(tmp_path)
+    set_dropout(world.student.model, 0.0)
+    lengths = world.source().lengths
+    pair = np.array([int(lengths.argmin()), int(lengths.argmax())])
+    padded, alone = (
+        loss_and_norm(world.training(TinyBert(centred=True), world.live(), tokens=tokens), pair, precise=True)
+        for tokens in (10_000, 1)
+    )
+    assert padded == pytest.approx(alone, rel=1e-9)

@@ -257,6 +257,17 @@ def test_relations_need_slices_of_one_width() -> None:
         losses.relation_divergence(torch.rand(1, 2, 6), torch.rand(1, 2, 8), 4, attention_batch([2], 5))
 
 
+def test_centred_scores_are_free_of_what_the_softmax_does_not_see() -> None:
+    """Offsets of queries, which a bias of the keys adds, and padding change nothing."""
+    scores, batch = torch.randn(2, 1, 3, 4, 4, dtype=torch.float64), attention_batch([4, 2], 5)
+    shifted = scores + 100 * torch.randn(2, 1, 3, 4, 1, dtype=torch.float64)
+    shifted[1, :, :, :, 2:] = 1e9
+    plain, other = (losses.centred_scores(side, batch) for side in (scores, shifted))
+    torch.testing.assert_close(plain[0], other[0])
+    torch.testing.assert_close(plain[1, ..., :2], other[1, ..., :2])
+    torch.testing.assert_close(plain[0].softmax(-1), scores[0].softmax(-1))
+
+
 def test_the_mean_of_scores_is_that_of_a_wider_head() -> None:
     """Neighbouring heads side by side, as one head of their whole width, have the mean of their scores, times √2."""
     queries, keys = (torch.randn(1, 1, 4, 5, 8, dtype=torch.float64) for _ in range(2))

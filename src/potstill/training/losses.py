@@ -304,6 +304,16 @@ def _relations(vectors: Tensor, heads: int, batch: Batch) -> Tensor:
     return F.log_softmax(products.masked_fill(~batch.student.real[:, None, None, :], NEVER), dim=-1)
 
 
+def centred_scores(scores: Tensor, batch: Batch) -> Tensor:
+    """Attention scores less their mean over the keys of each query, which the softmax does not see.
+
+    (batch, layers, heads, tokens, tokens). Padding takes no part in the mean.
+    """
+    real = batch.student.real[:, None, None, None, :]
+    mean = scores.masked_fill(~real, 0.0).sum(-1, keepdim=True) / real.sum(-1, keepdim=True)
+    return scores - mean
+
+
 def as_many_heads(student: Tensor, teacher: Tensor) -> tuple[Tensor, Tensor]:
     """Average the scores of the side with more heads in equal groups of neighbours, so that both have as many.
 

@@ -19,12 +19,14 @@ class TinyBert(Method):
     prediction: μ, the weight of the teacher's predictions. 0: none, as in the general and the intermediate stage.
     temperature: T.
     map: which teacher layer teaches which student layer.
+    centred: compare scores less their mean over the keys of a query, which has no effect on attention.
     """
 
     layers: NotBelow = 1.0
     prediction: NotBelow = 1.0
     temperature: Above = 1.0
     map: WholeMap = "uniform"
+    centred: bool = False
 
     def __post_init__(self) -> None:
         if not self.layers and not self.prediction:
@@ -41,6 +43,8 @@ class TinyBert(Method):
         terms: dict[str, Term] = {}
         if self.layers:
             scores = losses.as_many_heads(student.scores, teacher.scores)
+            if self.centred:
+                scores = losses.centred_scores(scores[0], batch), losses.centred_scores(scores[1], batch)
             gaps = losses.squared_distance(student.hidden, teacher.hidden) / teacher.hidden.shape[-1]  # of each layer
             terms |= {
                 "attention": self.layers * losses.score_distance(*scores, batch),
