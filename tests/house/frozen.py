@@ -21,7 +21,7 @@ sys.path.insert(0, str(HERE.parents[1]))
 SPLITS = ("train", "dev", "test")
 TASKS = ("classify", "tag", "answer", "choose", "translate", "write", "regress")
 FAST = ["--set", "optimizer.rate=0.003", "--set", "batch=8", "--length", "32", "--quiet", "--set", "timing=none"]
-FAST += ["--epochs", "2", "--force"]
+FAST += ["--epochs", "2", "--force", "--set", "precision=float32"]
 
 
 def words() -> dict[str, Any]:

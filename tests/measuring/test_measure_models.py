@@ -194,6 +194,10 @@ def test_faster_is_told_in_the_same_engine_and_by_the_same_search() -> None:
     speed |= {("distilled int8", "onnx"): rate(100), ("other int8", "onnx"): rate(60)}
     assert findings.speed_of("distilled", speed)["times_faster"] == 4
     assert findings.speed_of("distilled int8", speed)["times_faster"] == 5  # and not 10, against PyTorch
+    speed |= {("teacher int8", "onnx"): rate(25), ("distilled", "pytorch bfloat16"): rate(75)}
+    best = findings.speed_of("distilled", speed)
+    assert best["fastest"] == "pytorch bfloat16"
+    assert best["times_faster_at_best"] == 3  # and not 7.5: the teacher is at its best in int8
     writers = {("teacher", "greedy"): rate(190), ("teacher", "beam 5"): rate(63), ("distilled", "greedy"): rate(701)}
     assert findings.speed_of("distilled", writers)["times_faster"] == pytest.approx(701 / 190)
     assert findings.speed_of("teacher", writers)["times_faster"] == 1

@@ -22,6 +22,17 @@ def test_02_stopped_in_mid_epoch_at_four_points_it_goes_on_to_the_same_bits(
     figure(2, f"{len(STOPS)} of {len(STOPS)} equal")
 
 
+def test_02_so_it_does_in_bfloat16(tmp_path: Path, figure: Callable[..., None]) -> None:
+    def make(folder: Path) -> World:
+        world = make_world(folder)
+        world.precision = "bfloat16"
+        return world
+
+    difference, changed = stopped_and_resumed(make, tmp_path, "patient", STOPS)
+    assert difference == 0 and changed
+    figure(2, "in bfloat16 too")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "task"), CASES)
 def test_02_so_does_every_method_and_task(method: str, task: str, tmp_path: Path, figure: Callable[..., None]) -> None:

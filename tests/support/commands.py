@@ -13,7 +13,8 @@ from potstill.models import student as students
 from tests.support.small_models import sentences, small_model, write_csv
 
 FAST = ["--set", "optimizer.rate=0.003", "--set", "batch=8", "--set", "dropout=0", "--length", "32", "--quiet"]
-FAST += ["--set", "timing=none"]
+# bits are compared, also with those of other machines
+FAST += ["--set", "timing=none", "--set", "precision=float32"]
 
 
 def potstill(*words: str | Path) -> int:

@@ -75,6 +75,7 @@ class World:
     task: Task
     examples: Examples
     folder: Path
+    precision: str = "float32"
 
     def source(self, examples: Examples | None = None) -> TokenisedSet:
         examples = self.examples if examples is None else examples
@@ -106,6 +107,7 @@ class World:
             self.folder / "stage",
             Accelerator(cpu=True),
             lambda: {"dev": 0.0},
+            precision=self.precision,
         )
 
 

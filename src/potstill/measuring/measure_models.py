@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from transformers import PreTrainedTokenizerBase
 
 from potstill.data.batches import TokenisedSet
@@ -18,13 +19,23 @@ from potstill.data.tokens import tokenise
 from potstill.errors import InputError
 from potstill.inference.answers import Generator, answers, model_answers, network, padded, with_texts
 from potstill.measuring import quality
-from potstill.measuring.speed import Speed, decoding_speeds, engine_of, forward_speeds, too_busy
+from potstill.measuring.measurements import BFLOAT16
+from potstill.measuring.speed import (
+    Speed,
+    decoding_speeds,
+    engine_of,
+    engine_speeds,
+    fastest_forms,
+    rate_at_best,
+    too_busy,
+)
 from potstill.models.anatomy import longest_input
 from potstill.models.generation.ctranslate2 import ABOUT, is_exported
 from potstill.models.generation.languages import language_prefix
 from potstill.models.inference import Forward, load_network
 from potstill.models.loading import load_config, load_tokenizer
 from potstill.models.student import Student, load_student
+from potstill.system import processor
 from potstill.system.paths import expand_user
 from potstill.tasks.generate import Generated
 from potstill.tasks.label_matching import labels_of, make_task, with_positive
@@ -44,6 +55,7 @@ class Candidate:
     size: dict[str, Any]
     model: Forward | Generator
     engine: str
+    forms: dict[str, Forward] = field(default_factory=dict)  # of a network, by engine
 
 
 def measure_models(
@@ -74,9 +86,15 @@ def measure_models(
         own = {engine: speed for (path, engine), speed in speeds.items() if path == candidate.path}
         rate, first_rate = (next(iter(each))["examples_per_second"] for each in (own.values(), speeds.values()))
         measured[candidate.path] |= {"engine": candidate.engine, "speed": own, "times_faster": rate / first_rate}
+        if candidate.forms:
+            fastest = fastest_forms(speeds)
+            at_best = {path: rate_at_best(speeds[path, engine]) for path, engine in fastest.items()}
+            times = at_best[candidate.path] / at_best[candidates[0].path]
+            measured[candidate.path] |= {"fastest": fastest[candidate.path], "times_faster_at_best": times}
     busy = too_busy(speeds, [])
     return {
         "data": data,
+        "processor": processor.described(torch.get_num_threads()),
         "metrics": {"task": list(task.metrics)},
         **({"signatures": signatures()} if task.decodes else {}),
         **({"too_busy": busy} if busy else {}),
@@ -97,7 +115,11 @@ def _networks(
         tokens = tokenise(task, examples, model.tokenizer, min(length, model.longest))
         source = TokenisedSet(task, examples, tokens, tokens)
         size = {"parameters": model.parameters, "bytes": model.bytes}
-        yield Candidate(path, task, source, answers(network(model.forward), source), size, model.forward, model.engine)
+        forms: dict[str, Forward] = {model.engine: model.forward}
+        if (faster := model.bfloat16()) is not None:
+            forms[BFLOAT16] = faster
+        predictions = answers(network(model.forward), source)
+        yield Candidate(path, task, source, predictions, size, model.forward, model.engine, forms)
 
 
 def _generators(
@@ -118,12 +140,9 @@ def _speeds(candidates: list[Candidate]) -> dict[tuple[str, str], Speed]:
     generators = {each.path: (each.model, each.source) for each in candidates if isinstance(each.model, Student | Path)}
     if generators:
         return decoding_speeds(generators) if candidates[0].task.decodes else {}
-    networks = {
-        (each.path, each.engine): (each.model, each.source)
-        for each in candidates
-        if not isinstance(each.model, Student | Path)
-    }
-    return forward_speeds(networks)
+    return engine_speeds(
+        {(each.path, engine): (form, each.source) for each in candidates for engine, form in each.forms.items()}
+    )
 
 
 def _texts(model: Generator, source: TokenisedSet[Task]) -> np.ndarray:

@@ -79,6 +79,10 @@ examples_per_second at batch 32 (generative models: 128 texts at once); best_exa
 median turn divided by the best one."""
 
 
+BFLOAT16 = "pytorch bfloat16"
+NETWORK_ENGINES = ("pytorch", BFLOAT16, "onnx")  # others are searches
+
+
 class Place(NamedTuple):
     """Where a score was measured."""
 
@@ -136,7 +140,9 @@ class MeasuredModel(Part):
     mean_probabilities: Optional[BySplit[Matrix]] = field(default_factory=dict)
     speed: Optional[Table[Table[Number]]] = field(default_factory=dict)  # by engine, or by search of generative models
     examples_per_second: Optional[Maybe[Number]] = None  # of format 0, in PyTorch
-    times_faster: Optional[Maybe[Number]] = None
+    times_faster: Optional[Maybe[Number]] = None  # in the same engine as the teacher, at batch 32
+    fastest: Optional[Maybe[str]] = None  # the engine with most examples a second, at its best batch
+    times_faster_at_best: Optional[Maybe[Number]] = None  # than the teacher in its fastest form, eight bits included
     learned: Optional[Maybe[StrictBool]] = None
     begun_from: Optional[Maybe[str]] = None
 
@@ -168,7 +174,7 @@ class MeasuredModel(Part):
     @property
     def searches(self) -> list[str]:
         """Return the searches by which a generative model was timed: "greedy", "beam 5"."""
-        return [engine for engine in self.speed if engine not in ("pytorch", "onnx")]
+        return [engine for engine in self.speed if engine not in NETWORK_ENGINES]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ import numpy as np
 
 from potstill.data.batches import TokenisedSet
 from potstill.inference.answers import Generator, open_decoder
-from potstill.measuring.measurements import Speed
+from potstill.measuring.measurements import BFLOAT16, Speed
 from potstill.models.generation.decoding import Decoder, engine_for
 from potstill.models.inference import Forward
 from potstill.signals import View
@@ -30,6 +30,8 @@ MOST_APART = 1.10  # ratio of two networks of one architecture
 MOST_SPREAD = 1.25  # ratio of the median turn to the best one
 
 Key = TypeVar("Key", bound=Hashable)
+Engine = tuple[str, str]
+"""A model and its engine."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,19 @@ class Workload:
 def forward_speeds(models: Mapping[Key, tuple[Forward, TokenisedSet[Task]]]) -> dict[Key, Speed]:
     """Time networks on some rows of their sources, which must not be empty. Texts of a batch have similar lengths."""
     return speeds({name: forward_workload(run, source) for name, (run, source) in models.items()})
+
+
+def engine_speeds(models: Mapping[Engine, tuple[Forward, TokenisedSet[Task]]]) -> dict[Engine, Speed]:
+    """The same by model and engine. A network that cannot compute in bfloat16 has no speed in it."""
+    return forward_speeds({key: each for key, each in models.items() if key[1] != BFLOAT16 or _works(*each)})
+
+
+def _works(forward: Forward, source: TokenisedSet[Task]) -> bool:
+    try:
+        forward(_views(source, np.zeros(1, np.int64), 1)[0].inputs)
+    except RuntimeError:  # a mask may hold the lowest number of float32, which is too low for bfloat16
+        return False
+    return True
 
 
 def decoding_speeds(models: Mapping[Key, tuple[Generator, TokenisedSet[Task]]]) -> dict[tuple[Key, str], Speed]:
@@ -94,6 +109,19 @@ def speeds(workloads: Mapping[Key, Workload]) -> dict[Key, Speed]:
                     batches[name][size].append(times)
         turn += 1
     return {name: _summary(work, single[name], batches[name]) for name, work in workloads.items()}
+
+
+def fastest_forms(speed: Mapping[tuple[str, str], Speed]) -> dict[str, str]:
+    """By model, the engine that reads most examples a second at its best batch."""
+    best: dict[str, str] = {}
+    for name, engine in speed:
+        if name not in best or rate_at_best(speed[name, engine]) > rate_at_best(speed[name, best[name]]):
+            best[name] = engine
+    return best
+
+
+def rate_at_best(measured: Speed) -> float:
+    return measured.get("best_examples_per_second", measured["examples_per_second"])
 
 
 def timed_rows(rows: int) -> np.ndarray:

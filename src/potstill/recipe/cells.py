@@ -8,7 +8,7 @@ from typing import Any
 from potstill.errors import InputError
 from potstill.recipe.explain import as_toml, did_you_mean
 from potstill.recipe.resolve import grid_recipes
-from potstill.recipe.schema import Recipe, fingerprint
+from potstill.recipe.schema import MEASURED, Recipe, fingerprint
 
 ALONE = "."  # the name of the only cell of a recipe with one seed and without a grid
 
@@ -37,8 +37,12 @@ def seed_cells(recipe: Recipe) -> list[Cell]:
 
 def grid_cells(recipe: Recipe) -> list[Cell]:
     """The points of the grid of a recipe with one seed."""
-    points = enumerate(grid_recipes(recipe))
-    return [Cell(f"grid/{number:04d}-{fingerprint(point)}", point, values) for number, (values, point) in points]
+    # what a run measures is no part of the name: `potstill cells` does not measure
+    open_fields = dict.fromkeys(MEASURED, "auto")
+    return [
+        Cell(f"grid/{number:04d}-{fingerprint(point.model_copy(update=open_fields))}", point, values)
+        for number, (values, point) in enumerate(grid_recipes(recipe))
+    ]
 
 
 def all_cells(recipe: Recipe) -> list[Cell]:

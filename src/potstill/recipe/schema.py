@@ -20,6 +20,9 @@ from potstill.recipe.task_words import TASK_WORDS
 # fields that change no weights: a stopped run may continue with other values
 FREE = {"name", "tracker", "save_every", "memory", "force", "seeds", "timing", "teacher_devices"}
 
+# fields that a run measures where they are "auto": the recipe beside its result has the values that were chosen
+MEASURED = ("precision", "teacher_precision")
+
 # bounded numbers, for plug-ins too
 Count = Annotated[int, Field(ge=1)]
 Layers = Annotated[int, Field(ge=1, le=1000)]  # of a new network: counting the parameters of more takes too long
@@ -145,7 +148,10 @@ class Recipe(Values):
     dropout: Annotated[float, Field(ge=0, lt=1)] | None = None  # None: as the start's config says
     length: Annotated[int, Field(ge=3)] = 128  # tokens read of each text at most
     device: str = "auto"  # auto, cpu, cuda, mps
-    precision: Literal["float32", "bfloat16", "float16"] = "float32"
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = (
+        "auto"  # of matrix products in training; auto: measured
+    )
+    teacher_precision: Literal["auto", "float32", "bfloat16"] = "auto"  # bfloat16: where its answers are the same by it
     baseline: bool = True  # also train the same student on the labels alone
     timing: Literal["all", "pytorch", "none"] = "all"  # all: also in ONNX Runtime, and in eight bits
     memory: str | None = None  # folder of the teacher's memory

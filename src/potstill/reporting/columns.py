@@ -6,9 +6,17 @@ A new column is measured in `measuring` and listed here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from potstill.measuring.measurements import DEV, LOWER_IS_BETTER, MeasuredModel, Measurements, Place, short_name
+from potstill.measuring.measurements import (
+    BFLOAT16,
+    DEV,
+    LOWER_IS_BETTER,
+    MeasuredModel,
+    Measurements,
+    Place,
+    short_name,
+)
 from potstill.reporting.numbers import (
     count,
     interval_text,
@@ -32,7 +40,7 @@ QUOTED = (
     "bleu_beam",
     "perplexity",
 )  # second metrics that papers quote
-ENGINES = {"pytorch": "PyTorch", "onnx": "ONNX Runtime"}
+ENGINES = {"pytorch": "PyTorch", BFLOAT16: "PyTorch in bfloat16", "onnx": "ONNX Runtime"}
 SUMMARY, QUALITY, COST, ALL_SCORES = "summary", "quality", "cost", "all scores"
 """Tables: terminal and model card show the summary, the page the three others."""
 
@@ -77,8 +85,13 @@ def columns(runs: Sequence[Measurements], models: Iterable[MeasuredModel]) -> li
     ]
     searches = dict.fromkeys(search for model in models for search in model.searches)
     for engine, group in {**ENGINES, **{search: short_name(search) for search in searches}}.items():
-        listed += _speed_columns(engine, group)
-    return [*listed, Column("", "times faster", (SUMMARY, COST), lambda model: model.times_faster, ratio)]
+        if engine != BFLOAT16 or any(BFLOAT16 in model.speed for model in models):
+            listed += _speed_columns(engine, group)
+    listed.append(Column("", "times faster", (SUMMARY, COST), lambda model: model.times_faster, ratio))
+    if any(model.times_faster_at_best is not None for model in models):
+        best = Column("", "times faster, each at its fastest", (COST,), lambda model: model.times_faster_at_best, ratio)
+        listed.append(replace(best, note=lambda model: ENGINES.get(model.fastest or "", "")))
+    return listed
 
 
 def quoted_metrics(metrics: Sequence[str]) -> list[str]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from potstill.errors import InputError
 from potstill.measuring import comparisons
 from potstill.measuring.measurements import BASELINE, STUDENT, Measurements
 from potstill.measuring.run_folder import read_measurements, seed_folders, write_measurements
-from potstill.recipe.cells import ALONE, Cell, all_cells, cell_named, seed_cells
+from potstill.recipe.cells import ALONE, Cell, all_cells, cell_named, grid_cells, seed_cells
 from potstill.recipe.pace import with_pace
 from potstill.recipe.schema import Recipe
 from potstill.reporting.card import model_card
@@ -31,6 +32,7 @@ from potstill.runs.folder import (
 )
 from potstill.runs.input_files import changes, input_digests, input_paths
 from potstill.runs.measure import measure_run
+from potstill.runs.precision import as_begun, settle_by_device, settle_by_student
 from potstill.runs.prepare import DataSets, make_accelerator
 from potstill.runs.stage_setup import Run
 from potstill.runs.stages import (
@@ -45,7 +47,7 @@ from potstill.runs.stages import (
 from potstill.system import interrupts, ranks
 from potstill.system.display import Display
 from potstill.system.files import write_atomically
-from potstill.system.paths import RunFolder
+from potstill.system.paths import RunFolder, output_path
 
 
 def distill(
@@ -63,26 +65,32 @@ def distill(
     this cell alone (a seed, a point of the grid), measure nothing but seeds, and return {} unless it is the whole run.
     """
     recipe = with_pace(recipe)  # it may have been made in Python, or its student may have changed
-    make_accelerator(recipe)  # joins the other processes, if there are any
+    device = make_accelerator(recipe).device  # joins the other processes, if there are any
     display = show if show and ranks.is_first() else Display(quiet=True)
-    wanted = None if cell in (None, ALONE) else cell_named(all_cells(recipe), str(cell))
-    choose = partial(choose_folder, recipe, out, resume, overwrite, input_paths(recipe))
-    folder, checkpoint = choose()
+
+    def choose() -> tuple[Recipe, RunFolder, Path | None]:
+        begun = recipe if overwrite else as_begun(recipe, RunFolder(output_path(out)))
+        return begun, *choose_folder(begun, out, resume, overwrite, input_paths(recipe))
+
+    if cell not in (None, ALONE):
+        cell_named(all_cells(recipe), str(cell))  # an unknown name is refused at once
+    _, folder, checkpoint = choose()
     shared = not overwrite and (recipe.seeds > 1 or bool(recipe.grid))
     with disk_errors_in(folder), FolderLock(folder, shared) as lock:
-        choose()  # again: another process may have worked here until now
+        recipe, _, _ = choose()  # again: another process may have worked here until now
         inputs = input_digests(recipe)
         changed = [] if overwrite else refuse_changed(folder, inputs, accept_changes)
         for change in changed:
             display.say(f"{change} has changed since the run was started; accepted")
         opening = Opening(inputs, changed, overwrite)
-        if wanted is not None:
-            run_cell(recipe, wanted, folder, opening, display)
+        recipe, ready = settle_precision(recipe, device, display)
+        if cell not in (None, ALONE):
+            run_cell(recipe, cell_named(all_cells(recipe), str(cell)), folder, opening, display)
             return {}
         if recipe.seeds > 1:
             measurements = run_seeds(recipe, folder, opening, resume, display, lock)
         else:
-            measurements = run_seed(recipe, folder, opening, checkpoint, display, lock)
+            measurements = run_seed(recipe, folder, opening, checkpoint, display, lock, ready=ready)
         report(folder, measurements)
     return measurements.to_json()
 
@@ -117,11 +125,12 @@ def run_seed(
     display: Display,
     lock: FolderLock | None = None,
     timed: bool = True,
+    ready: Run | None = None,
 ) -> Measurements:
-    """Prepare, train, save and measure. `checkpoint`: to continue from; `timed`: also measure speed."""
+    """Prepare, train, save and measure. `checkpoint`: to continue from; `timed`: also measure speed; `ready`: prepared before."""
     if are_measured([folder]) and not opening.overwrite:
         return complete(folder, display)
-    run = begin_run(recipe, folder, opening, display)
+    run = begin_run(recipe, folder, opening, display, ready)
     with interrupts.deferred():
         distilled = is_distillation(recipe, run.data_sets)
         best = best_of_grid(run, checkpoint, keep_first=recipe.baseline and distilled)
@@ -136,13 +145,32 @@ def run_seed(
     return finish(run, best, students, timed)
 
 
-def begin_run(recipe: Recipe, folder: RunFolder, opening: Opening, display: Display) -> Run:
-    """Prepare the first stage's data sets, and open the run's folder."""
+def settle_precision(recipe: Recipe, device: torch.device, display: Display) -> tuple[Recipe, Run | None]:
+    """The recipe with the precision that is fastest here; also what had to be prepared to find out, if anything had."""
+    recipe = settle_by_device(recipe, device)
+    if recipe.precision != "auto":
+        return recipe, None
+    first = seed_cells(recipe)[0].recipe
+    first = grid_cells(first)[0].recipe if first.grid else first
+    ready = prepared(first, Path(), display)
+    precision = settle_by_student(ready).precision
+    ready.data_sets.recipe = recipe = recipe.model_copy(update={"precision": precision})
+    return recipe, ready
+
+
+def prepared(recipe: Recipe, folder: Path, display: Display) -> Run:
+    """A run with the data sets of its first stage: an unusable file or teacher is refused before anything is written."""
     accelerator = make_accelerator(recipe)
-    data_sets = DataSets(recipe, accelerator.device, display)
-    data_sets.of(recipe.stage[0])  # an unusable file or teacher is refused before anything is written
+    run = Run(recipe, DataSets(recipe, accelerator.device, display), folder, accelerator, display)
+    run.data_sets.of(recipe.stage[0])
+    return run
+
+
+def begin_run(recipe: Recipe, folder: RunFolder, opening: Opening, display: Display, ready: Run | None = None) -> Run:
+    """Prepare the first stage's data sets, and open the run's folder."""
+    ready = ready or prepared(recipe, folder.root, display)
     start(recipe, folder, opening)
-    return Run(recipe, data_sets, folder.root, accelerator, display)
+    return replace(ready, recipe=recipe, folder=folder.root)
 
 
 def run_cell(recipe: Recipe, cell: Cell, folder: RunFolder, opening: Opening, display: Display) -> None:

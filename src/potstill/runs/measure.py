@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from potstill.data.batches import TokenisedSet
 from potstill.data.examples import Examples
@@ -24,7 +24,9 @@ from potstill.measuring import quality
 from potstill.measuring.comparisons import write_predictions
 from potstill.measuring.measurements import (
     BASELINE,
+    BFLOAT16,
     GOLD,
+    NETWORK_ENGINES,
     STUDENT,
     TEACHER,
     Disagreement,
@@ -33,18 +35,20 @@ from potstill.measuring.measurements import (
     Measurements,
     Speed,
 )
-from potstill.measuring.speed import decoding_speeds, engine_of, forward_speeds, too_busy
+from potstill.measuring.speed import decoding_speeds, engine_of, engine_speeds, fastest_forms, rate_at_best, too_busy
 from potstill.models.anatomy import is_spread
 from potstill.models.architectures.registration import PREFIX
 from potstill.models.fingerprints import weights_hash
-from potstill.models.inference import Forward, onnx_forward, torch_forward
+from potstill.models.inference import Forward, bfloat16_forward, onnx_forward, torch_forward
 from potstill.recipe.schema import Recipe, Stage
+from potstill.reporting.columns import ENGINES
 from potstill.runs import input_files
 from potstill.runs.baseline import initial_weights
 from potstill.runs.data_set import DataSet, selection_metric, teacher_predictions
 from potstill.runs.stage_setup import Run
 from potstill.runs.stages import Trained
 from potstill.system.paths import RunFolder
+from potstill.system.processor import described
 from potstill.tasks.chance import judge, near_chance
 from potstill.tasks.metrics.texts import signatures
 
@@ -100,6 +104,8 @@ def measure_run(run: Run, students: Mapping[str, Trained], timed: bool) -> Measu
         if timed and recipe.timing != "none":
             display.say("timing all models in turns")
             speeds = measure_speeds(first, students, models)
+            if speeds and not first.task.decodes:
+                display.say(said_forms(speeds, described(torch.get_num_threads())))
     gold = {(GOLD, data.name, split): data.task.golds(examples) for data, split, examples in splits}
     write_predictions(folder.answers, {**predictions, **gold})
     results: dict[str, MeasuredModel] = {}
@@ -132,7 +138,7 @@ def measure_run(run: Run, students: Mapping[str, Trained], timed: bool) -> Measu
         versions=versions(decodes),
         signatures=signatures() if decodes else {},
         hashes={name: weights_hash(student.model) for name, student in exportable.items()},
-        device=f"{first.teacher.device}, {torch.get_num_threads()} threads, {platform.machine()}",
+        device=f"{first.teacher.device}, {platform.machine()}, {described(torch.get_num_threads())}",
     )
 
 
@@ -164,7 +170,7 @@ def models_to_measure(
     models: dict[str, Candidate] = {}
     if (teacher := data_sets[0].predicting_teacher) is not None:
         size = quality.size(teacher.model, str(recipe.last_data[0].teacher))
-        models[TEACHER] = Candidate(size, teacher.tokenizer, {}, {"pytorch": torch_forward(teacher.model)})
+        models[TEACHER] = Candidate(size, teacher.tokenizer, {}, torch_engines(teacher.model, recipe))
     elif any(data.has_teacher and data.loaded_teacher is None for data in data_sets):
         tokenizer = next(iter(students.values())).tokenizer
         models[TEACHER] = Candidate({"parameters": None, "parts": {}, "bytes": None}, tokenizer, {}, {})
@@ -174,9 +180,15 @@ def models_to_measure(
             data.name: partial(model_answers, student, beam=True)
             for data, student in zip(data_sets, trained.students, strict=True)
         }
-        engines = {"pytorch": torch_forward(trained.models[0])}
+        engines = torch_engines(trained.models[0], recipe)
         models[name] = Candidate(quality.size(trained.models[0], saved), trained.tokenizer, predict, engines)
     return models
+
+
+def torch_engines(model: PreTrainedModel, recipe: Recipe) -> dict[str, Forward]:
+    """PyTorch in float32, and in bfloat16 where the device multiplies faster in it."""
+    faster = bfloat16_forward(model) if recipe.timing != "none" else None
+    return {"pytorch": torch_forward(model), **({BFLOAT16: faster} if faster else {})}
 
 
 def add_onnx_models(models: dict[str, Candidate], files: Mapping[str, tuple[Path, Path]], first: DataSet) -> None:
@@ -211,7 +223,7 @@ def measure_speeds(data: DataSet, students: Mapping[str, Trained], models: Mappi
             for name, model in models.items()
             for engine, forward in model.engines.items()
         }
-        return forward_speeds(timed)
+        return engine_speeds(timed)
     decoders = {TEACHER: data.predicting_teacher} if data.predicting_teacher else {}
     decoders |= {name: trained.students[0] for name, trained in students.items()}
     for name, decoder in decoders.items():
@@ -238,9 +250,27 @@ def speed_of(name: str, speeds: Speeds) -> dict[str, Any]:
     if not own:
         return {}
     engine, speed = next(iter(own.items()))
-    if (teacher := speeds.get((TEACHER, engine))) is None:
-        return {"speed": own}
-    return {"speed": own, "times_faster": speed["examples_per_second"] / teacher["examples_per_second"]}
+    found: dict[str, Any] = {"speed": own}
+    if (teacher := speeds.get((TEACHER, engine))) is not None:
+        found["times_faster"] = speed["examples_per_second"] / teacher["examples_per_second"]
+    if set(own) <= set(NETWORK_ENGINES):
+        found["fastest"] = fastest_forms(speeds)[name]
+        of_teacher = [
+            rate_at_best(each) for (model, _), each in speeds.items() if model in (TEACHER, f"{TEACHER} int8")
+        ]
+        if of_teacher:
+            found["times_faster_at_best"] = rate_at_best(own[found["fastest"]]) / max(of_teacher)
+    return found
+
+
+def said_forms(speeds: Speeds, device: str) -> str:
+    """Which form of each network is fastest on this processor."""
+    forms = fastest_forms(speeds)
+    rates = (
+        f"{name}: {'eight bits' if name.endswith('int8') else ENGINES[engine]}, {rate_at_best(speeds[name, engine]):.0f} a second"
+        for name, engine in forms.items()
+    )
+    return f"the fastest forms on {device}: {'; '.join(rates)}"
 
 
 def same_networks(models: Mapping[str, Candidate], speeds: Speeds) -> list[tuple[tuple[str, str], tuple[str, str]]]:

@@ -10,21 +10,19 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-import xxhash
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from accelerate.utils import InitProcessGroupKwargs
 from torch import Tensor
 
-from potstill.data.batches import window_keys
 from potstill.data.examples import Examples, store
 from potstill.data.pixel_reader import describe_size
 from potstill.data.rows import Columns, Table, open_table
 from potstill.data.splits import leaks, split_off_dev, with_unlabelled
-from potstill.data.tokens import tokenise, tokenizer_fingerprint
+from potstill.data.tokens import tokenise
 from potstill.errors import InputError
 from potstill.inference.answers import answers, network
 from potstill.models.anatomy import longest_input
-from potstill.models.fingerprints import fingerprint
 from potstill.models.generation.languages import knows_language
 from potstill.models.inference import torch_forward
 from potstill.models.student import Student, load_student
@@ -32,15 +30,14 @@ from potstill.recipe.schema import Data, Recipe, Stage
 from potstill.recipe.task_words import Form
 from potstill.runs.build import Start, begin
 from potstill.runs.data_set import DataSet, teacher_predictions, texts_of
-from potstill.system import paths, ranks
+from potstill.runs.teachers import make_teacher
+from potstill.system import ranks
 from potstill.system.display import Display
 from potstill.system.randomness import mix
 from potstill.tasks.chance import judge, near_chance
 from potstill.tasks.label_matching import labels_of, make_task, with_positive
 from potstill.tasks.registry import TASKS, task_class, task_of
 from potstill.tasks.task import Task
-from potstill.training.teacher.memory import Memory
-from potstill.training.teacher.teacher import Teacher
 
 CHECKED_ROWS = 1000  # on which the teacher is compared with chance
 CHECKED_TEXTS = 100  # of models that predict tokens, many in each text
@@ -53,7 +50,6 @@ Splits = dict[str, Examples]
 
 
 def make_accelerator(recipe: Recipe) -> Accelerator:
-    precision = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}[recipe.precision]
     kind = recipe.device.split(":")[0]
     available = {"auto": True, "cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if not available.get(kind, False):
@@ -65,7 +61,11 @@ def make_accelerator(recipe: Recipe) -> Accelerator:
         os.environ["ACCELERATE_TORCH_DEVICE"] = recipe.device
     # the other ranks wait while rank 0 measures; a rank that died is noticed at once, whatever the limit
     waiting = InitProcessGroupKwargs(timeout=timedelta(hours=12))
-    return Accelerator(cpu=kind == "cpu", mixed_precision=precision, kwargs_handlers=[waiting])
+    # of the mixed precisions only float16 needs its help: a scaler. Products are cast in `training.gradients`
+    scaling = "fp16" if recipe.precision == "float16" else "no"
+    if AcceleratorState._shared_state.get("_mixed_precision", scaling) != scaling:
+        AcceleratorState._reset_state()  # an earlier run in this process had the other one
+    return Accelerator(cpu=kind == "cpu", mixed_precision=scaling, kwargs_handlers=[waiting])
 
 
 class DataSets:
@@ -141,14 +141,14 @@ class DataSets:
         task, splits, loaded_teacher = rows.task, rows.splits, rows.loaded_teacher
         readers = [model for model in (loaded_teacher, student) if model]
         length = min(self.recipe.length, *(longest_input(model.model, model.tokenizer) for model in readers))
-        teacher, answered = make_teacher(self.recipe, loaded_teacher, splits, task, length, self.device)
+        tokenise_splits(splits, task, readers[0], length, self.display)
+        teacher, answered = make_teacher(self.recipe, loaded_teacher, splits, task, length, self.device, self.display)
         weights = class_weights(data, task, splits["train"])
         tests = {name: splits[name] for name in data.test}
         train, dev = splits["train"], splits["dev"]
         prepared = DataSet(
             data.name, task, train, dev, tests, teacher, loaded_teacher, weights, length, answered, rows.leaked
         )
-        tokenise_splits(splits, task, readers[0], length, self.display)
         if prepared.predicting_teacher and not self.recipe.force:
             check_teacher(prepared, self.display.say)
         return prepared
@@ -314,37 +314,6 @@ def class_weights(data: Data, task: Task, train: Examples) -> Tensor | None:
         problem = f"class_weights has {len(weights)} weights for {task.classes} classes"
         raise InputError(f"{problem}; write one for each of {', '.join(task.labels)}")
     return torch.tensor(weights * len(targets) / max(float(weights[targets].sum()), 1e-12), dtype=torch.float32)
-
-
-def make_teacher(
-    recipe: Recipe, loaded: Student | None, splits: Splits, task: Task, length: int, device: torch.device
-) -> tuple[Teacher, dict[str, np.ndarray]]:
-    """The teacher with its memory, and for a file of answers the rows of each split that it covers."""
-    if loaded is not None:
-        name = fingerprint(loaded.model, tokenizer_fingerprint(loaded.tokenizer), length)
-        return Teacher(loaded.model, Memory(paths.memory(recipe.memory) / name), device), {}
-    with_answers = {name: examples for name, examples in splits.items() if examples.meta["answers"]}
-    if "train" not in with_answers:
-        return Teacher(None, None, device), {}
-    folders = sorted(str(examples.folder) for examples in with_answers.values())
-    name = xxhash.xxh3_128_hexdigest(repr(folders).encode())
-    memory = Memory(paths.memory(recipe.memory) / f"file-{name}")
-    with memory.lock():
-        answered = {name: _remember_answers(memory, examples, task) for name, examples in with_answers.items()}
-    return Teacher(None, memory, device), answered
-
-
-def _remember_answers(memory: Memory, examples: Examples, task: Task) -> np.ndarray:
-    """Write the answers of a file into the memory; returns (rows,) bool, the rows that have one."""
-    answered = ~np.isnan(examples.answers).any(1)
-    rows = np.flatnonzero(answered)
-    rows = rows[memory.missing(np.asarray(examples.keys[rows]), ["logits"])] if len(rows) else rows
-    if len(rows):
-        # of multiple choice, each candidate is a sequence with one logit, in a file as in a model
-        sequences = task.classes if not task.names_outputs else 1
-        keys = window_keys(np.asarray(examples.keys[rows]), np.full(len(rows), sequences))
-        memory.write(keys, {"logits": examples.answers[rows].reshape(len(keys), -1)})
-    return answered
 
 
 def tokenise_splits(splits: Splits, task: Task, reader: Student, length: int, display: Display) -> None:

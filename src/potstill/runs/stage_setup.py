@@ -110,6 +110,7 @@ def make_training(run: Run, round_: Round, student: StudentModels, make: MakeWit
         run.recipe.save_every,
         scores_to_pass(stage.stop_teaching, data_sets, metrics),
         round_.repetition,
+        "float32" if run.recipe.precision == "auto" else run.recipe.precision,  # only runs and plans measure
     )
     if not chosen_by_stage(training):
         raise InputError("trains selects no parameter of the student; name a layer, 'embeddings' or 'head'")

@@ -35,7 +35,18 @@ log = logging.getLogger(__name__)
 RISING = 0.01  # of the dev score in the last epoch: training for longer would probably have gained more
 RESULT = "result.json"  # in a stage's folder: the key of its result in the cache
 WHILE_TRAINING = ("checkpoints", "best", "ends", "rewind")  # folders that are removed when a stage is finished
-PREPARED_ONCE = {"teacher", "data", "length", "device", "precision", "memory", "metric", "seeds", "timing"}
+PREPARED_ONCE = {
+    "teacher",
+    "data",
+    "length",
+    "device",
+    "precision",
+    "teacher_precision",
+    "memory",
+    "metric",
+    "seeds",
+    "timing",
+}
 
 
 @dataclass(frozen=True)

@@ -61,8 +61,8 @@ def _why_not(place: Path) -> str | None:
 
 def cache() -> Path:
     """The cache, which can be deleted at any time. Its folders are examples (tokenised rows), memory (answers of teachers),
-    outputs (their texts), exports (their ONNX files), offloaded (their weights that do not fit into memory) and stages (results
-    of training)."""
+    outputs (their texts), exports (their ONNX files), offloaded (their weights that do not fit into memory), stages (results
+    of training) and speed (what was measured of this machine)."""
     own = os.environ.get("POTSTILL_CACHE")
     return expand_user(own) if own else expand_user(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "potstill"
 

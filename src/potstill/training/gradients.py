@@ -11,6 +11,7 @@ from torch import nn
 
 from potstill.data.batches import MicroBatch
 from potstill.models.hooks import listen
+from potstill.models.precision import autocast, in_float32
 from potstill.signals import Batch
 from potstill.system import interrupts, ranks
 from potstill.system.randomness import mix, seed_torch
@@ -35,10 +36,10 @@ def gradients(
         answers = teacher.signals(batch, teacher_wants, live=source.needs_live_teacher(teacher_wants))
         if source.target_scale is not None and teacher_wants.logits:
             answers = replace(answers, logits=(answers.logits - source.target_scale.mean) / source.target_scale.sd)
-        with accelerator.autocast():
+        with autocast(model, accelerator.device, training.precision, bool(student_wants.probabilities)):
             signals = listen(model, batch.student, student_wants, projections)
-            losses = training.method.losses(signals, answers, batch)
-            terms = {name: term.mean(batch.counts) for name, term in losses.items()}
+        losses = training.method.losses(in_float32(signals), answers, batch)
+        terms = {name: term.mean(batch.counts) for name, term in losses.items()}
         accelerator.backward(torch.stack(list(terms.values())).sum())
         for name, value in terms.items():
             totals[name] = totals.get(name, 0.0) + float(value.detach())

@@ -40,6 +40,7 @@ class Training:
         tuple[str, float], ...
     ] = ()  # for each data set: a dev score, and above which its teacher is dropped
     repetition: int = 1  # of the stage
+    precision: str = "float32"  # of matrix products
 
     @property
     def keeps_step(self) -> int | None:

@@ -17,6 +17,7 @@ import torch
 
 from potstill.errors import InputError
 from potstill.measuring.measurements import BASELINE, STUDENT
+from potstill.models.precision import TYPES
 from potstill.recipe.pace import with_pace
 from potstill.recipe.resolve import grid_recipes
 from potstill.recipe.schema import Recipe, Stage
@@ -25,6 +26,7 @@ from potstill.runs.data_set import DataSet
 from potstill.runs.planning.batches import parallel_seconds
 from potstill.runs.planning.costs import FLOAT, StageCost, TeacherCosts, Work, stage_costs, teacher_testing_work
 from potstill.runs.planning.timing import matmul_peak
+from potstill.runs.precision import settle_by_device, settle_by_student
 from potstill.runs.prepare import DataSets, make_accelerator, rows_to_check
 from potstill.runs.stage_cache import bound
 from potstill.runs.stage_setup import Run
@@ -38,7 +40,6 @@ from potstill.training.setup import steps_of
 
 SLACK = 0.25  # of all tensors: runs on a CPU were seen to hold that much more than they use
 TRIAL_BYTES = 32 * 1024**2  # of a checkpoint that is written to see how fast the disk is
-PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(frozen=True)
@@ -83,11 +84,14 @@ def plan(
     refuse_shared_fields(recipe)
     accelerator = make_accelerator(recipe)
     device = accelerator.device
+    recipe = settle_by_device(recipe, device)
     program = private_bytes() if device.type == "cpu" else 0
     unchecked = recipe.model_copy(update={"force": True})  # the teacher is not asked
     data_sets = DataSets(unchecked, device, display)
     first_stage = data_sets.of(recipe.stage[0])
-    peak_here = matmul_peak(device, PRECISIONS[recipe.precision])
+    with scratch_folder() as scratch:
+        recipe = settle_by_student(Run(recipe, data_sets, scratch, accelerator, display))
+    peak_here = matmul_peak(device, TYPES[recipe.precision])
     peak_there = 1e9 * peak if peak else peak_here
     teachers = TeacherCosts(devices)
     for data in first_stage if not recipe.force else ():

@@ -23,6 +23,7 @@ from potstill.data.examples import Examples
 from potstill.data.making import Decode
 from potstill.inference.answers import answers, network
 from potstill.models.inference import torch_forward
+from potstill.models.precision import synchronise
 from potstill.runs.planning.batches import Batches, epoch_batches, parallel_seconds
 from potstill.signals import Wants
 from potstill.system.terminal import duration
@@ -148,7 +149,7 @@ def saved_bytes(module: nn.Module, work: Callable[[], None]) -> int:
 
 def time_teacher(teacher: Teacher, wants: list[Wants], parts: list[TokenisedSet], batches: Batches) -> CostLaw:
     """Seconds of a batch that the teacher is asked live. `wants`: of each part."""
-    live = Teacher(teacher.model, None, teacher.device)
+    live = Teacher(teacher.model, None, teacher.device, teacher.precision)
 
     def ask(part: int, positions: np.ndarray) -> None:
         live.signals(parts[part].batch(positions, parts[part].count(positions)), wants[part])
@@ -198,11 +199,3 @@ def matmul_peak(device: torch.device, dtype: torch.dtype) -> float:
         synchronise(device)
 
     return float(2.0 * size**3 / min(seconds_of(product) for _ in range(10)))
-
-
-def synchronise(device: torch.device) -> None:
-    """Wait until the device has finished."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    elif device.type == "mps":
-        torch.mps.synchronize()

@@ -20,6 +20,7 @@ from potstill.data.batches import TokenisedSet, place_keys
 from potstill.errors import InputError
 from potstill.models.anatomy import is_spread
 from potstill.models.hooks import listen
+from potstill.models.precision import autocast, in_bfloat16, in_float32
 from potstill.signals import Batch, Signals, View, Wants, nothing
 from potstill.system import interrupts, ranks
 from potstill.training.teacher.memory import Column, Memory
@@ -42,12 +43,19 @@ ShardLayout = tuple[Literal["place", "sequence"], list[str]]
 class Teacher:
     """A model and its memory; without a model, a memory filled from a file of answers."""
 
-    def __init__(self, model: PreTrainedModel | None, memory: Memory | None, device: torch.device) -> None:
-        self.model = model
+    def __init__(
+        self,
+        model: PreTrainedModel | None,
+        memory: Memory | None,
+        device: torch.device,
+        precision: Literal["float32", "bfloat16"] = "float32",
+    ) -> None:
+        self.model, self.precision = model, precision
         if model is not None:
             model.eval().requires_grad_(False)
             if not is_spread(model):
                 model.to(device)  # type: ignore[arg-type]
+        self.asked = in_bfloat16(model) if model is not None and precision == "bfloat16" else model
         self.memory, self.device = memory, device
         self.seconds = 0.0  # spent in the model
 
@@ -95,12 +103,13 @@ class Teacher:
         return filled
 
     def _forward(self, view: View, wants: Wants) -> Signals:
-        assert self.model is not None, "a file of answers is asked for logits only, and those are in memory"
+        assert self.asked is not None, "a file of answers is asked for logits only, and those are in memory"
         begun = time.perf_counter()
-        with torch.no_grad():  # a method may multiply by the answers, which cannot be saved if made in inference mode
-            signals = listen(self.model, view, wants)
+        # no inference mode: a method may multiply by the answers, and those made in it cannot be saved
+        with torch.no_grad(), autocast(self.asked, self.device, self.precision, bool(wants.probabilities)):
+            signals = listen(self.asked, view, wants)
         self.seconds += time.perf_counter() - begun
-        return signals
+        return in_float32(signals)
 
     def remember(self, source: TokenisedSet, wants: Wants, progress: Callable[[int], None] | None = None) -> int:
         """Ask the model for all answers that memory lacks; return for how many examples. A stopped call can be repeated."""

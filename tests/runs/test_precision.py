@@ -1,0 +1,118 @@
+"""A recipe that leaves the precision open gets the faster one, and a run never mixes two."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from potstill.measuring.measure_models import measure_models
+from potstill.models import inference
+from potstill.runs import precision
+from potstill.system import processor
+from potstill.training.teacher import precision as of_teacher
+from tests.support.commands import FAST, make_home, measurements, patient, potstill
+
+AUTO = [*FAST, "--set", "precision=auto", "--epochs", "1"]
+LOUD = [word for word in AUTO if word != "--quiet"]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_home(tmp_path_factory.mktemp("home"), 96, 40)
+
+
+@pytest.fixture
+def fast(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A processor and a student that gain by bfloat16."""
+    monkeypatch.setattr(precision, "bfloat16_gain", lambda device: 4.1)
+    monkeypatch.setattr(precision, "student_gain", lambda run: 2.4)
+    return monkeypatch
+
+
+def recipe(run: Path) -> dict[str, str]:
+    return tomllib.loads((run / "recipe.toml").read_text())
+
+
+def test_bfloat16_is_chosen_said_and_written_where_it_is_faster(
+    home: Path, tmp_path: Path, fast: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert potstill(*patient(home), *LOUD, "--out", tmp_path / "run") == 0
+    said = capsys.readouterr().err
+    assert said.count("multiplies 4.1 times faster in bfloat16, and trains this student 2.4 times faster") == 1
+    assert recipe(tmp_path / "run")["precision"] == recipe(tmp_path / "run")["teacher_precision"] == "bfloat16"
+
+
+@pytest.mark.parametrize(("here", "gain"), [(1.0, 9.0), (4.1, 0.9)])
+def test_float32_stays_where_the_processor_or_the_student_gains_nothing(
+    home: Path, tmp_path: Path, fast: pytest.MonkeyPatch, here: float, gain: float
+) -> None:
+    fast.setattr(precision, "bfloat16_gain", lambda device: here)
+    fast.setattr(precision, "student_gain", lambda run: gain)
+    assert potstill(*patient(home), *AUTO, "--out", tmp_path / "auto") == 0
+    assert potstill(*patient(home), *FAST, "--epochs", "1", "--out", tmp_path / "plain") == 0
+    weights = [(tmp_path / name / "student/model.safetensors").read_bytes() for name in ("auto", "plain")]
+    assert recipe(tmp_path / "auto")["precision"] == "float32" and weights[0] == weights[1]
+
+
+def test_a_run_goes_on_in_the_precision_that_it_was_begun_with(
+    home: Path, tmp_path: Path, fast: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = [*patient(home), *AUTO, "--out", tmp_path / "run"]
+    assert potstill(*run) == 0
+    (tmp_path / "run/measurements.json").unlink()
+    fast.setattr(precision, "bfloat16_gain", lambda device: 1.0)  # as on another machine
+    assert potstill(*run) == 0
+    assert recipe(tmp_path / "run")["precision"] == "bfloat16"
+    assert potstill(*run, "--set", "precision=float32") == 2
+    problem = capsys.readouterr().err
+    assert 'precision was "bfloat16", is "float32"' in problem and "write --overwrite" in problem
+    assert potstill(*run, "--overwrite") == 0
+    assert recipe(tmp_path / "run")["precision"] == "float32"
+
+
+def test_seeds_and_cells_share_one_precision(home: Path, tmp_path: Path, fast: pytest.MonkeyPatch) -> None:
+    run = [*patient(home), *AUTO, "--set", "seeds=2", "--out", tmp_path / "run"]
+    assert potstill(*run, "--cell", "seed-1") == 0
+    fast.setattr(precision, "student_gain", lambda run: 0.5)
+    assert potstill(*run) == 0
+    assert {recipe(tmp_path / "run" / name)["precision"] for name in (".", "seed-0", "seed-1")} == {"bfloat16"}
+
+
+def test_the_student_is_really_timed(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And one of 32 units is too small to gain."""
+    monkeypatch.setattr(precision, "bfloat16_gain", lambda device: 4.1)
+    assert potstill(*patient(home), *AUTO, "--out", tmp_path / "run") == 0
+    assert recipe(tmp_path / "run")["precision"] == "float32"
+
+
+@pytest.mark.parametrize("bound", [0.0, 1.0])
+def test_the_teacher_is_asked_in_bfloat16_if_its_answers_are_the_same(
+    home: Path, tmp_path: Path, fast: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bound: float
+) -> None:
+    fast.setenv("POTSTILL_CACHE", str(tmp_path / "cache"))
+    fast.setattr(of_teacher, "MANY_ROWS", 50)
+    fast.setattr(of_teacher, "FASTER", 0.0)
+    fast.setattr(of_teacher, "MOST_APART", bound)
+    fast.setattr(of_teacher, "SAME_CLASS", 0.5)
+    assert potstill(*patient(home), *LOUD, "--out", tmp_path / "run") == 0
+    assert f"the teacher is asked in {'bfloat16' if bound else 'float32'}: " in capsys.readouterr().err
+    names = [folder.name for folder in (tmp_path / "cache/memory").iterdir()]
+    assert len(names) == 1 and names[0].endswith("-bfloat16") == bool(bound)
+
+
+def test_speed_in_bfloat16_is_measured_and_the_fastest_form_is_said(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(inference, "bfloat16_gain", lambda device: 4.1)
+    assert potstill(*patient(home), *LOUD, "--set", "timing=pytorch", "--out", tmp_path / "run") == 0
+    found = measurements(tmp_path / "run")
+    for model in found["models"].values():
+        assert set(model["speed"]) == {"pytorch", "pytorch bfloat16"} and model["fastest"] in model["speed"]
+    assert found["models"]["teacher"]["times_faster_at_best"] == 1
+    assert processor.processor_name() in found["device"]
+    assert "the fastest forms on " in capsys.readouterr().err
+    alone = measure_models([str(home / "teacher/student")], str(home / "test.csv"))
+    (model,) = alone["models"].values()
+    assert set(model["speed"]) == {"pytorch", "pytorch bfloat16"} and model["times_faster_at_best"] == 1
