@@ -14,7 +14,7 @@ from potstill.system import processor
 from potstill.training.teacher import precision as of_teacher
 from tests.support.commands import FAST, make_home, measurements, patient, potstill
 
-AUTO = [*FAST, "--set", "precision=auto", "--epochs", "1"]
+AUTO = [*FAST, "--set", "precision=auto", "--set", "teacher_precision=auto", "--epochs", "1"]
 LOUD = [word for word in AUTO if word != "--quiet"]
 
 
