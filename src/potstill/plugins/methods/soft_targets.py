@@ -33,7 +33,8 @@ class SoftTargets(Method):
         return Wants(logits=True), Wants(logits=True, top=self.top or 0)
 
     def losses(self, student: Signals, teacher: Signals, batch: Batch) -> dict[str, Term]:
+        temperature = 1.0 if self.temperature is None and self.top else self.temperature
         return {
             "hard": 1.0 * losses.hard(student.logits, batch, self.smoothing, beside_teacher=1 - self.alpha),
-            "soft": self.alpha * losses.soft(student.logits, teacher.top or teacher.logits, batch, self.temperature),
+            "soft": self.alpha * losses.soft(student.logits, teacher.top or teacher.logits, batch, temperature),
         }
