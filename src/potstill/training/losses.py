@@ -74,7 +74,8 @@ def soft_top_classes(student: Tensor, teacher: TopClasses, temperature: float, n
     """
     if teacher.of != student.shape[-1]:
         raise InputError(f"the student has {student.shape[-1]} classes and the teacher {teacher.of}; omit top")
-    size, logits = teacher.classes.shape[-1], student / temperature if temperature != 1.0 else student
+    size = teacher.classes.shape[-1]
+    logits = student if temperature == 1.0 else student / temperature
     log_kept, log_rest = teacher.log_probabilities.to(logits.dtype), teacher.rest.to(logits.dtype)
     banned = torch.tensor(never, dtype=torch.long, device=logits.device)
     read = torch.cat([teacher.classes, banned.expand(len(logits), -1)], -1)
