@@ -104,7 +104,8 @@ class LstmDecoder(nn.Module):
     def attend(self, outputs: Tensor, source: Tensor, real: Tensor) -> Tensor:
         """tanh(W [context; h]), where context is the mean of the source states weighted by softmax(hᵀ W source)."""
         scores = self.score(outputs) @ source.transpose(1, 2)  # (batch, words, tokens)
-        weights = scores.masked_fill(~real[:, None], float("-inf")).softmax(-1, dtype=torch.float32)
+        exact = torch.promote_types(scores.dtype, torch.float32)  # also where products are in bfloat16
+        weights = scores.masked_fill(~real[:, None], float("-inf")).softmax(-1, dtype=exact)
         return torch.tanh(self.combine(torch.cat([weights @ source, outputs], -1)))
 
 
