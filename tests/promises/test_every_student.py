@@ -9,9 +9,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedTokenizerFast
 
 from potstill.data.tokens import tokenizer_fingerprint
@@ -25,6 +28,8 @@ from potstill.plugins.students.fresh import Fresh
 from potstill.plugins.students.keep_layers import KeepLayers
 from potstill.plugins.students.trim_vocabulary import TrimVocabulary
 from potstill.recipe import plugins
+from potstill.runs.planning.batches import Batches
+from potstill.runs.planning.flops import forward
 from potstill.system.files import MODEL_FILE
 from potstill.tasks.classify import TextClassification
 from potstill.tasks.classify_images import ImageClassification
@@ -118,6 +123,23 @@ def test_saved_and_loaded_it_is_bit_equal(built, name, architecture):
     save_student(again, folder.with_name(f"{folder.name}-again"))
     kept = {file.name for file in folder.with_name(f"{folder.name}-again").iterdir()}
     assert kept == {"notes.txt", *(file.name for file in folder.iterdir())}
+
+
+def test_the_plan_knows_the_operations_of_potstill_s_own_networks(built):
+    """As torch counts them; where an LSTM reads the real tokens alone, the plan counts the padding too."""
+    for (name, architecture), (student, _) in built.items():
+        if not isinstance(student.model, OwnModel):  # those of transformers are compared in tests/runs/planning
+            continue
+        longest = 1 if name in READS_IMAGES else max(map(len, student.tokenizer(TEXTS)["input_ids"]))
+        target = longest if student.model.config.is_encoder_decoder else 0
+        sizes = (np.array([size]) for size in (len(TEXTS), longest + target, target, 0, 0))
+        planned = forward(student.model, Batches([np.arange(len(TEXTS))], *sizes))[0]
+        with FlopCounterMode(display=False) as counter:
+            logits(student)
+        counted = counter.get_total_flops()
+        recurrent = any(isinstance(module, nn.LSTM) for module in student.model.modules())
+        assert 0 < counted <= 1.03 * planned, (name, architecture)
+        assert recurrent or planned <= 1.03 * counted, (name, architecture)
 
 
 PLAIN = """

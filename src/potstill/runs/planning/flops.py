@@ -58,7 +58,7 @@ def matrices(model: PreTrainedModel) -> Iterator[tuple[str, int]]:
     for name, module in model.named_modules():
         if isinstance(module, nn.LSTM):  # one matrix for the input and one for the state, per direction
             yield name, sum(weight.numel() for weight in module.parameters() if weight.ndim == 2)
-        if isinstance(module, nn.Linear | Conv1D):
+        if isinstance(module, nn.Linear | Conv1D | nn.Conv1d):  # a convolution multiplies all its weights at each token
             yield name, module.weight.numel()
 
 
