@@ -21,6 +21,7 @@ from potstill.models.generation.decoding import decoder, decoder_of
 from potstill.models.inference import load_network, torch_forward
 from potstill.models.onnx.writing import sample_inputs
 from potstill.models.student import save_student
+from potstill.plugins.students.bag import Bag
 from potstill.recipe import plugins
 from tests.support.generative_models import TRANSLATORS, WRITERS, small_writer, trained_marian
 from tests.support.small_models import ARCHITECTURES, digits, sentences, small_images, small_model
@@ -28,7 +29,8 @@ from tests.support.small_models import ARCHITECTURES, digits, sentences, small_i
 WRITING = ("ctranslate2",)  # for models that write texts; others are for those that answer with logits
 EXPORTS = [name for name in plugins.names("exports") if name not in WRITING]
 QUICK = (("onnx", "bert"), ("onnx", "digits"), ("int8", "digits"))
-OVER_WORDS = [(name, pairs) for name in ("bilstm", "bag") for pairs in (False, True)]
+OF_WORDS = [name for name in plugins.names("students") if issubclass(plugins.find("students", name), Bag)]
+OVER_WORDS = [(name, pairs) for name in OF_WORDS for pairs in (False, True)]
 CLOSE = {"onnx": 1e-5}  # others round their weights
 
 
