@@ -18,6 +18,7 @@ import torch
 from safetensors.torch import load_file
 
 from potstill.data.rows import Table
+from potstill.errors import InputError
 from potstill.models.student import save_student
 from potstill.plugins.students.keep_layers import KeepLayers
 from potstill.recipe.resolve import resolve
@@ -249,7 +250,7 @@ def test_rounds_rewind_to_the_weights_of_a_step(
         train("rounds", tmp_path / "stopped")
     at_two = load_file(tmp_path / "stopped/stages/0/rewind/step-00000002/weights.safetensors")
     assert all(torch.equal(at_two[f"0.{name}"], rewound[name]) for name in rewound if f"0.{name}" in at_two)
-    with pytest.raises(Exception, match="rewind = 99: the stage has 6 steps; write a smaller number"):
+    with pytest.raises(InputError, match="rewind = 99: the stage has 6 steps; write a smaller number"):
         distill(resolve("rounds.toml", sets=["stage.rewind=99"]).recipe, tmp_path / "long")
 
 
@@ -287,11 +288,11 @@ def test_results_that_were_not_used_for_longest_are_removed_first(
 ) -> None:
     monkeypatch.setenv("POTSTILL_CACHE", str(tmp_path / "cache"))
     cache = StageCache()
-    with cache.held("x"):
+    with cache.held("x", print):
         cache.store("x", {"0": {"weight": torch.zeros(100)}}, {"dev": 0.0, "rows": 1}, tmp_path)
     monkeypatch.setenv("POTSTILL_STAGES_GB", str(2.5e-9 * size_of(cache.root / "x")))  # two of them fit
     for number, key in enumerate("abc"):
-        with cache.held(key):
+        with cache.held(key, print):
             cache.store(key, {"0": {"weight": torch.zeros(100)}}, {"dev": 0.0, "rows": 1}, tmp_path)
         time.sleep(0.02)
         if number == 1:
@@ -359,9 +360,9 @@ def test_wrong_stages_are_refused_with_what_to_write(tmp_path: Path) -> None:
         Exception, match=r"stage.0 names a data set 'reviwes', which does not exist; write one of reviews"
     ):
         resolve("layers.toml", sets=['stage.0.on=["reviwes"]'])
-    with pytest.raises(Exception, match="trains names layer 9, but the student has 2; write numbers from 1 to 2"):
+    with pytest.raises(InputError, match="trains names layer 9, but the student has 2; write numbers from 1 to 2"):
         distill(resolve("layers.toml", sets=["stage.0.trains=[9]"]).recipe, tmp_path / "nine")
-    with pytest.raises(Exception, match="trains names 'middle', but no parameter of the student lies there"):
+    with pytest.raises(InputError, match="trains names 'middle', but no parameter of the student lies there"):
         distill(resolve("layers.toml", sets=['stage.0.trains=["middle"]']).recipe, tmp_path / "middle")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from potstill.data.pixel_reader import PixelReader
@@ -123,8 +123,9 @@ def reshape(
     heads = {name: reshaped.model}
     for other, model in student.heads.items():
         if other != name:
-            same = model is student.heads[name]  # generative tasks share one model
-            heads[other] = reshaped.model if same else moved_head(model, reshaped.model, recipe.seed, other)
+            same = model is student.heads[name]  # tasks over the vocabulary share one model
+            made = list(heads.values())
+            heads[other] = reshaped.model if same else moved_head(model, made, mix(recipe.seed, other, "moved"))
     return StudentModels(heads, student.trained, reshaped.tokenizer)
 
 
@@ -163,26 +164,26 @@ def with_heads(student: StudentModels, data_sets: list[DataSet], seed: int, by_t
     for data in data_sets:
         name = head_name(data)
         if name not in heads:
-            heads[name] = add_head(heads, data, seed)
+            others = list(heads.values())
+            heads[name] = add_head(others, data, seed)
             if by_teacher and data.loaded_teacher is not None:
-                copy_head(data.loaded_teacher.model, heads[name])
+                copy_head(data.loaded_teacher.model, heads[name], others, in_part=False)
     return replace(student, heads=heads, trained=tuple(map(head_name, data_sets)))
 
 
-def add_head(heads: dict[str, PreTrainedModel], data: DataSet, seed: int) -> PreTrainedModel:
+def add_head(others: Sequence[PreTrainedModel], data: DataSet, seed: int) -> PreTrainedModel:
     """Return a model for another data set: the encoder of the others, with a new head. Heads over the vocabulary are shared."""
-    first = next(iter(heads.values()))
-    alike = next((model for model in heads.values() if head_of_class(type(model).__name__) == data.task.head), None)
+    alike = next((model for model in others if head_of_class(type(model).__name__) == data.task.head), None)
     if data.task.vocabulary and alike is not None:
         return alike
-    config = copy.deepcopy(first.config)
+    config = copy.deepcopy(others[0].config)
     if data.task.names_outputs:
         config.num_labels = data.task.classes
     if hasattr(config, "pairs"):  # heads over word vectors read one text or two
         config.pairs = data.has_pairs
     with seeded(mix(seed, data.name, "head")):
         model: PreTrainedModel = new_head_model(type(alike) if alike is not None else None, config, data.task.head)
-    share_encoder(model, list(heads.values()))
+    share_encoder(model, others)
     describe_task(model, data)
     scale_new_head(model, data)
     return model.eval()
@@ -213,36 +214,38 @@ def share_encoder(model: PreTrainedModel, others: Sequence[PreTrainedModel]) -> 
     model.tie_weights()
 
 
-def copy_head(source: PreTrainedModel, target: PreTrainedModel) -> None:
-    """Copy the weights outside the encoder if both heads have the same shape."""
-    ours, theirs = head_weights(target), head_weights(source)
-    if type(source) is type(target) and {n: t.shape for n, t in ours.items()} == {
-        n: t.shape for n, t in theirs.items()
-    }:
+def copy_head(
+    source: PreTrainedModel, target: PreTrainedModel, others: Sequence[PreTrainedModel], in_part: bool
+) -> None:
+    """Copy the weights outside the encoder, except for those that `target` shares with others, which are trained already.
+
+    `in_part`: also if only some of them have the same shape.
+    """
+    shared = {id(parameter) for other in others for parameter in other.parameters()}
+    ours = {name: weight for name, weight in head_weights(target).items() if id(weight) not in shared}
+    theirs = head_weights(source)
+    fitting = [name for name, weight in ours.items() if name in theirs and theirs[name].shape == weight.shape]
+    if in_part or len(fitting) == len(ours):
         with torch.no_grad():
-            for name, tensor in ours.items():
-                tensor.copy_(theirs[name])
+            for name in fitting:
+                ours[name].copy_(theirs[name])
 
 
-def head_weights(model: PreTrainedModel) -> dict[str, Tensor]:
-    return {name: tensor for name, tensor in model.named_parameters() if in_head(model, name)}
+def head_weights(model: PreTrainedModel) -> dict[str, nn.Parameter]:
+    return {name: parameter for name, parameter in model.named_parameters() if in_head(model, name)}
 
 
-def moved_head(old: PreTrainedModel, encoder: PreTrainedModel, seed: int, name: str) -> PreTrainedModel:
-    """A model with the head of `old` on another encoder; weights that do not fit it are new."""
-    config = copy.deepcopy(encoder.config)
+def moved_head(old: PreTrainedModel, others: Sequence[PreTrainedModel], seed: int) -> PreTrainedModel:
+    """A model with the head of `old` on the encoder of others; weights that do not fit it are new."""
+    config = copy.deepcopy(others[0].config)
     for field in ("id2label", "label2id", "problem_type", "architectures"):
         setattr(config, field, copy.deepcopy(getattr(old.config, field)))
     if hasattr(old.config, "pairs"):
         config.pairs = old.config.pairs
-    with seeded(mix(seed, name, "moved")):
+    with seeded(seed):
         model = type(old)(config)
-    share_encoder(model, [encoder])
-    before = head_weights(old)
-    with torch.no_grad():
-        for weight, tensor in head_weights(model).items():
-            if weight in before and before[weight].shape == tensor.shape:
-                tensor.copy_(before[weight])
+    share_encoder(model, others)
+    copy_head(old, model, others, in_part=True)
     return model.eval()
 
 

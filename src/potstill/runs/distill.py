@@ -175,9 +175,7 @@ def begin_run(recipe: Recipe, folder: RunFolder, opening: Opening, display: Disp
 
 def run_cell(recipe: Recipe, cell: Cell, folder: RunFolder, opening: Opening, display: Display) -> None:
     """Train one cell of the recipe, unless another process is training it or it is finished."""
-    of_seed = next(
-        seed for seed in seed_cells(recipe) if f"{cell.name}/".startswith(f"{seed.name}/") or recipe.seeds == 1
-    )
+    of_seed = cell_named(seed_cells(recipe), cell.name.partition("grid/")[0].rstrip("/") or ALONE)
     seed_folder, place = RunFolder(folder.root / of_seed.name), folder.root / cell.name
     open_folder(recipe, folder, opening)
     with claim(place) as mine:
@@ -239,22 +237,20 @@ def run_seeds(
     """Run each seed in its own folder, then average. The student is that of the seed that is best on dev."""
     if resume not in ("auto", "never"):
         raise InputError("several seeds continue by themselves where they stopped; write --resume auto")
-    seeds = range(recipe.seed, recipe.seed + recipe.seeds)
-    folders = [folder, *(RunFolder(folder.seed(seed)) for seed in seeds)]
-    if not opening.overwrite and are_measured(folders):
+    cells = {cell.name: cell for cell in seed_cells(recipe)}
+    folders = {name: RunFolder(folder.root / name) for name in cells}
+    if not opening.overwrite and are_measured([folder, *folders.values()]):
         return complete(folder, display)
     open_folder(recipe, folder, opening)
-    cells = {cell.name: cell for cell in seed_cells(recipe)}
 
     def run_one(name: str) -> Measurements:
-        display.say(f"seed {cells[name].recipe.seed}, {list(cells).index(name) + 1} of {recipe.seeds}")
-        return train_seed(cells[name], RunFolder(folder.root / name), opening, display, recipe.seed)
+        display.say(f"{cells[name].title}, {list(cells).index(name) + 1} of {recipe.seeds}")
+        return train_seed(cells[name], folders[name], opening, display, recipe.seed)
 
     def finished(name: str) -> Measurements | None:
-        seed_folder = RunFolder(folder.root / name)
-        return read_measurements(seed_folder.root) if are_measured([seed_folder]) else None
+        return read_measurements(folders[name].root) if are_measured([folders[name]]) else None
 
-    run_cells({name: folder.root / name for name in cells}, finished, run_one)
+    run_cells({name: place.root for name, place in folders.items()}, finished, run_one)
     if lock.shared:
         lock.alone()
     return average_seeds(recipe, folder)

@@ -108,10 +108,10 @@ class DataSets:
         return start if all(getattr(recipe, name) == getattr(self.recipe, name) for name in same) else None
 
     def release(self, later: Sequence[Stage]) -> None:
-        """Forget the data sets, and the teachers, that no later stage needs."""
+        """Forget the teachers that no later stage needs, and the data sets that they taught."""
         before = self.teacher_seconds
         needed = {data.model_dump_json(): teacher_key(data) for stage in later for data in self.recipe.data_of(stage)}
-        self._ready = {key: data for key, data in self._ready.items() if key in needed}
+        self._ready = {key: data for key, data in self._ready.items() if key in needed or data.loaded_teacher is None}
         self._teachers = {key: teacher for key, teacher in self._teachers.items() if key in needed.values()}
         self._released_seconds += before - self.teacher_seconds
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
+import numpy as np
 import torch
 import transformers
 import xxhash
@@ -34,8 +35,8 @@ from potstill.training.setup import Training
 FORMAT = 1
 DEFAULT_GIGABYTES = 20.0
 LOGS = ("steps.csv", "epochs.csv")
-# rooms whose code decides the weights: a developer's change is a new version
-ROOMS = ("data", "models", "tasks", "training", "plugins/data", "plugins/methods", "plugins/students")
+# rooms whose code decides no weights; a developer's change in any other file is a new version
+AFTER_TRAINING = ("app", "measuring", "reporting")
 # fields of a stage that other parts of the hash cover, or that change no weights
 COVERED = {"on", "task", "teacher", "data", "reshape", "method", "repeat"}
 
@@ -50,14 +51,10 @@ def stage_key(
     def add(*values: object) -> None:
         digest.update(json.dumps(values, sort_keys=True, default=str).encode())
 
-    alone = round_.stage.model_copy(update={"reshape": []})  # builders have done their work: the weights show it
     add(FORMAT, torch.__version__, transformers.__version__, code_digest())
-    add(
-        [
-            (file.name, file_xxh3(file))
-            for file in own_plugins(recipe.model_copy(update={"student": [], "stage": [alone]}))
-        ]
-    )
+    # builders have done their work, and the weights show it
+    unbuilt = recipe.model_copy(update={"student": [], "stage": [round_.stage.model_copy(update={"reshape": []})]})
+    add([(file.name, file_xxh3(file)) for file in own_plugins(unbuilt)])
     # the round's number decides the order of the rows, and the repetition what a method does
     add(round_.number, round_.repetition, recipe.seed, recipe.metric, round_.stage.model_dump(exclude=COVERED))
     add(training.accelerator.device.type, recipe.precision, round_.stage.data)
@@ -67,31 +64,24 @@ def stage_key(
         # the weights alone do not show the vocabulary, the activation or the dropout
         add(fingerprint(model, reader, data.length), type(model).__name__)
         add(data.name, data.task.name, data.task.labels, data.length, source.target_scale)
-        weights = source.class_weights
-        add(
-            None if weights is None else weights.tolist(),
-            None if source.answered is None else digest_of(source.answered),
-        )
+        for column in (source.class_weights, source.answered):
+            add(None if column is None else np.asarray(column).tolist())
         for examples in (source.examples, data.dev):
             digest.update(examples.keys[examples.index].tobytes())
             if not data.task.generates:  # their keys contain the gold text
                 digest.update(data.task.golds(examples).tobytes())
     for number, (teacher, data) in enumerate(zip(training.teachers, data_sets, strict=True)):
-        asks = training.wants(number)[1] != Wants() and teacher.memory is not None
-        add(str(teacher.memory.folder.name) if asks and teacher.memory else None, data.name, training.to_pass)
+        asked = teacher.memory is not None and training.wants(number)[1] != Wants()
+        add(teacher.memory.folder.name if asked and teacher.memory else None, data.name, training.to_pass)
     return digest.hexdigest()
-
-
-def digest_of(array: object) -> str:
-    return xxhash.xxh3_128_hexdigest(memoryview(array).tobytes())  # type: ignore[arg-type]
 
 
 @lru_cache(maxsize=1)
 def code_digest() -> str:
     """A hash of potstill's own code as far as it decides weights."""
     digest, root = xxhash.xxh3_128(), Path(potstill.__file__).parent
-    for room in ROOMS:
-        for file in sorted((root / room).rglob("*.py")):
+    for file in sorted(root.rglob("*.py")):
+        if file.relative_to(root).parts[0] not in AFTER_TRAINING:
             digest.update(file.read_bytes())
     return digest.hexdigest()
 
@@ -108,9 +98,10 @@ class StageCache:
         return bound() > 0
 
     @contextmanager
-    def held(self, key: str) -> Iterator[None]:
+    def held(self, key: str, say: Callable[[str], None]) -> Iterator[None]:
         """Let one process at a time train this stage: another one that would train the same waits, and finds the result."""
-        with folder_lock(self.root / key) if ranks.is_first() else nullcontext():
+        waiting = partial(say, "another process trains the same stage; waiting for its result")
+        with folder_lock(self.root / key, waiting) if ranks.is_first() else nullcontext():
             yield
 
     def find(self, key: str) -> Checkpoint | None:

@@ -117,8 +117,8 @@ def train_student(run: Run, start_at: Path | None = None, keep_first: bool = Fal
     """
     recipe, data_sets = run.recipe, run.data_sets
     reshapes = any(stage.reshape for stage in recipe.stage)
-    student = first_student(run, keep=keep_first)
-    start = first = student.clone() if reshapes else student
+    student = first_student(run, keep=keep_first or reshapes)
+    start = first = next(iter(run.first_students.values()), student)  # builders, if there are any, need the copy
     dev, rows, maps = 0.0, [], []
     for round_ in recipe.rounds:
         stage_sets = data_sets.of(round_.stage, student.students[0])
@@ -148,7 +148,7 @@ def train_or_reuse(
     resume = checkpoint_to_resume(training, start_at)
     own = noted_key(training.folder, key)
     key = own or (f"{key}-{named_digest(resume)}" if is_named(resume, start_at) else key)
-    with cache.held(key):
+    with cache.held(key, run.display.say):
         result = cache.find(key) if own or cache.is_shared else None
         if result is not None:
             if ranks.is_first():

@@ -122,7 +122,7 @@ def run_study(
     Several processes may work on one study. `only`: train this run alone, and answer nothing.
     """
     from potstill.runs.cells import run_cells  # loads torch
-    from potstill.runs.distill import distill
+    from potstill.runs.distill import are_measured, distill
 
     refuse_foreign_page(out := output_path(out), overwrite)
     if recipe.grid:
@@ -130,8 +130,7 @@ def run_study(
     recipes = study.runs(recipe)
 
     def finished(name: str) -> StudyRun | bool | None:
-        folder = RunFolder(out / name)
-        return None if overwrite or not folder.measurements.exists() else work(name)
+        return work(name) if not overwrite and are_measured([RunFolder(out / name)]) else None
 
     def work(name: str) -> StudyRun | bool:
         display.say(f"{name}, run {list(recipes).index(name) + 1} of {len(recipes)}")

@@ -58,12 +58,15 @@ def atomic_writer(path: Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def folder_lock(folder: Path) -> Iterator[None]:
-    """Let one process at a time enter. The lock ends with the process, even if it is killed."""
+def folder_lock(folder: Path, waiting: Callable[[], None] | None = None) -> Iterator[None]:
+    """Let one process at a time enter. The lock ends with the process, even if it is killed. `waiting`: called before a wait."""
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     try:
         while not _taken(handle):  # a blocking call would go on waiting after a signal to stop
+            if waiting is not None:
+                waiting()
+                waiting = None
             interrupts.stop_if_asked()
             time.sleep(0.05)
         yield

@@ -89,10 +89,6 @@ class RunFolder:
     def stage(self, number: int) -> Path:
         return self.root / "stages" / str(number)
 
-    def seed(self, number: int) -> Path:
-        """The run of one of several seeds."""
-        return self.root / f"seed-{number}"
-
     def heads(self, name: str) -> Path:
         """The student for a further data set of a multi-task run."""
         return self.root / f"student-{name}"
