@@ -15,16 +15,14 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedModel
 
+from potstill.models.kernels import HALVES, SoftmaxInFloat32
 from potstill.signals import Signals
 from potstill.system import processor
 
 TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 NORMS = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
-HALVES = (torch.bfloat16, torch.float16)
 FASTER = 1.5  # bfloat16 is considered where the device multiplies so many times faster in it
 SIZES = {"cpu": 512, "cuda": 4096}  # of the matrices that are multiplied
 TURNS = 30  # many short ones: the best finds a quiet moment on a busy machine
@@ -52,15 +50,6 @@ def autocast(model: nn.Module, device: torch.device, precision: str, attention: 
 
 def _first_in_float32(_: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return given[0].float(), *given[1:]
-
-
-class SoftmaxInFloat32(TorchFunctionMode):
-    """Autocast does this on GPUs. Fused attention does it by itself; and every call costs a microsecond more."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in (functional.softmax, torch.softmax, Tensor.softmax) and args[0].dtype in HALVES:
-            args, kwargs = (args[0].float(), *args[1:]), {**(kwargs or {}), "dtype": torch.float32}
-        return func(*args, **(kwargs or {}))
 
 
 def in_float32(signals: Signals) -> Signals:

@@ -11,6 +11,7 @@ from torch import nn
 
 from potstill.data.batches import MicroBatch
 from potstill.models.hooks import listen
+from potstill.models.kernels import TrainingKernels
 from potstill.models.precision import autocast, in_float32
 from potstill.signals import Batch
 from potstill.system import interrupts, ranks
@@ -28,7 +29,8 @@ def gradients(
     accelerator = training.accelerator
     totals: dict[str, float] = {}
     for micro_batch in micro_batches:
-        seed_torch(mix(training.seed, training.number, step, micro_batch.place, "dropout"), accelerator.device)
+        seed = mix(training.seed, training.number, step, micro_batch.place, "dropout")
+        seed_torch(seed, accelerator.device)
         model, teacher = training.models[micro_batch.data], training.teachers[micro_batch.data]
         student_wants, teacher_wants = training.wants(micro_batch.data)
         batch = micro_batch.batch.to(accelerator.device)
@@ -36,7 +38,10 @@ def gradients(
         answers = teacher.signals(batch, teacher_wants, live=source.needs_live_teacher(teacher_wants))
         if source.target_scale is not None and teacher_wants.logits:
             answers = replace(answers, logits=(answers.logits - source.target_scale.mean) / source.target_scale.sd)
-        with autocast(model, accelerator.device, training.precision, bool(student_wants.probabilities)):
+        with (
+            autocast(model, accelerator.device, training.precision, bool(student_wants.probabilities)),
+            TrainingKernels(seed),
+        ):
             signals = listen(model, batch.student, student_wants, projections)
         losses = training.method.losses(in_float32(signals), answers, batch)
         terms = {name: term.mean(batch.counts) for name, term in losses.items()}
