@@ -6,6 +6,7 @@ that without dropout is slow to differentiate in 16 bits. Both were a third of a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -38,17 +39,13 @@ class TrainingKernels(TorchFunctionMode):
     def __init__(self, seed: int) -> None:
         super().__init__()
         self.bits = np.random.SFC64(seed)
+        self.quick: dict[Any, Callable[..., Tensor | None]] = dict.fromkeys(DROPOUT, self.quick_dropout)
+        self.quick[functional.scaled_dot_product_attention] = self.quick_attention
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func in DROPOUT and (quick := self.quick_dropout(*args, **kwargs)) is not None:
-            return quick
-        if (
-            func is functional.scaled_dot_product_attention
-            and (quick := self.quick_attention(*args, **kwargs)) is not None
-        ):
-            return quick
-        return func(*args, **kwargs)
+        if func in self.quick and (result := self.quick[func](*args, **(kwargs or {}))) is not None:
+            return result
+        return func(*args, **kwargs) if kwargs else func(*args)
 
     def quick_dropout(
         self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, train: bool = True

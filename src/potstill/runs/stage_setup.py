@@ -96,6 +96,8 @@ def make_training(run: Run, round_: Round, student: StudentModels, make: MakeWit
         scale = target_scale_of(data.task, model, data.train, data.dev)
         sources.append(replace(source, changes=changes, seed=(seed, number), target_scale=scale))
     metrics = [selection_metric(run.recipe, data) for data in data_sets]
+    precision = "float32" if run.recipe.precision == "auto" else run.recipe.precision  # only runs and plans measure
+    scored = scored_splits(data_sets, sources, student.tokenizer)
     training = Training(
         student.models,
         [data.teacher for data in data_sets],
@@ -106,11 +108,11 @@ def make_training(run: Run, round_: Round, student: StudentModels, make: MakeWit
         number,
         RunFolder(run.folder).stage(number),
         run.accelerator,
-        partial(epoch_scores, student, data_sets, metrics, scored_splits(data_sets, sources, student.tokenizer)),
+        partial(epoch_scores, student, data_sets, metrics, scored, precision),
         run.recipe.save_every,
         scores_to_pass(stage.stop_teaching, data_sets, metrics),
         round_.repetition,
-        "float32" if run.recipe.precision == "auto" else run.recipe.precision,  # only runs and plans measure
+        precision,
     )
     if not chosen_by_stage(training):
         raise InputError("trains selects no parameter of the student; name a layer, 'embeddings' or 'head'")
@@ -233,22 +235,30 @@ def scored_splits(
 
 
 def epoch_scores(
-    student: StudentModels, data_sets: list[DataSet], metrics: list[str], splits: dict[str, list[TokenisedSet]]
+    student: StudentModels,
+    data_sets: list[DataSet],
+    metrics: list[str],
+    splits: dict[str, list[TokenisedSet]],
+    precision: str,
 ) -> dict[str, float]:
-    """The mean selection metric over data sets by split, dev first; then every metric as "split.data set.metric"."""
+    """The mean selection metric over data sets by split, dev first; then every metric as "split.data set.metric".
+
+    The student predicts in the precision in which it is trained.
+    """
     means: dict[str, float] = {}
     each: dict[str, float] = {}
     for split, sources in splits.items():
-        scores = [model_scores(*pair) for pair in zip(student.students, sources, strict=True)]
+        scores = [model_scores(*pair, precision) for pair in zip(student.students, sources, strict=True)]
         means[split] = float(np.mean([of[metric] for of, metric in zip(scores, metrics, strict=True)]))
         for data, of_data in zip(data_sets, scores, strict=True):
             each |= {f"{split}.{data.name}.{metric}": value for metric, value in of_data.items()}
     return {**means, **each}
 
 
-def model_scores(student: Student, source: TokenisedSet) -> dict[str, float]:
+def model_scores(student: Student, source: TokenisedSet, precision: str) -> dict[str, float]:
     """All metrics. An undefined correlation, as of constant predictions, counts as 0, so that such weights are not chosen."""
-    scores = source.task.score(*labelled(source.task, source.examples, model_answers(student, source)))
+    answered = model_answers(student, source, precision=precision)
+    scores = source.task.score(*labelled(source.task, source.examples, answered))
     return {name: 0.0 if math.isnan(value) else value for name, value in scores.items()}
 
 

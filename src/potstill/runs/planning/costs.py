@@ -15,7 +15,7 @@ from potstill.data.batches import TokenisedSet, all_lengths, epoch_order
 from potstill.data.examples import Examples
 from potstill.data.making import MakeContext, TeacherDataMaker
 from potstill.data.tokens import tokenise
-from potstill.inference.answers import at_once
+from potstill.inference.answers import AT_ONCE
 from potstill.models.anatomy import encoder_layers, width, word_embeddings
 from potstill.models.generation.decoding import decoder
 from potstill.models.hooks import listen
@@ -141,9 +141,9 @@ def stage_cost(run: Run, student: StudentModels, training: Training, data_sets: 
     splits = scored_splits(data_sets, training.sources, student.tokenizer)
     scoring = testing = Work()
     for number, (data, model) in enumerate(zip(data_sets, student.students, strict=True)):
-        law = scoring_law(model, data)
+        law = scoring_law(model, data, training.precision)
         scoring += scoring_work(model, law, [sources[number] for sources in splits.values()], (1,))
-        testing += testing_work(model, law, data)
+        testing += testing_work(model, scoring_law(model, data) if training.precision != "float32" else law, data)
     parameters = {id(parameter): parameter for model in training.models for parameter in model.parameters()}
     moments = MOMENTS[training.stage.optimizer.name]
     unused = word_embeddings(training.models[0]).weight.numel() - timed.copied if timed.copied else 0
@@ -191,16 +191,17 @@ def testing_work(student: Student, law: CostLaw, data: DataSet) -> Work:
     return scoring_work(student, law, sources, (1, BEAM))
 
 
-def scoring_law(student: Student, data: DataSet) -> CostLaw:
+def scoring_law(student: Student, data: DataSet, precision: str = "float32") -> CostLaw:
     source = data.for_scoring(data.dev, student.tokenizer)
-    return time_scoring(student.model, source, reading_batches([source], at_once(source.task)).sample((0.0, 0.5, 1.0)))
+    sample = reading_batches([source], AT_ONCE).sample((0.0, 0.5, 1.0))
+    return time_scoring(student.model, source, sample, precision)
 
 
 def scoring_work(student: Student, law: CostLaw, sources: Iterable[TokenisedSet[Task]], beams: Sequence[int]) -> Work:
     """The work of reading these splits, and of decoding them with each of these beams if the task decodes."""
     work = Work()
     for source in sources:
-        batches = reading_batches([source], at_once(source.task))
+        batches = reading_batches([source], AT_ONCE)
         reading = reading_work([source], forward(student.model, batches), law.of(batches))
         work += reading
         if source.task.decodes and len(rows := source.examples.index):
@@ -230,7 +231,7 @@ def scoring_bytes(model: PreTrainedModel, task: Task) -> int:
     outputs = [module.out_features for module in part.modules() if isinstance(module, nn.Linear)]
     widest = max(*outputs, *(8 * module.hidden_size for module in part.modules() if isinstance(module, nn.LSTM)), 0)
     logits = 4 * word_embeddings(model).num_embeddings if task.vocabulary else 0
-    return FLOAT * at_once(task) * max(2 * widest + 3 * width(model), logits)
+    return FLOAT * AT_ONCE * max(2 * widest + 3 * width(model), logits)
 
 
 class TeacherQueries:
@@ -356,5 +357,5 @@ def texts_work(maker: TeacherDataMaker, examples: Examples, context: MakeContext
         return work
     tokens = tokenise(context.task, examples, context.teacher.tokenizer, context.longest)
     source = TokenisedSet(context.task, examples, tokens, tokens)
-    operations = forward(context.teacher.model, reading_batches([source], at_once(context.task))).sum()
+    operations = forward(context.teacher.model, reading_batches([source], AT_ONCE)).sum()
     return replace(work, tokens=int(token_counts(source).sum()), operations=maker.beam * float(operations))

@@ -21,8 +21,7 @@ from transformers import PreTrainedModel
 from potstill.data.batches import MicroBatch, TokenisedSet
 from potstill.data.examples import Examples
 from potstill.data.making import Decode
-from potstill.inference.answers import answers, network
-from potstill.models.inference import torch_forward
+from potstill.inference.answers import answers, logits_of
 from potstill.models.precision import synchronise
 from potstill.runs.planning.batches import Batches, epoch_batches, parallel_seconds
 from potstill.signals import Wants
@@ -159,10 +158,10 @@ def time_teacher(teacher: Teacher, wants: list[Wants], parts: list[TokenisedSet]
     return fit_law(batches, median_seconds(tasks, 3))
 
 
-def time_scoring(model: PreTrainedModel, source: TokenisedSet, batches: Batches) -> CostLaw:
+def time_scoring(model: PreTrainedModel, source: TokenisedSet, batches: Batches, precision: str) -> CostLaw:
     """Seconds of a batch of dev or test, from rows to predictions."""
     parts = [replace(source, examples=source.examples.take(positions)) for positions in batches.positions]
-    ask = network(torch_forward(model))
+    ask = logits_of(model, precision)
     return fit_law(batches, median_seconds([partial(answers, ask, part) for part in parts], 2))
 
 
