@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 
 from potstill.data.examples import store
+from potstill.data.pools import Pool, with_unlabelled
 from potstill.data.rows import Columns, open_table
-from potstill.data.splits import with_unlabelled
 from potstill.errors import InputError
 from potstill.models.student import save_student
 from potstill.plugins.methods.teacher_labels import TeacherLabels
@@ -261,11 +261,12 @@ def test_texts_in_one_language_are_added_and_none_that_dev_translates(tmp_path: 
     path = tmp_path / f"more.{kind}"
     path.write_text(more[kind])
     told: list[str] = []
-    made = with_unlabelled(store(train, task), str(path), train, task, [store(dev, task)], told.append)
-    added = {"txt": ["four", "", "one"], "csv": ["four", "", "one"], "tsv": ["four", '""', "one"]}[kind]
+    made = with_unlabelled(store(train, task), Pool([str(path)], train), task, {"dev": store(dev, task)}, told.append)
+    added = {"txt": ["four", ""], "csv": ["four", ""], "tsv": ["four", '""']}[kind]  # "one" is in train
     assert list(made.texts()) == [("one", "eins"), ("two", "zwei"), *((text, "") for text in added)]
-    assert made.labelled[made.index].tolist() == [True, True, False, False, False]
-    assert told == [f"{path}: 1 of 4 rows are also in dev or test and are left out"]
+    assert made.labelled[made.index].tolist() == [True, True, False, False]
+    held = f"{path}: 1 of 4 rows are also in dev or test and are left out; it holds 1 of the 1 rows of dev"
+    assert told[0] == held and told[2:] == [f"{path}: 1 rows are in train already, or occur twice, and are left out"]
 
 
 def test_of_sources_of_a_language_too(tmp_path: Path) -> None:
@@ -277,6 +278,7 @@ def test_of_sources_of_a_language_too(tmp_path: Path) -> None:
     columns = Columns("en", "de", before=">>de<< ")
     train, dev = (open_table(tmp_path / f"{name}.csv", columns, form="translation") for name in ("train", "dev"))
     heard = Heard()
-    found = with_unlabelled(store(train, task), str(tmp_path / "more.txt"), train, task, [store(dev, task)], heard.say)
+    pool = Pool([str(tmp_path / "more.txt")], train)
+    found = with_unlabelled(store(train, task), pool, task, {"dev": store(dev, task)}, heard.say)
     assert list(found.texts()) == [(">>de<< one", "eins"), (">>de<< two", "zwei"), (">>de<< four", "")]
     assert any("1 of 2 rows are also in dev or test" in line for line in heard.told)

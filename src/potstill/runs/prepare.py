@@ -17,8 +17,9 @@ from torch import Tensor
 
 from potstill.data.examples import Examples, store
 from potstill.data.pixel_reader import describe_size
+from potstill.data.pools import Pool, with_unlabelled
 from potstill.data.rows import Columns, Table, open_table
-from potstill.data.splits import leaks, split_off_dev, with_unlabelled
+from potstill.data.splits import leaks, split_off_dev
 from potstill.data.tokens import tokenise
 from potstill.errors import InputError
 from potstill.inference.answers import answers, network
@@ -278,14 +279,15 @@ def find_leaks(splits: Splits, task: Task, say: Say) -> list[dict[str, object]]:
 
 
 def add_unlabelled(splits: Splits, data: Data, train: Table, task: Task, teacher: Student | None, say: Say) -> Splits:
-    if not data.unlabelled:
+    if not data.pools:
         return splits
     if teacher is None:
         instead = "give its model with --teacher, or omit --unlabelled"
-        raise InputError(f"{data.unlabelled}: texts without labels need a teacher; {instead}")
+        raise InputError(f"{', '.join(data.pools)}: texts without labels need a teacher; {instead}")
     add = ranks.first_before_others(with_unlabelled)
-    held_out = [examples for name, examples in splits.items() if name != "train"]
-    return {**splits, "train": add(splits["train"], data.unlabelled, train, task, held_out, say)}
+    held_out = {name: examples for name, examples in splits.items() if name != "train"}
+    pool = Pool(data.pools, train, data.sentences)
+    return {**splits, "train": add(splits["train"], pool, task, held_out, say)}
 
 
 def check_labels(examples: Examples, split: str, say: Say) -> None:
