@@ -95,6 +95,42 @@ def test_a_held_out_tenth_is_taken_of_train_alone(home: Path, tmp_path: Path) ->
     assert texts(data, "dev") == texts(plain, "dev") and len(data.train) == 36 + 30
 
 
+def test_texts_alone_are_train_beside_labelled_dev_rows(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "more.txt").write_text("\n".join(text for text, _ in [*sentences(30, 9), *sentences(3, 2)]))
+    alone = ["data.train=none", f"data.unlabelled={tmp_path}/more.txt"]
+    data, told = prepared(home, *alone)
+    assert texts(data, "train") == [text for text, _ in sentences(30, 9)] and not len(data.train.labelled_only)
+    assert data.task.labels == ("negative", "positive") and len(data.dev.labelled_only) == 20
+    assert any(
+        f"{tmp_path}/more.txt: 30 of 30 rows have no label; only the teacher teaches them" in line for line in told
+    )
+    with pytest.raises(InputError, match="none can be dev; give labelled rows with --dev, or with --train"):
+        prepared(home, *alone, "data.dev=none")
+    with pytest.raises(InputError, match=r"data.0.train is missing"):
+        recipe_of(home, "data.train=none")
+
+
+def test_a_run_of_texts_alone_has_no_baseline(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "more.txt").write_text("\n".join(text for text, _ in sentences(30, 9)))
+    words = [
+        "distill",
+        "--teacher",
+        home / "teacher",
+        "--unlabelled",
+        tmp_path / "more.txt",
+        "--force",
+        "--epochs",
+        "1",
+    ]
+    words += ["--dev", home / "dev.csv", "--test", home / "test.csv", "--student", "keep_layers:1", "--length", "32"]
+    assert potstill(*words, "--set", "timing=none", "--out", tmp_path / "run") == 0
+    assert "no baseline: no training row has a label" in capsys.readouterr().err
+    found = json.loads((tmp_path / "run" / "measurements.json").read_text())["models"]
+    assert list(found) == ["teacher", "distilled"]
+    finetuned = ["finetune", home / "teacher", "--dev", home / "dev.csv", "--out", tmp_path / "tuned"]
+    assert potstill(*finetuned) == 2
+
+
 def test_of_words_with_tags_too(tmp_path: Path) -> None:
     save_student(
         small_model("bert", labels=("B-BAD", "B-GOOD", "I-BAD", "I-GOOD", "O"), head="TokenClassification"),

@@ -63,7 +63,7 @@ class Data(Values):
     """A data set: files (TSV, CSV, JSON lines, Parquet, also gzipped) or NAME:CONFIG:SPLIT of the Hugging Face hub."""
 
     name: FileName = "task"
-    train: str
+    train: str | None = None  # None: the unlabelled texts alone
     dev: str | None = None  # None: a tenth of the training rows
     test: Tests = {}  # name -> file; a plain text is {"test": file}
     unlabelled: str | list[str] | None = None  # more texts, labelled only by the teacher
@@ -181,6 +181,9 @@ class Recipe(Values):
         names = [data.name for data in self.data]
         if len(set(names)) < len(names):
             raise InputError(f"recipe: the data sets are named {', '.join(names)}; give each [[data]] its own name")
+        for number, data in enumerate(self.data):
+            if data.train is None and not data.pools:
+                raise InputError(f"recipe: data.{number}.train is missing; write data.train = … (a text)")
         for number, stage in enumerate(self.stage):
             taught = stage.teacher if isinstance(stage.teacher, dict) else {}
             if unknown := [name for name in (*stage.on, *taught) if name not in names]:

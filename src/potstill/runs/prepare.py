@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import NamedTuple
@@ -45,7 +46,7 @@ CHECKED_TEXTS = 100  # of models that predict tokens, many in each text
 
 Say = Callable[[str], None]
 Tables = dict[str, Table]
-"""The opened files of a data set: "train", then "dev" if there is one, then the tests."""
+"""The opened files of a data set: "train" (without it, dev once more), then "dev" if there is one, then the tests."""
 Splits = dict[str, Examples]
 """The rows of a data set: "train", "dev", then the tests."""
 
@@ -130,6 +131,9 @@ class DataSets:
         if matched:
             say(f"{data.name}: {matched}" if len(self.recipe.data) > 1 else matched)
         splits = store_splits(tables, task, say)
+        if data.train is None:
+            no_rows = replace(splits["dev"].take(np.arange(0)), source=", ".join(data.pools))
+            splits = {**splits, "train": no_rows}
         leaked = find_leaks(splits, task, say)
         splits = add_unlabelled(splits, data, tables["train"], task, teacher, say)
         for name, examples in splits.items():
@@ -205,7 +209,10 @@ def open_tables(data: Data, teacher: Student | None, say: Say) -> Tables:
     form = row_form(data, teacher)
     # without a dev file, rows of train need a translation to be scored by
     dev_from_train = form is not None and task_class(form).two_stacks and not data.dev
-    train = open_table(data.train, columns, need_label=dev_from_train, form=form)
+    if (first := data.train or data.dev) is None:  # without train, dev shows which form the unlabelled texts have
+        problem = "there are only texts without labels, so none can be dev"
+        raise InputError(f"{', '.join(data.pools)}: {problem}; give labelled rows with --dev, or with --train")
+    train = open_table(first, columns, need_label=dev_from_train, form=form)
     if data.task is None and form and train.unread_label:
         unread = f"the labels in {train.unread_label!r} are not read, since the teacher is made for {task_class(form).words.rows}"
         say(f"{train.source}: {unread}; give a classifier as the teacher to learn them")
