@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 
 from potstill.data.examples import Examples, store
-from potstill.data.pools import Pool, with_unlabelled
+from potstill.data.pools import Pool, open_unlabelled, with_unlabelled
+from potstill.data.records import clean_text
 from potstill.data.rows import Columns, open_table
 from potstill.errors import InputError
 from potstill.recipe.resolve import resolve
 from potstill.recipe.schema import to_toml
 from potstill.tasks.label_matching import make_task
+from tests.data.test_rows import RIGHT, WRONG, written
+from tests.reliability.test_22_texts import TEXTS
 from tests.support.small_models import write_csv
 
 TASK = make_task(None, None, ["no", "yes"], None, "rows")[0]
@@ -85,6 +88,36 @@ def test_an_error_in_a_folder_names_file_and_line(home: Path) -> None:
     (home / "more" / "c.txt").write_bytes(b"good\n\xff\n")
     with pytest.raises(InputError, match=r"c.txt:2: byte 0xff"):
         added(home, home / "more")
+
+
+LABELS_ALONE = {"object as label", "NaN as label"}  # labels of unlabelled rows are not read
+
+
+@pytest.mark.parametrize("case", [*RIGHT, *WRONG])
+def test_odd_files_are_read_as_strictly_as_train(home: Path, case: str) -> None:
+    name, content, *expected = (RIGHT | WRONG)[case]
+    path = written(home, name, content)
+    like = open_table(home / "train.csv")
+    if case in RIGHT or case in LABELS_ALONE:
+        texts = [row.text for row in open_unlabelled(str(path), like).rows()]
+        assert texts == ([text for text, _ in expected[0]] if case in RIGHT else ["a"])
+        return
+    with pytest.raises(InputError) as refused:
+        list(open_unlabelled(str(path), like).rows())
+    assert str(refused.value).startswith(f"{path}:{expected[0]}: ")
+
+
+@pytest.mark.parametrize("sentences", [False, True])
+def test_awkward_texts_are_read_compared_and_cut(home: Path, sentences: bool) -> None:
+    path = home / "more.jsonl"
+    path.write_text("\n".join(json.dumps({"text": text}) for text in [*TEXTS, "This is new. " * 9]))
+    train = open_table(home / "train.csv")
+    rows = {name: store(open_table(home / f"{name}.csv"), TASK) for name in ("dev", "test")}
+    pool = Pool([str(path)], train, sentences)
+    made = [text for text, _ in with_unlabelled(store(train, TASK), pool, TASK, rows, lambda line: None).texts()][2:]
+    assert len(made) == len(set(made)) > 0
+    if not sentences:
+        assert {clean_text(text) for text in ("🎬" * 1000, "x" * 100_000, "أهلا good", "\ud800")} <= set(made)
 
 
 def test_rows_of_dev_and_test_and_what_is_nearly_the_same_never_enter(home: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from potstill.data.examples import Examples, store
 from potstill.data.rows import open_table
 from potstill.data.sentences import AT_ONCE, cut_documents, sentences_of
+from potstill.errors import InputError
 
 
 def stored(path: Path, texts: list[str]) -> Examples:
@@ -54,6 +55,12 @@ def test_texts_like_the_rows_are_kept_whole_and_the_recipe_decides_otherwise(tmp
     assert cut_documents(pool, rows(tmp_path), "auto", told.append) is pool and not told
     cut = cut_documents(pool, rows(tmp_path), True, told.append)
     assert [text for text, _ in cut.texts()] == ["It is a good film.", "I like it a lot."] * 3 and len(told) == 1
+
+
+def test_no_sentence_of_such_a_length_is_refused(tmp_path: Path) -> None:
+    pool = stored(tmp_path / "pool.txt", ["Yes! " * 100])
+    with pytest.raises(InputError, match=r"has 3 to 12 words, as the rows have; .* sentences = false"):
+        cut_documents(pool, rows(tmp_path), "auto", print)
 
 
 @pytest.mark.parametrize(

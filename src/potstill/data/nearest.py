@@ -53,7 +53,7 @@ def choose(
 
     digest = xxhash.xxh3_128()
     for block in blocks:
-        digest.update(np.ascontiguousarray(block))
+        digest.update(block.tobytes())
     folder = folder_of("nearest", FORMAT, examples.folder.name, examples.index_hash, k, most, digest.hexdigest())
     write_once(folder, write)
     kinds = {"positions": np.int64, "rows": np.int64, "cosines": np.float32}

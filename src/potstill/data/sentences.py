@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from potstill.data.examples import Examples, ExampleWriter, folder_of
+from potstill.errors import InputError
 from potstill.system.column_files import ColumnFiles, write_once
 
 FORMAT = 1  # of the folders; raise it to have texts cut again
@@ -44,6 +45,9 @@ def cut_documents(
 
     folder = folder_of("sentences", FORMAT, version("sentencex"), pool.folder.name, least, most)
     kept = write_once(folder, write)["rows"]
+    if not kept:
+        problem = f"no sentence of its long texts has {least} to {most} words, as the rows have"
+        raise InputError(f"{pool.source}: {problem}; give other texts, or write sentences = false in [data]")
     cut = Examples(pool.source, folder, np.arange(kept))
     why = f"its texts (half of them over {median} words) are longer than the rows ({long} words or less, all but 5 %)"
     say(f"{pool.source}: {why}; they are cut into sentences, and the {kept:,} of {least} to {most} words are used")

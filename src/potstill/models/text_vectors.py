@@ -46,7 +46,7 @@ def last_states(examples: Examples, task: DataTask, model: Student, length: int,
     blocks = []
     for begin in range(0, len(examples), BLOCK):
         part = examples.take(np.arange(begin, min(begin + BLOCK, len(examples))))
-        keys = xxhash.xxh3_128_hexdigest(np.ascontiguousarray(part.keys[part.index]).tobytes())
+        keys = xxhash.xxh3_128_hexdigest(part.keys[part.index].tobytes())
         folder = folder_of("states", FORMAT, name, task.name, keys)
         write_once(folder, partial(_write_states, TokenisedSet(task, part, tokens, tokens), model))
         blocks.append(column(folder, "vectors", np.float16).reshape(len(part), -1))
@@ -97,7 +97,7 @@ def word_means(examples: Examples, task: DataTask, model: Student, length: int, 
             interrupts.stop_if_asked()
         columns.finish({})
 
-    decides = [xxhash.xxh3_128_hexdigest(np.ascontiguousarray(table)), tokenizer_fingerprint(model.tokenizer), length]
+    decides = [xxhash.xxh3_128_hexdigest(table.tobytes()), tokenizer_fingerprint(model.tokenizer), length]
     folder = folder_of("word means", FORMAT, task.name, examples.folder.name, examples.index_hash, *decides)
     write_once(folder, write)
     vectors = column(folder, "vectors", np.float16).reshape(len(examples), -1)
