@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     import torch
     import transformers
 
-    from potstill.data import derived, pixel_reader
+    from potstill.data import derived, nearest, pixel_reader
     from potstill.data.augment import tagging, word_changes
     from potstill.inference import onnx_check
-    from potstill.models import anatomy, heads, loading, word_candidates
+    from potstill.models import anatomy, heads, loading, text_vectors, word_candidates
     from potstill.models import student as networks
     from potstill.models.generation import ctranslate2, decoding
     from potstill.models.onnx import quantizing as onnx_quantizing
@@ -64,6 +64,7 @@ else:
         "torch": "torch",
         "transformers": "transformers",
         "derived": "potstill.data.derived",
+        "nearest": "potstill.data.nearest",
         "pixel_reader": "potstill.data.pixel_reader",
         "tagging": "potstill.data.augment.tagging",
         "word_changes": "potstill.data.augment.word_changes",
@@ -72,6 +73,7 @@ else:
         "heads": "potstill.models.heads",
         "loading": "potstill.models.loading",
         "networks": "potstill.models.student",
+        "text_vectors": "potstill.models.text_vectors",
         "word_candidates": "potstill.models.word_candidates",
         "ctranslate2": "potstill.models.generation.ctranslate2",
         "decoding": "potstill.models.generation.decoding",

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from potstill.data.examples import Examples, store
+from potstill.data.pools import open_unlabelled
 from potstill.data.rows import Columns, Table, open_table
-from potstill.data.splits import open_unlabelled
 from potstill.data.tokens import tokenise
 from potstill.errors import InputError
 from potstill.signals import Wants

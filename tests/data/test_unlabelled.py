@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 
 from potstill.data.examples import store
+from potstill.data.pools import Pool, with_unlabelled
 from potstill.data.rows import Columns, open_table
-from potstill.data.splits import with_unlabelled
 from potstill.errors import InputError
 from potstill.models.student import save_student
 from potstill.plugins.methods.teacher_labels import TeacherLabels
@@ -93,6 +93,42 @@ def test_a_held_out_tenth_is_taken_of_train_alone(home: Path, tmp_path: Path) ->
     plain, _ = prepared(home, *sets)
     data, _ = prepared(home, *sets, f"data.unlabelled={tmp_path}/more.txt")
     assert texts(data, "dev") == texts(plain, "dev") and len(data.train) == 36 + 30
+
+
+def test_texts_alone_are_train_beside_labelled_dev_rows(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "more.txt").write_text("\n".join(text for text, _ in [*sentences(30, 9), *sentences(3, 2)]))
+    alone = ["data.train=none", f"data.unlabelled={tmp_path}/more.txt"]
+    data, told = prepared(home, *alone)
+    assert texts(data, "train") == [text for text, _ in sentences(30, 9)] and not len(data.train.labelled_only)
+    assert data.task.labels == ("negative", "positive") and len(data.dev.labelled_only) == 20
+    assert any(
+        f"{tmp_path}/more.txt: 30 of 30 rows have no label; only the teacher teaches them" in line for line in told
+    )
+    with pytest.raises(InputError, match="none can be dev; give labelled rows with --dev, or with --train"):
+        prepared(home, *alone, "data.dev=none")
+    with pytest.raises(InputError, match=r"data.0.train is missing"):
+        recipe_of(home, "data.train=none")
+
+
+def test_a_run_of_texts_alone_has_no_baseline(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "more.txt").write_text("\n".join(text for text, _ in sentences(30, 9)))
+    words = [
+        "distill",
+        "--teacher",
+        home / "teacher",
+        "--unlabelled",
+        tmp_path / "more.txt",
+        "--force",
+        "--epochs",
+        "1",
+    ]
+    words += ["--dev", home / "dev.csv", "--test", home / "test.csv", "--student", "keep_layers:1", "--length", "32"]
+    assert potstill(*words, "--set", "timing=none", "--out", tmp_path / "run") == 0
+    assert "no baseline: no training row has a label" in capsys.readouterr().err
+    found = json.loads((tmp_path / "run" / "measurements.json").read_text())["models"]
+    assert list(found) == ["teacher", "distilled"]
+    finetuned = ["finetune", home / "teacher", "--dev", home / "dev.csv", "--out", tmp_path / "tuned"]
+    assert potstill(*finetuned) == 2
 
 
 def test_of_words_with_tags_too(tmp_path: Path) -> None:
@@ -261,11 +297,12 @@ def test_texts_in_one_language_are_added_and_none_that_dev_translates(tmp_path: 
     path = tmp_path / f"more.{kind}"
     path.write_text(more[kind])
     told: list[str] = []
-    made = with_unlabelled(store(train, task), str(path), train, task, [store(dev, task)], told.append)
-    added = {"txt": ["four", "", "one"], "csv": ["four", "", "one"], "tsv": ["four", '""', "one"]}[kind]
+    made = with_unlabelled(store(train, task), Pool([str(path)], train), task, {"dev": store(dev, task)}, told.append)
+    added = {"txt": ["four", ""], "csv": ["four", ""], "tsv": ["four", '""']}[kind]  # "one" is in train
     assert list(made.texts()) == [("one", "eins"), ("two", "zwei"), *((text, "") for text in added)]
-    assert made.labelled[made.index].tolist() == [True, True, False, False, False]
-    assert told == [f"{path}: 1 of 4 rows are also in dev or test and are left out"]
+    assert made.labelled[made.index].tolist() == [True, True, False, False]
+    held = f"{path}: 1 of 4 rows are also in dev or test and are left out; it holds 1 of the 1 rows of dev"
+    assert told[0] == held and told[2:] == [f"{path}: 1 rows are in train already, or occur twice, and are left out"]
 
 
 def test_of_sources_of_a_language_too(tmp_path: Path) -> None:
@@ -277,6 +314,7 @@ def test_of_sources_of_a_language_too(tmp_path: Path) -> None:
     columns = Columns("en", "de", before=">>de<< ")
     train, dev = (open_table(tmp_path / f"{name}.csv", columns, form="translation") for name in ("train", "dev"))
     heard = Heard()
-    found = with_unlabelled(store(train, task), str(tmp_path / "more.txt"), train, task, [store(dev, task)], heard.say)
+    pool = Pool([str(tmp_path / "more.txt")], train)
+    found = with_unlabelled(store(train, task), pool, task, {"dev": store(dev, task)}, heard.say)
     assert list(found.texts()) == [(">>de<< one", "eins"), (">>de<< two", "zwei"), (">>de<< four", "")]
     assert any("1 of 2 rows are also in dev or test" in line for line in heard.told)

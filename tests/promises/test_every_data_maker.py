@@ -39,6 +39,7 @@ TAKES = {
     "without": ("texts", "pairs", "images"),
     "teacher_outputs": ("translations",),
     "masked_words": ("texts", "pairs"),
+    "neighbours": ("texts", "pairs"),
 }  # others take all
 PAIRS = ("pairs", "translations")
 

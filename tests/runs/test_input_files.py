@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from potstill.models import student as students
+from potstill.recipe.resolve import resolve
 from potstill.recipe.schema import Recipe
 from potstill.runs.data_set import DataSet
 from potstill.runs.input_files import VERSIONS, changes, input_digests, input_paths
@@ -179,3 +180,16 @@ def test_inputs_of_every_kind_have_digests(home: Path, monkeypatch: pytest.Monke
         str(tmp_path / "plugged/methods/mine.py"),
     ]
     assert VERSIONS in found
+
+
+def test_a_file_that_is_added_to_a_folder_of_texts_is_a_change(tmp_path: Path) -> None:
+    pool = tmp_path / "pool"
+    (pool / "below").mkdir(parents=True)
+    (pool / "below" / "a.txt").write_text("one")
+    (pool / "README.md").write_text("not read")
+    recipe = resolve(None, None, ["data.train=train.csv", f"data.unlabelled={pool}"]).recipe
+    before = input_digests(recipe)
+    (pool / "README.md").write_text("still not read")
+    assert input_digests(recipe) == before and list(before[str(pool)]) == [str(pool / "below" / "a.txt")]
+    (pool / "b.csv").write_text("text\ntwo\n")
+    assert changes(before, input_digests(recipe)) == [str(pool / "b.csv")]

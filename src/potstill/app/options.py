@@ -149,7 +149,7 @@ def check_model(model: str) -> None:
 def check_recipe(recipe: Recipe, with_models: bool = True) -> None:
     """Refuse a recipe whose rows or models are missing."""
     for data in recipe.data:
-        for source in (data.train, data.dev, data.unlabelled, *data.test.values()):
+        for source in data.sources:
             check_rows(source)
     if not with_models:
         return

@@ -34,11 +34,13 @@ def add_rows(
 
     def write(columns: ColumnFiles) -> None:
         writer = ExampleWriter(columns, examples.meta["target_width"])
-        has_label = np.asarray(examples.labelled[examples.index])
+        # of rows without an origin, which is -1, the last entries are read: no label, and any target
+        has_label = np.append(examples.labelled[examples.index], False)
+        index = np.append(examples.index, 0)
         every_key: list[np.ndarray] = []
 
         def add(texts: list[tuple[str, str | None]], keys: np.ndarray, origins: np.ndarray, labels: np.ndarray) -> None:
-            rows = examples.index[origins]
+            rows = index[origins]
             targets = examples.targets[rows] if writer.width else [examples.gold(row) for row in rows]
             writer.add(texts, targets, labels, keys, origins=origins.astype(np.int64))
             every_key.append(keys)
@@ -52,7 +54,7 @@ def add_rows(
                 first = np.sort(np.unique(keys, return_index=True)[1])
                 texts, keys, origins = [texts[position] for position in first], keys[first], origins[first]
             if texts:
-                add(texts, keys, origins, has_label[origins] & (origins >= 0) & with_labels)
+                add(texts, keys, origins, has_label[origins] & with_labels)
         kept = np.arange(writer.rows)
         if not keep_repeats:
             first = np.unique(np.concatenate(every_key), return_index=True)[1]

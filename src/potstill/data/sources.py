@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 
-from potstill.data import formats
+from potstill.data import formats, packages
 from potstill.data.formats import arrow, parallel, race
 from potstill.data.formats.reading import FileFormat, Opened
 from potstill.errors import InputError
@@ -41,11 +41,28 @@ def files_of(path: Path) -> list[Path]:
     return [path, *(file for file_format in formats_of(path) for file in file_format.companions(path))]
 
 
+def files_below(folder: Path) -> tuple[list[Path], list[Path]]:
+    """Return the files below a folder that a format reads, and the others, both sorted. Hidden ones do not count."""
+    every = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    seen = [path for path in every if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+    companions = {other for path in seen for other in files_of(path)[1:]}
+    own = [path for path in seen if path not in companions]
+    return [path for path in own if formats_of(path)], [path for path in own if not formats_of(path)]
+
+
+def is_saved_data_set(folder: Path) -> bool:
+    """Tell whether `datasets.save_to_disk` wrote this folder."""
+    return any((folder / name).exists() for name in race.SAVED_DATA_SET)
+
+
 def locate(source: str) -> Callable[[], Opened]:
     """Return the function that opens the source; refuse a source that is missing. A name on the Hub is not looked up.
 
-    A source is FILE, FIRST,SECOND, FOLDER, FOLDER:SPLIT or NAME[:CONFIG]:SPLIT of the Hub.
+    A source is FILE, FIRST,SECOND, FOLDER, FOLDER:SPLIT, pypi:PACKAGE[PART] or NAME[:CONFIG]:SPLIT of the Hub.
     """
+    if packages.is_part(source):
+        file = packages.file_of(source)
+        return partial(with_digest, partial(packages.open_part, source), lambda: fingerprint([file]))
     path = Path(os.path.expanduser(source))  # an unknown ~user stays as it is
     if path.is_dir():
         return partial(open_folder, path, None, source)

@@ -1,17 +1,13 @@
-"""Splits: holds out dev rows if no dev file is given, adds unlabelled texts to train, counts rows that occur twice."""
+"""Splits: holds out dev rows if no dev file is given, counts rows that occur in two splits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from potstill.data.derived import AddedRows, add_rows
-from potstill.data.examples import Examples, key_of, store
-from potstill.data.row_forms import FORMS
-from potstill.data.rows import Columns, Table, open_table
+from potstill.data.examples import Examples, key_of
 from potstill.data.task import DataTask
 from potstill.errors import InputError
 from potstill.system.randomness import mix
@@ -69,48 +65,3 @@ def leaks(train: Examples, others: Mapping[str, Examples], task: DataTask) -> li
     pairs = [(name, before) for before in ("train", "dev") for name in others if name != before]
     counts = [(name, before, int(np.isin(keys[name], keys[before]).sum())) for name, before in pairs]
     return [{"split": name, "also_in": before, "rows": n, "of": len(keys[name])} for name, before, n in counts if n]
-
-
-def with_unlabelled(
-    train: Examples, source: str, like: Table, task: DataTask, held_out: Sequence[Examples], say: Callable[[str], None]
-) -> Examples:
-    """Return the rows of train, then those of `source` without labels, except for texts that occur in `held_out`."""
-    rows = store(open_unlabelled(source, like), task)
-    # the keys of texts to be translated do not depend on their translation, which the new rows do not have
-    keys = [text_keys(each, task) if task.two_stacks else each.keys[each.index] for each in held_out]
-    new = ~np.isin(rows.keys, np.concatenate(keys))
-    if omitted := int((~new).sum()):
-        say(f"{source}: {omitted} of {len(new)} rows are also in dev or test and are left out")
-    if not new.any():
-        raise InputError(f"{source}: all rows are also in dev or test; give other texts")
-    added = rows.take(np.flatnonzero(new))
-
-    def more() -> Iterator[AddedRows]:
-        for part in added.parts():
-            yield AddedRows(list(part.texts()), np.full(len(part), -1))
-
-    return add_rows(train, ["unlabelled", rows.folder.name, added.index_hash], more)
-
-
-def open_unlabelled(source: str, like: Table) -> Table:
-    """Open a table of texts without reading its labels or translations.
-
-    Columns have the names of train's columns, or usual names of their own. What precedes every text of train precedes
-    these texts too.
-    """
-    usual = Columns(before=like.columns.before)
-    separate = FORMS[like.form].separate_target
-    pair = None if separate else like.columns.pair
-    named = replace(usual, text=like.columns.text, pair=pair, choices=like.columns.choices)
-    try:
-        table = open_table(source, named, form=like.form)
-    except InputError:
-        table = open_table(source, usual, form=like.form)
-    if separate:
-        return replace(table, columns=replace(usual, text=table.columns.text))
-    if (table.columns.pair is None) != (like.columns.pair is None) or table.choices != like.choices:
-        reason = "do not have the same parts (one text or two, or the number of candidates)"
-        raise InputError(f"{source} and {like.source} {reason}; use the same column names in both")
-    if table.shape != like.shape:
-        raise InputError(f"{source} and {like.source} have images of different sizes; give images of one size")
-    return replace(table, columns=replace(table.columns, label=None), answers=None)

@@ -82,6 +82,11 @@ def parse_test_files(texts: list[str]) -> dict[str, str]:
     return files
 
 
+def parse_sources(texts: list[str]) -> str | list[str]:
+    """Parse `--unlabelled A`, or `--unlabelled A --unlabelled B`."""
+    return texts[0] if len(texts) == 1 else texts
+
+
 def parse_names(text: str) -> list[str]:
     """Parse `A,B,C`."""
     return [name.strip() for name in text.split(",")]

@@ -63,10 +63,11 @@ class Data(Values):
     """A data set: files (TSV, CSV, JSON lines, Parquet, also gzipped) or NAME:CONFIG:SPLIT of the Hugging Face hub."""
 
     name: FileName = "task"
-    train: str
+    train: str | None = None  # None: the unlabelled texts alone
     dev: str | None = None  # None: a tenth of the training rows
     test: Tests = {}  # name -> file; a plain text is {"test": file}
-    unlabelled: str | None = None  # more texts, labelled only by the teacher
+    unlabelled: str | list[str] | None = None  # more texts, labelled only by the teacher
+    sentences: Literal["auto"] | bool = "auto"  # cut unlabelled documents into sentences; auto: if the rows are short
     # columns; None: found by their usual names
     text: str | None = None
     pair: str | None = None
@@ -80,6 +81,16 @@ class Data(Values):
     language: str | None = None  # the target language: its token, >>de<<, is put before every source text
     class_weights: Literal["balanced"] | list[Above] | None = None
     teacher: str | Literal[False] | None = None  # None: the recipe's; false: none
+
+    @property
+    def pools(self) -> list[str]:
+        """Every source of unlabelled texts."""
+        return [self.unlabelled] if isinstance(self.unlabelled, str) else self.unlabelled or []
+
+    @property
+    def sources(self) -> list[str]:
+        """Every source of rows."""
+        return [source for source in (self.train, self.dev, *self.pools, *self.test.values()) if source]
 
 
 class Optimizer(Values):
@@ -170,6 +181,9 @@ class Recipe(Values):
         names = [data.name for data in self.data]
         if len(set(names)) < len(names):
             raise InputError(f"recipe: the data sets are named {', '.join(names)}; give each [[data]] its own name")
+        for number, data in enumerate(self.data):
+            if data.train is None and not data.pools:
+                raise InputError(f"recipe: data.{number}.train is missing; write data.train = … (a text)")
         for number, stage in enumerate(self.stage):
             taught = stage.teacher if isinstance(stage.teacher, dict) else {}
             if unknown := [name for name in (*stage.on, *taught) if name not in names]:
@@ -213,6 +227,10 @@ TRAIN_HELP = (
     "the folder of a data set, or NAME:CONFIG:SPLIT of the hub."
 )
 TEST_HELP = "Rows to report on; several as --test m=FILE --test mm=FILE."
+UNLABELLED_HELP = (
+    "More texts, labelled only by the teacher: .txt with a text per line, a table, a folder of such files, or pypi:PACKAGE[PART]; "
+    "may be given several times."
+)
 CHOICES_HELP = "Column of the choices of multiple choice, or one for each: A,B,C."
 TASK_HELP = f"{', '.join([*TASK_WORDS][:-1])} or {[*TASK_WORDS][-1]}, if the rows do not show it."
 STUDENT_HELP = "The student's shape: keep_layers:3, fresh:4, keep_layers:3+trim_vocabulary… (`potstill list students`)."
@@ -224,7 +242,7 @@ _FLAGS = (
     Flag(Data, "train", DATA, TRAIN_HELP),
     Flag(Data, "dev", DATA, "Rows to select the best epoch by. Default: a tenth of the training rows."),
     Flag(Data, "test", DATA, TEST_HELP, flags.parse_test_files, True),
-    Flag(Data, "unlabelled", DATA, "More texts, labelled only by the teacher: one text per line (.txt), or a table."),
+    Flag(Data, "unlabelled", DATA, UNLABELLED_HELP, flags.parse_sources, True),
     Flag(Data, "text", DATA, "Column of the text, if it has an unusual name."),
     Flag(Data, "pair", DATA, "Column of the second text."),
     Flag(Data, "label", DATA, "Column of the label; several 0/1 columns as A,B,C.", flags.parse_columns),

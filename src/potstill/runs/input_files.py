@@ -14,7 +14,8 @@ import transformers
 
 import potstill
 from potstill.data.formats.parallel import two_files
-from potstill.data.sources import files_of
+from potstill.data.packages import file_of, is_part
+from potstill.data.sources import files_below, files_of
 from potstill.recipe import plugins
 from potstill.recipe.schema import Recipe
 from potstill.system import ranks
@@ -75,7 +76,7 @@ def _file_digests(text: str) -> dict[str, str]:
             files += [file for pattern in MODEL_FILES for file in path.glob(pattern)]
         elif path.is_dir():
             saved = [file for pattern in DATA_SET_FILES for file in path.glob(pattern)]
-            files += saved or files_of(path)
+            files += saved or files_below(path)[0]
         else:
             files += files_of(path)
     digests = {}
@@ -96,7 +97,7 @@ def named_inputs(recipe: Recipe) -> list[str]:
     """Every input of a recipe, as the user wrote it: models, rows, and files in fields of plug-ins, such as word vectors."""
     inputs = [recipe.start, *recipe.teachers]
     for data in recipe.data:
-        inputs += [data.train, data.dev, data.unlabelled, *data.test.values()]
+        inputs += data.sources
     plugged = [*recipe.student]
     for stage in recipe.stage:
         plugged += [stage.method, *stage.data, *stage.reshape]
@@ -106,7 +107,9 @@ def named_inputs(recipe: Recipe) -> list[str]:
 
 
 def paths_of(text: str) -> list[Path]:
-    """The files or folders that a text names: one, two with a comma between them, or a folder and its split."""
+    """The files or folders that a text names: one, two with a comma between them, a folder and its split, or a package's."""
+    if is_part(text):
+        return [file_of(text)]
     path, folder = os.path.expanduser(text), os.path.expanduser(text.rpartition(":")[0])
     if os.path.exists(path):  # Path.exists raises for a name that is too long for a file
         return [Path(path)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import NamedTuple
@@ -17,8 +18,9 @@ from torch import Tensor
 
 from potstill.data.examples import Examples, store
 from potstill.data.pixel_reader import describe_size
+from potstill.data.pools import Pool, with_unlabelled
 from potstill.data.rows import Columns, Table, open_table
-from potstill.data.splits import leaks, split_off_dev, with_unlabelled
+from potstill.data.splits import leaks, split_off_dev
 from potstill.data.tokens import tokenise
 from potstill.errors import InputError
 from potstill.inference.answers import answers, network
@@ -44,7 +46,7 @@ CHECKED_TEXTS = 100  # of models that predict tokens, many in each text
 
 Say = Callable[[str], None]
 Tables = dict[str, Table]
-"""The opened files of a data set: "train", then "dev" if there is one, then the tests."""
+"""The opened files of a data set: "train" (without it, dev once more), then "dev" if there is one, then the tests."""
 Splits = dict[str, Examples]
 """The rows of a data set: "train", "dev", then the tests."""
 
@@ -129,6 +131,9 @@ class DataSets:
         if matched:
             say(f"{data.name}: {matched}" if len(self.recipe.data) > 1 else matched)
         splits = store_splits(tables, task, say)
+        if data.train is None:
+            no_rows = replace(splits["dev"].take(np.arange(0)), source=", ".join(data.pools))
+            splits = {**splits, "train": no_rows}
         leaked = find_leaks(splits, task, say)
         splits = add_unlabelled(splits, data, tables["train"], task, teacher, say)
         for name, examples in splits.items():
@@ -204,7 +209,10 @@ def open_tables(data: Data, teacher: Student | None, say: Say) -> Tables:
     form = row_form(data, teacher)
     # without a dev file, rows of train need a translation to be scored by
     dev_from_train = form is not None and task_class(form).two_stacks and not data.dev
-    train = open_table(data.train, columns, need_label=dev_from_train, form=form)
+    if (first := data.train or data.dev) is None:  # without train, dev shows which form the unlabelled texts have
+        problem = "there are only texts without labels, so none can be dev"
+        raise InputError(f"{', '.join(data.pools)}: {problem}; give labelled rows with --dev, or with --train")
+    train = open_table(first, columns, need_label=dev_from_train, form=form)
     if data.task is None and form and train.unread_label:
         unread = f"the labels in {train.unread_label!r} are not read, since the teacher is made for {task_class(form).words.rows}"
         say(f"{train.source}: {unread}; give a classifier as the teacher to learn them")
@@ -278,14 +286,15 @@ def find_leaks(splits: Splits, task: Task, say: Say) -> list[dict[str, object]]:
 
 
 def add_unlabelled(splits: Splits, data: Data, train: Table, task: Task, teacher: Student | None, say: Say) -> Splits:
-    if not data.unlabelled:
+    if not data.pools:
         return splits
     if teacher is None:
         instead = "give its model with --teacher, or omit --unlabelled"
-        raise InputError(f"{data.unlabelled}: texts without labels need a teacher; {instead}")
+        raise InputError(f"{', '.join(data.pools)}: texts without labels need a teacher; {instead}")
     add = ranks.first_before_others(with_unlabelled)
-    held_out = [examples for name, examples in splits.items() if name != "train"]
-    return {**splits, "train": add(splits["train"], data.unlabelled, train, task, held_out, say)}
+    held_out = {name: examples for name, examples in splits.items() if name != "train"}
+    pool = Pool(data.pools, train, data.sentences)
+    return {**splits, "train": add(splits["train"], pool, task, held_out, say)}
 
 
 def check_labels(examples: Examples, split: str, say: Say) -> None:
