@@ -15,12 +15,12 @@ from potstill.measuring import comparisons
 from potstill.measuring.measurements import BASELINE, STUDENT, Measurements
 from potstill.measuring.run_folder import read_measurements, seed_folders, write_measurements
 from potstill.recipe.cells import ALONE, Cell, all_cells, cell_named, grid_cells, seed_cells
-from potstill.recipe.pace import with_pace
 from potstill.recipe.schema import Recipe
 from potstill.reporting.card import model_card
 from potstill.reporting.page import write_report
 from potstill.runs.baseline import is_distillation, make_baseline
 from potstill.runs.cells import claim, run_cells
+from potstill.runs.defaults import as_chosen, complete_recipe
 from potstill.runs.folder import (
     FolderLock,
     Opening,
@@ -64,9 +64,13 @@ def distill(
     `accept_changes`: continue although rows, a model or a version has changed since the run was started. `cell`: train
     this cell alone (a seed, a point of the grid), measure nothing but seeds, and return {} unless it is the whole run.
     """
-    recipe = with_pace(recipe)  # it may have been made in Python, or its student may have changed
     device = make_accelerator(recipe).device  # joins the other processes, if there are any
+    # a run that was begun keeps its choices, also where a later version would choose otherwise
+    begun = recipe if overwrite else ranks.on_first(as_chosen)(recipe, RunFolder(output_path(out)))
+    recipe, chosen = complete_recipe(begun)
     display = show if show and ranks.is_first() else Display(quiet=True)
+    for sentence in chosen:
+        display.say(sentence)
 
     def choose() -> tuple[Recipe, RunFolder, Path | None]:
         begun = recipe if overwrite else as_begun(recipe, RunFolder(output_path(out)))
