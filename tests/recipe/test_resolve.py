@@ -121,7 +121,7 @@ def test_the_fields_of_a_method_without_a_name_belong_to_the_one_that_is_chosen(
     assert resolve(path, {"method": ("--method", "quick")}).recipe.stage[0].method == {"name": "quick"}
     with pytest.raises(InputError, match=r'method.slow.temperature = "hot": expected a number'):
         resolve(path, {}, ["method.temperature=hot"])
-    with pytest.raises(InputError, match="student.auto takes no fields"):
+    with pytest.raises(InputError, match=r"student\.auto takes no fields"):
         resolve(None, {}, ["data.train=a.csv", 'student=[{build = "auto", layers = 3}]'])
 
 

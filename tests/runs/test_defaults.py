@@ -117,7 +117,7 @@ def test_a_recipe_that_names_both_reads_no_folder(tmp_path: Path) -> None:
         None, {}, ["teacher=nowhere", "data.train=a.csv", "student=keep_layers:3", "method=patient"]
     ).recipe
     assert complete_recipe(recipe) == (recipe, [])
-    with pytest.raises(InputError, match="there is no folder .*nowhere"):
+    with pytest.raises(InputError, match=r"there is no folder .*nowhere"):
         completed(tmp_path / "nowhere")
 
 

@@ -19,7 +19,7 @@ from potstill.recipe.pace import AUTO, FINE_TUNING, OTHER_OPTIMIZERS
 from potstill.recipe.task_words import TASK_WORDS
 
 # fields that change no weights: a stopped run may continue with other values
-FREE = {"name", "tracker", "save_every", "memory", "force", "seeds", "timing", "teacher_devices"}
+FREE = {"name", "tracker", "save_every", "memory", "force", "seeds", "timing", "deploy", "teacher_devices"}
 
 # fields that a run measures where they are "auto": the recipe beside its result has the values that were chosen
 MEASURED = ("precision", "teacher_precision")
@@ -155,6 +155,8 @@ class Recipe(Values):
     teacher_precision: Literal["auto", "float32", "bfloat16"] = "float32"  # auto: bfloat16 if the answers are the same
     baseline: bool = True  # also train the same student on the labels alone
     timing: Literal["all", "pytorch", "none"] = "all"  # all: also in ONNX Runtime, and in eight bits
+    # as what the student is kept beside itself; auto: int8 or onnx, whichever is better, where timing measures both
+    deploy: Literal["auto", "int8", "onnx", "none"] = "auto"
     memory: str | None = None  # folder of the teacher's memory
     metric: str | None = None  # selects by dev; None: the task's first
     tracker: Literal["none", "tensorboard"] = "none"

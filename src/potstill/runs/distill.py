@@ -12,7 +12,7 @@ import torch
 
 from potstill.errors import InputError
 from potstill.measuring import comparisons
-from potstill.measuring.measurements import BASELINE, STUDENT, Measurements
+from potstill.measuring.measurements import BASELINE, STUDENT, Deployed, Measurements
 from potstill.measuring.run_folder import read_measurements, seed_folders, write_measurements
 from potstill.recipe.cells import ALONE, Cell, all_cells, cell_named, grid_cells, seed_cells
 from potstill.recipe.schema import Recipe
@@ -46,7 +46,7 @@ from potstill.runs.stages import (
 )
 from potstill.system import interrupts, ranks
 from potstill.system.display import Display
-from potstill.system.files import write_atomically
+from potstill.system.files import draft_folder, write_atomically
 from potstill.system.paths import RunFolder, output_path
 
 
@@ -264,11 +264,23 @@ def run_seeds(
 def average_seeds(recipe: Recipe, folder: RunFolder) -> Measurements:
     measurements = replace(comparisons.over_seeds(folder.root), changed_inputs=accepted_changes(folder))
     best = RunFolder(max((path for _, path in seed_folders(folder.root)), key=comparisons.dev_score))
+    measurements = replace(measurements, deployed=deployed_of(best, measurements.deployed))
+    if measurements.deployed is not None:
+        with draft_folder(folder.deployed) as draft:
+            shutil.copytree(best.deployed, draft, dirs_exist_ok=True)
     for model in (best.student, *(best.heads(data.name) for data in recipe.last_data[1:])):
         if model.exists():  # data sets that share the whole network share a folder
             shutil.copytree(model, folder.root / model.name, dirs_exist_ok=True)
     write_measurements(folder, measurements)
     return measurements
+
+
+def deployed_of(best: RunFolder, first: Deployed | None) -> Deployed | None:
+    """The deployed form of the best seed, with the speed of the first seed's, which alone is timed, if it has the same form."""
+    deployed = read_measurements(best.root).deployed
+    if deployed is None or first is None or deployed.form != first.form:
+        return deployed
+    return replace(deployed, times_faster=first.times_faster)
 
 
 @ranks.on_first

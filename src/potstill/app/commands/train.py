@@ -124,6 +124,7 @@ def run_recipe(
         resolved = resolved.model_copy(update={"name": Path(folder).name})
     from potstill.measuring.measurements import Measurements
     from potstill.reporting.console import print_comparisons, print_grid, print_measurements
+    from potstill.reporting.deployed import deployed_sentence
     from potstill.runs import distill as runs
     from potstill.system import ranks
 
@@ -137,5 +138,9 @@ def run_recipe(
     print_grid(measurements.grid)
     print_measurements(measurements)
     print_comparisons(measurements.differences)
+    if sentence := deployed_sentence(measurements):
+        print_line(f"{folder}/deployed, {sentence}")
     if not run.quiet:
         say(f"student: {folder}/student   report: {folder}/report.html")
+    if sentence and not run.quiet:
+        say(f"try it: potstill predict {folder}/deployed rows.csv")

@@ -73,7 +73,8 @@ def plan(
     memory: float | None = None,
     show: Display | None = None,
 ) -> dict[str, Any]:
-    """Return what was chosen for the recipe; lines of work with rows, tokens, steps, operations and seconds; bytes of device and disks; what does not fit.
+    """Return lines of work with rows, tokens, steps, operations and seconds; bytes of device and disks; what does not fit;
+    and what was chosen for the recipe.
 
     Rows are read, matched and tokenised as in a run. Seconds are those of this machine, from a few batches that are timed.
     With `peak` in GFLOPS and `devices`, they are those of another machine that reaches the same share of its peak:
