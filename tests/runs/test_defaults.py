@@ -105,7 +105,8 @@ def test_each_choice_is_said_with_its_reason_and_overriding_one_keeps_the_others
 
 def test_where_weights_or_builders_are_named_the_student_has_the_shape_of_its_start(tmp_path: Path) -> None:
     teacher = folder(tmp_path / "teacher")
-    for fields in ({"start": "weights"}, {"stage": [{"reshape": "keep_layers:1"}]}, {"student": []}):
+    tried = {"grid": {"student": ["keep_layers:1", "bilstm"]}}
+    for fields in (tried, {"start": "weights"}, {"stage": [{"reshape": "keep_layers:1"}]}, {"student": []}):
         recipe, said = completed(teacher, **fields)
         assert recipe.student == [] and not any(sentence.startswith("student") for sentence in said), fields
     recipe, said = complete_recipe(Recipe.model_validate({"start": "weights", "data": {"train": "a.csv"}}))

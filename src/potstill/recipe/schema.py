@@ -197,8 +197,10 @@ class Recipe(Values):
 
     @property
     def chooses_student(self) -> bool:
-        """Whether potstill is to choose the student. Weights to start from and builders of stages are a choice already."""
-        shaped = self.start is not None or any(stage.reshape for stage in self.stage)
+        """Whether potstill is to choose the student. Weights to start from, builders of stages and a grid of students are a
+        choice already."""
+        tried = any(path.partition(".")[0] == "student" for path in self.grid)
+        shaped = tried or self.start is not None or any(stage.reshape for stage in self.stage)
         taught = bool(self.data_of(self.stage[0])[0].teacher)
         return short_forms.is_open(self.student) and taught and not shaped
 
