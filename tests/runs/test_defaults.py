@@ -97,10 +97,31 @@ def test_each_choice_is_said_with_its_reason_and_overriding_one_keeps_the_others
     other, said = completed(teacher, stage=[{"method": "patient"}])
     assert other.student == recipe.student and other.stage[0].method["name"] == "patient" and said == [student]
     other, said = completed(teacher, stage=[{"method": {"temperature": 4.0}}])
-    assert (other.stage[0].method["temperature"], other.stage[0].method["alpha"]) == (4.0, 0.9) and len(said) == 2
+    assert (other.stage[0].method["temperature"], other.stage[0].method["alpha"]) == (4.0, 0.9)
+    assert said == [
+        student,
+        "method: soft_targets at T = 4, α = 0.9; its temperature as the recipe says, the rest by default",
+    ]
     for rate in ({"rate": 3e-4}, {"rate": 3e-4, "warmup": 0.0}):
         other, _ = completed(teacher, stage=[{"optimizer": rate}])
         assert other.student == recipe.student and other.stage[0].optimizer.rate == 3e-4
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"num_hidden_layers": "12"},
+        {"num_hidden_layers": -1},
+        {"num_hidden_layers": True},
+        {"vocab_size": "many", "num_hidden_layers": []},
+        {"id2label": [1, 2], "num_hidden_layers": None},
+    ],
+)
+def test_a_config_that_does_not_count_its_layers_is_told_what_to_write(tmp_path: Path, fields: dict[str, Any]) -> None:
+    teacher = folder(tmp_path / "teacher", **fields)
+    with pytest.raises(InputError, match=r"does not say how many layers the teacher has; name the student: --student"):
+        completed(teacher)
+    assert completed(teacher, student="keep_layers:3")[0].stage[0].method["name"] == "soft_targets"
 
 
 def test_where_weights_or_builders_are_named_the_student_has_the_shape_of_its_start(tmp_path: Path) -> None:

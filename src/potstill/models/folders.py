@@ -135,7 +135,7 @@ def tokenizer_kind(folder: Path) -> str:
     """The type of the tokenizer's model, such as WordPiece; without tokenizer.json, that of its files."""
     try:
         return str(json.loads((folder / "tokenizer.json").read_bytes())["model"]["type"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return "WordPiece" if (folder / "vocab.txt").exists() else "unknown"
 
 

@@ -6,7 +6,7 @@ written into the recipe beside the result, as if the user had written it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -41,58 +41,53 @@ class Choice(NamedTuple):
 
 
 class MethodRule(NamedTuple):
-    """A line of the table of methods: the first one that fits is taken."""
+    """A line of the table of methods: the first one that fits is taken. `reason` may name the classes."""
 
     fits: Callable[[Facts], bool]
     method: dict[str, Any]
-    words: str
-    reason: Callable[[Facts], str]
+    reason: str
+
+
+def _soft_targets(temperature: float | None) -> dict[str, Any]:
+    method: dict[str, Any] = {"name": "soft_targets", "alpha": 0.9}
+    return method if temperature is None else {**method, "temperature": temperature}
 
 
 METHOD_RULES = (
     MethodRule(
         lambda facts: facts.task in ("translate", "write", "mask"),
-        {"name": "soft_targets", "temperature": 1.0, "alpha": 0.9},
-        "soft_targets at T = 1, α = 0.9",
-        lambda facts: (
-            "the teacher predicts tokens, and at a higher temperature many improbable ones outweigh the others"
-        ),
+        _soft_targets(1.0),
+        "the teacher predicts tokens, and at a higher temperature many improbable ones outweigh the others",
     ),
     MethodRule(
         lambda facts: facts.task == "regress",
-        {"name": "soft_targets", "alpha": 0.9},
-        "soft_targets, α = 0.9",
-        lambda facts: "the teacher predicts a number, which the student learns by its squared error",
+        _soft_targets(None),
+        "the teacher predicts a number, which the student learns by its squared error",
     ),
     MethodRule(
         lambda facts: facts.task == "multilabel",
-        {"name": "soft_targets", "temperature": 1.0, "alpha": 0.9},
-        "soft_targets at T = 1, α = 0.9",
-        lambda facts: "each class is a yes or a no, and a higher temperature would only flatten it",
+        _soft_targets(1.0),
+        "each class is a yes or a no, and a higher temperature would only flatten it",
     ),
     MethodRule(
-        lambda facts: facts.task == "classify" and facts.classes is None,
-        {"name": "soft_targets", "temperature": 1.0, "alpha": 0.9},
-        "soft_targets at T = 1, α = 0.9",
-        lambda facts: "the number of classes is not known before the rows are read",
+        lambda facts: facts.task in ("answer", "choose"),
+        _soft_targets(2.0),
+        "the teacher chooses among many places or candidates, and T = 2 shows how it ranks the wrong ones",
+    ),
+    MethodRule(
+        lambda facts: facts.classes is None,
+        _soft_targets(1.0),
+        "the number of classes is not known before the rows are read",
     ),
     MethodRule(
         lambda facts: facts.task == "classify" and (facts.classes or 0) <= FEW_CLASSES,
-        {"name": "soft_targets", "temperature": 1.0, "alpha": 0.9},
-        "soft_targets at T = 1, α = 0.9",
-        lambda facts: (
-            f"the teacher has {facts.classes} classes, and a higher temperature would only flatten its answers"
-        ),
+        _soft_targets(1.0),
+        "the teacher has {classes} classes, and a higher temperature would only flatten its answers",
     ),
     MethodRule(
         lambda facts: True,
-        {"name": "soft_targets", "temperature": 2.0, "alpha": 0.9},
-        "soft_targets at T = 2, α = 0.9",
-        lambda facts: (
-            f"the teacher has {facts.classes} classes, and T = 2 shows how it ranks the wrong ones"
-            if facts.task in ("classify", "tag") and facts.classes
-            else "the teacher chooses among many places or candidates, and T = 2 shows how it ranks the wrong ones"
-        ),
+        _soft_targets(2.0),
+        "the teacher has {classes} classes, and T = 2 shows how it ranks the wrong ones",
     ),
 )
 METHODS = tuple(dict.fromkeys(str(rule.method["name"]) for rule in METHOD_RULES))
@@ -101,7 +96,14 @@ METHODS = tuple(dict.fromkeys(str(rule.method["name"]) for rule in METHOD_RULES)
 def default_method(facts: Facts) -> Choice:
     """The first line of the table that fits."""
     rule = next(rule for rule in METHOD_RULES if rule.fits(facts))
-    return Choice([rule.method], rule.words, rule.reason(facts))
+    return Choice([rule.method], method_words(rule.method), rule.reason.format(classes=facts.classes))
+
+
+def method_words(method: Mapping[str, Any]) -> str:
+    """Return a method as "soft_targets at T = 1, α = 0.9"."""
+    temperature, alpha = method.get("temperature"), method.get("alpha")
+    at = f" at T = {temperature:g}" if temperature is not None else ""
+    return f"{method['name']}{at}" + (f", α = {alpha:g}" if alpha is not None else "")
 
 
 def default_student(facts: Facts) -> Choice:

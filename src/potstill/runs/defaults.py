@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import tomllib
-from typing import Any
+from collections.abc import Iterable
 
 from potstill.errors import InputError
-from potstill.models.folders import TRIMMABLE, ConfigFile, read_config, tokenizer_kind
+from potstill.models.folders import TRIMMABLE, UNNAMED, ConfigFile, read_config, tokenizer_kind
 from potstill.models.heads import head_of
 from potstill.recipe import short_forms
-from potstill.recipe.defaults import AUTO, Choice, Facts, default_method, default_student
+from potstill.recipe.defaults import Facts, default_method, default_student, method_words
 from potstill.recipe.pace import with_pace
 from potstill.recipe.resolve import Resolved, leaves
 from potstill.recipe.schema import Data, Recipe, Stage
@@ -35,18 +35,15 @@ def complete_recipe(recipe: Recipe) -> tuple[Recipe, list[str]]:
     for number, stage in enumerate(recipe.stage):
         if short_forms.is_open([stage.method]):
             choice = default_method(facts_of(recipe, stage))
+            own = {field: value for field, value in stage.method.items() if field != "name"}
+            method = short_forms.complete_method({**choice.tables[0], **own})
             if any(data.teacher for data in recipe.data_of(stage)):
-                said.append(choice.said("method" if len(recipe.stage) == 1 else f"method of stage {number + 1}"))
-            stage = stage.model_copy(update={"method": chosen_method(choice, stage)})
+                what = "method" if len(recipe.stage) == 1 else f"method of stage {number + 1}"
+                mixed = f"{what}: {method_words(method)}; its {', '.join(own)} as the recipe says, the rest by default"
+                said.append(mixed if own else choice.said(what))
+            stage = stage.model_copy(update={"method": method})
         stages.append(stage)
     return with_pace(recipe.model_copy(update={"stage": stages})), said
-
-
-def chosen_method(choice: Choice, stage: Stage) -> dict[str, Any]:
-    """The method of a choice, with the fields that the recipe sets."""
-    (method,) = choice.tables
-    own = {field: value for field, value in stage.method.items() if field != "name"}
-    return short_forms.complete_method({**method, **own})
 
 
 def facts_of(recipe: Recipe, stage: Stage) -> Facts:
@@ -61,34 +58,38 @@ def data_facts(data: Data) -> Facts:
     if not data.teacher:
         return Facts("the rows", data.task or "classify", named, None, 0)
     config = read_config(data.teacher)
-    head = head_of(config)
-    task = data.task or task_of_head(head, config)
-    with_names = head == CLASSIFY.head or TASK_WORDS[task].named_outputs
+    names = config.fields.get("id2label") or UNNAMED
+    classes = len(names) if isinstance(names, dict) else None
+    task = data.task or task_of_head(head_of(config), config.problem_type, classes)
     return Facts(
         data.teacher,
         task,
-        named or (config.num_labels if with_names else None),
+        named or (classes if TASK_WORDS[task].named_outputs else None),
         layers_of(config),
-        int(config.fields.get("vocab_size") or 0),
+        number_in(config, ("vocab_size",)) or 0,
         why_whole(config, task),
     )
 
 
-def task_of_head(head: str, config: ConfigFile) -> str:
+def task_of_head(head: str, problem: str | None, classes: int | None) -> str:
     """The task of a model with this head, if the rows do not tell another."""
     if head == CLASSIFY.head:
-        several = config.problem_type == "multi_label_classification"
-        value = config.problem_type == "regression" or config.num_labels == 1
+        several, value = problem == "multi_label_classification", problem == "regression" or classes == 1
         return "multilabel" if several else "regress" if value else "classify"
     return next((task for task, words in TASK_WORDS.items() if words.head == head), "classify")
 
 
 def layers_of(config: ConfigFile) -> int | None:
     """The number of layers; of two stacks that of the smaller one; None if config.json names none."""
-    counts = [config.fields[name] for name in LAYERS if isinstance(config.fields.get(name), int)][:1]
-    if config.fields.get("is_encoder_decoder"):
-        counts += [config.fields[name] for name in DECODER_LAYERS if isinstance(config.fields.get(name), int)][:1]
+    stacks = (LAYERS, DECODER_LAYERS) if config.fields.get("is_encoder_decoder") else (LAYERS,)
+    counts = [count for names in stacks if (count := number_in(config, names)) is not None]
     return min(counts, default=None)
+
+
+def number_in(config: ConfigFile, names: Iterable[str]) -> int | None:
+    """The first of these fields that holds a whole number; a folder of a stranger may hold anything there."""
+    values = (config.fields.get(name) for name in names)
+    return next((value for value in values if type(value) is int and value >= 0), None)
 
 
 def why_whole(config: ConfigFile, task: str) -> str:
@@ -110,10 +111,11 @@ def as_chosen(recipe: Recipe, folder: RunFolder) -> Recipe:
     same = len(before.stage) == len(recipe.stage) and before.teachers == recipe.teachers
     if mark.get("made_by") != "potstill" or not same:
         return recipe
-    stages = [
-        stage.model_copy(update={"method": earlier.method}) if stage.method == {"name": AUTO} else stage
-        for stage, earlier in zip(recipe.stage, before.stage, strict=True)
-    ]
+    stages = []
+    for stage, earlier in zip(recipe.stage, before.stage, strict=True):
+        own = {field: value for field, value in stage.method.items() if field != "name"}
+        kept = short_forms.is_open([stage.method]) and {**earlier.method, **own} == earlier.method
+        stages.append(stage.model_copy(update={"method": earlier.method}) if kept else stage)
     student = before.student if recipe.chooses_student else recipe.student
     return recipe.model_copy(update={"student": student, "stage": stages})
 
