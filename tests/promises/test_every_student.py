@@ -500,6 +500,17 @@ def test_rare_pieces_go_when_a_minimum_is_given():
     assert trimmed.tokenizer.tokenize("film story") == ["film", "s", "##t", "##o", "##r", "##y"]
 
 
+@every_architecture
+def test_a_number_of_tokens_stays_besides_characters(architecture):
+    """With fewer than the texts use, the rest is spelled; with more, texts are read as before."""
+    start = small_model(architecture)
+    few, many = (TrimVocabulary(tokens=number).build(start, context(start)) for number in (5, 10_000))
+    assert len(few.tokenizer) < len(TrimVocabulary().build(start, context(start)).tokenizer) < len(many.tokenizer)
+    assert [many.tokenizer.tokenize(text) for text in TEXTS] == [start.tokenizer.tokenize(text) for text in TEXTS]
+    assert few.tokenizer.unk_token_id not in few.tokenizer(TEXTS[0])["input_ids"]
+    torch.testing.assert_close(logits(many), logits(start), rtol=0, atol=1e-6)
+
+
 def test_padding_keeps_its_id_where_positions_hang_on_it():
     """RoBERTa counts positions from the padding's id: pieces before it stay even if no text uses them."""
     start = small_model("roberta")

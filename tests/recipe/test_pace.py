@@ -46,8 +46,12 @@ def test_the_fewer_layers_are_kept_the_higher_the_rate(layers: str, rate: float)
 
 
 def test_without_a_builder_it_is_fine_tuned() -> None:
-    assert chosen() == FINE_TUNING
-    assert chosen("optimizer.name=adadelta") == (1.0, 4.0)
+    assert chosen("student=[]") == FINE_TUNING
+    assert chosen("student=[]", "optimizer.name=adadelta") == (1.0, 4.0)
+
+
+def test_the_pace_waits_for_a_student_that_is_still_to_be_chosen() -> None:
+    assert chosen() == (None, None)
 
 
 def test_the_resolved_values_are_shown_written_and_in_the_fingerprint() -> None:

@@ -24,7 +24,7 @@ TEACHER_AND_DATA = 'teacher = "t"\n[data]\ntrain = "train.tsv"\n'
 def plugged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_plugins(tmp_path / "plugged")
     monkeypatch.setenv("POTSTILL_PLUGINS", str(tmp_path / "plugged"))
-    monkeypatch.setattr("potstill.recipe.short_forms.PLAIN_METHOD", "slow")
+    monkeypatch.setattr("potstill.recipe.defaults.METHODS", ("slow",))
     return tmp_path / "plugged"
 
 
@@ -113,14 +113,25 @@ def test_another_method_drops_the_fields_of_the_first_and_the_same_method_keeps_
     assert resolve(soup, {"method": ("--method", "slow")}).recipe.stage[0].method["temperature"] == 2.0
 
 
+def test_the_fields_of_a_method_without_a_name_belong_to_the_one_that_is_chosen(write):
+    """So a method that may be chosen keeps them, and another one drops them."""
+    path = write(TEACHER_AND_DATA + "[[stage]]\nmethod = { temperature = 2.0 }\n")
+    assert resolve(path).recipe.stage[0].method == {"name": "auto", "temperature": 2.0}
+    assert resolve(path, {"method": ("--method", "slow")}).recipe.stage[0].method["temperature"] == 2.0
+    assert resolve(path, {"method": ("--method", "quick")}).recipe.stage[0].method == {"name": "quick"}
+    with pytest.raises(InputError, match=r'method.slow.temperature = "hot": expected a number'):
+        resolve(path, {}, ["method.temperature=hot"])
+    with pytest.raises(InputError, match=r"student\.auto takes no fields"):
+        resolve(None, {}, ["data.train=a.csv", 'student=[{build = "auto", layers = 3}]'])
+
+
 def test_a_recipe_may_be_flags_alone():
     flags = {"teacher": ("--teacher", Path("t")), "data.train": ("--train", "a.tsv"), "data.test": ("--test", "b.tsv")}
     recipe = resolve(None, {**flags, "student": ("--student", "slice:1")}).recipe
     assert recipe.teacher == "t" and recipe.data == [Data(train="a.tsv", test={"test": "b.tsv"})]
-    assert (
-        recipe.stage == with_pace(Recipe(data=recipe.data, stage=[Stage()])).stage
-        and recipe.stage[0].method["name"] == "slow"
-    )
+    assert recipe.stage == with_pace(Recipe(data=recipe.data, stage=[Stage()])).stage and recipe.stage[0].method == {
+        "name": "auto"
+    }
 
 
 def test_stages_and_makers_are_reached_by_index(write):

@@ -164,6 +164,7 @@ def test_inputs_of_every_kind_have_digests(home: Path, monkeypatch: pytest.Monke
     recipe = Recipe.model_validate(
         {
             "teacher": "somebody/on-the-hub",
+            "student": [],
             "data": [{"train": "en.txt,de.txt", "dev": "saved", "test": {"test": "a-images-idx3-ubyte"}}],
             "stage": [{"method": {"name": "mine"}}],
         }

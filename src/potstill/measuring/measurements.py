@@ -241,6 +241,22 @@ class LayerMap:
     kept: Maybe[Sequence[Maybe[StrictInt]]] = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Deployed:
+    """The form of the student that is kept beside it to be used."""
+
+    form: str  # "int8" or "onnx"
+    bytes: Maybe[Number] = None
+    agreement: Optional[Maybe[Number]] = None  # share of predictions that are those of the student in PyTorch
+    teacher_bytes: Optional[Maybe[Number]] = None  # in float32
+    times_faster: Optional[Maybe[Number]] = None  # than the teacher in PyTorch and float32, at batch 32
+
+    @property
+    def model_name(self) -> str:
+        """Return under which name its quality was measured."""
+        return f"{STUDENT} int8" if self.form == "int8" else STUDENT
+
+
 @dataclass(frozen=True)
 class Measurements(Part):
     """All that a run measured."""
@@ -253,6 +269,7 @@ class Measurements(Part):
     forms: Table[str] = field(default_factory=dict)
     leaks: Table[Items[Leak]] = field(default_factory=dict)
     models: dict[str, MeasuredModel] = field(default_factory=dict)
+    deployed: Optional[Maybe[Deployed]] = None
     too_busy: Optional[Maybe[str]] = None
     differences: list[Comparison] = field(default_factory=list)
     disagreements: Table[Items[Disagreement]] = field(default_factory=dict)

@@ -5,6 +5,7 @@ Loads neither torch nor transformers.
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,7 @@ from potstill.models.safety import json_object, refuse_unsafe_files, refuse_unsa
 from potstill.system.paths import expand_user
 
 SHORTEST = 3  # tokens: the special tokens around a text, and one of its own
+TRIMMABLE = ("WordPiece", "BPE", "Unigram")  # kinds of tokenizers of which tokens can be removed
 UNNAMED = {0: "LABEL_0", 1: "LABEL_1"}  # the classes of a config.json that names none, as transformers reads it
 
 
@@ -127,6 +129,14 @@ def read_config(model: str | Path) -> ConfigFile:
     if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
         raise InputError(f"{folder}: architectures in config.json is not a list of names; write one class in brackets")
     return ConfigFile(folder, fields)
+
+
+def tokenizer_kind(folder: Path) -> str:
+    """The type of the tokenizer's model, such as WordPiece; without tokenizer.json, that of its files."""
+    try:
+        return str(json.loads((folder / "tokenizer.json").read_bytes())["model"]["type"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return "WordPiece" if (folder / "vocab.txt").exists() else "unknown"
 
 
 def refuse_odd_labels(config: Any, folder: str | Path) -> None:

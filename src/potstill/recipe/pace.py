@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from potstill.recipe import short_forms
+from potstill.recipe import defaults, short_forms
 
 if TYPE_CHECKING:
     from potstill.recipe.schema import Recipe
@@ -32,10 +32,13 @@ def has_random_weights(builders: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def with_pace(recipe: Recipe) -> Recipe:
-    """The recipe with a rate and epochs for every stage, unless a grid tries several students, which may differ in them."""
-    if any({"student", "reshape"} & set(path.split(".")) for path in recipe.grid):
+    """The recipe with a rate and epochs for every stage, unless a grid tries several students, which may differ in them.
+
+    A student that is still to be chosen leaves them open too.
+    """
+    if any({"student", "reshape"} & set(path.split(".")) for path in recipe.grid) or recipe.chooses_student:
         return recipe
-    stages, tables = [], list(recipe.student)
+    stages, tables = [], [table for table in recipe.student if table["build"] != defaults.AUTO]
     for stage in recipe.stage:
         tables += stage.reshape
         builders = [short_forms.make_plugin("students", table) for table in reversed(tables)]

@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from potstill.errors import InputError
-from potstill.recipe import plugins, short_forms
+from potstill.recipe import defaults, plugins, short_forms
 from potstill.recipe.explain import as_toml, did_you_mean, explain_error, unknown_fields
 from potstill.recipe.pace import with_pace
 from potstill.recipe.schema import Data, Optimizer, Recipe, Stage
@@ -131,6 +131,8 @@ def _read(path: str | Path) -> tuple[str, dict[str, Any]]:
 
 def _with_task(recipe: Recipe, sources: dict[str, str]) -> Recipe:
     """Set the task to translate if the student can only translate, and neither the user nor a teacher says another."""
+    if short_forms.is_open(recipe.student):
+        return recipe
     builders = (plugins.find("students", table["build"]) for table in recipe.student)
     if not any(builder.task_heads == ("Seq2SeqLM",) for builder in builders):
         return recipe
@@ -166,7 +168,7 @@ def _paths(table: dict[str, Any], schema: Any = Recipe) -> dict[str, str]:
     """
     if schema in short_forms.KEY:
         key = short_forms.KEY[schema]
-        fields = [key, *plugins.annotations_of(schema, table[key])] if isinstance(table.get(key), str) else [key]
+        fields = [key, *short_forms.fields_of(schema, table[key])] if isinstance(table.get(key), str) else [key]
     else:
         fields = list(schema.model_fields)
     paths = {field: field for field in fields}
@@ -218,7 +220,7 @@ def _assign(tree: dict[str, Any], path: str, value: Any, source: str, sources: d
         parent = parent[int(part)] if isinstance(parent, list) else parent.setdefault(part, {})
         if not isinstance(parent, dict | list):
             short_forms.as_table(part, parent)
-    if parts[-2:] == ["method", "name"] and parent.get("name", short_forms.PLAIN_METHOD) != value:
+    if parts[-2:] == ["method", "name"] and value not in _same_fields(parent.get("name", defaults.AUTO)):
         parent.clear()  # another method has other fields
         replaced = ".".join(parts[:-1])
     parent[parts[-1]] = value
@@ -227,6 +229,11 @@ def _assign(tree: dict[str, Any], path: str, value: Any, source: str, sources: d
         del sources[leaf]
     sources.update({leaf: source for leaf, _ in leaves(tree) if f"{leaf}.".startswith(f"{target}.")})
     return tree
+
+
+def _same_fields(method: str) -> tuple[str, ...]:
+    """The methods whose fields a table of this method may hold: its own, or those of all that may be chosen."""
+    return (method, *defaults.METHODS) if method == defaults.AUTO else (method,)
 
 
 def _validated(tree: dict[str, Any]) -> Recipe:

@@ -12,13 +12,14 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from potstill.errors import InputError
 from potstill.recipe import flags, short_forms
+from potstill.recipe.defaults import AUTO as CHOSEN
 from potstill.recipe.explain import may_be_none
 from potstill.recipe.flags import DATA, MODELS, RUN, TRAINING, Flag
 from potstill.recipe.pace import AUTO, FINE_TUNING, OTHER_OPTIMIZERS
 from potstill.recipe.task_words import TASK_WORDS
 
 # fields that change no weights: a stopped run may continue with other values
-FREE = {"name", "tracker", "save_every", "memory", "force", "seeds", "timing", "teacher_devices"}
+FREE = {"name", "tracker", "save_every", "memory", "force", "seeds", "timing", "deploy", "teacher_devices"}
 
 # fields that a run measures where they are "auto": the recipe beside its result has the values that were chosen
 MEASURED = ("precision", "teacher_precision")
@@ -116,7 +117,7 @@ class Stage(Values):
     teacher: str | Literal[False] | dict[FileName, str | Literal[False]] | None = None  # of all, or by data set
     data: Makers = []  # each {make = NAME, …}
     reshape: Builders = []  # each {build = NAME, …}
-    method: Method = Field(default={}, validate_default=True)  # {name = NAME, …}
+    method: Method = Field(default={}, validate_default=True)  # {name = NAME, …}; auto: by the teacher's task
     optimizer: Optimizer = Optimizer()
     epochs: Annotated[float, Field(gt=0, le=1e9)] | None = None  # None or "auto": by the student
     reads: Above = 1.0  # passes over the rows in an epoch
@@ -151,7 +152,8 @@ class Recipe(Values):
     teacher: str | None = None  # a folder, or a hub name
     teacher_devices: Literal["one", "auto"] | dict[str, str] = "one"  # auto, or {device = "20GB", …}: use several
     start: str | None = None  # weights that the student starts from; None: the teacher's
-    student: Builders = []  # each {build = NAME, …}; empty: the start's own shape
+    # each {build = NAME, …}; auto: half of the teacher, see `recipe.defaults`; empty: the start's own shape
+    student: Builders = Field(default=CHOSEN, validate_default=True)
     data: list[Data] = Field(min_length=1)
     stage: list[Stage] = Field(default=[{}], min_length=1, validate_default=True)
     seed: Annotated[int, Field(ge=0)] = 0
@@ -164,6 +166,8 @@ class Recipe(Values):
     teacher_precision: Literal["auto", "float32", "bfloat16"] = "float32"  # auto: bfloat16 if the answers are the same
     baseline: bool = True  # also train the same student on the labels alone
     timing: Literal["all", "pytorch", "none"] = "all"  # all: also in ONNX Runtime, and in eight bits
+    # as what the student is kept beside itself; auto: int8 or onnx, whichever is better, where timing measures both
+    deploy: Literal["auto", "int8", "onnx", "none"] = "auto"
     memory: str | None = None  # folder of the teacher's memory
     metric: str | None = None  # selects by dev; None: the task's first
     tracker: Literal["none", "tensorboard"] = "none"
@@ -204,6 +208,15 @@ class Recipe(Values):
         named = stage.teacher.get(data.name) if isinstance(stage.teacher, dict) else stage.teacher
         choices = (choice for choice in (named, data.teacher, self.teacher) if choice is not None)
         return data.model_copy(update={"task": stage.task or data.task, "teacher": next(choices, False)})
+
+    @property
+    def chooses_student(self) -> bool:
+        """Whether potstill is to choose the student. Weights to start from, builders of stages and a grid of students are a
+        choice already."""
+        tried = any(path.partition(".")[0] == "student" for path in self.grid)
+        shaped = tried or self.start is not None or any(stage.reshape for stage in self.stage)
+        taught = bool(self.data_of(self.stage[0])[0].teacher)
+        return short_forms.is_open(self.student) and taught and not shaped
 
     @property
     def teachers(self) -> list[str]:

@@ -7,11 +7,10 @@ import tomllib
 from typing import Any
 
 from potstill.errors import InputError
-from potstill.recipe import plugins
+from potstill.recipe import defaults, plugins
 from potstill.recipe.explain import as_toml
 from potstill.recipe.user_functions import trust_command_line
 
-PLAIN_METHOD = "soft_targets"
 OTHER_SPLITS = ("train", "dev")
 KEY: dict[plugins.Kind, str] = {"methods": "name", "students": "build", "data": "make"}  # the field with the name
 
@@ -72,7 +71,7 @@ def test_table(value: Any) -> Any:
 
 
 def method_table(value: Any) -> dict[str, Any]:
-    return {"name": value} if isinstance(value, str) else {"name": PLAIN_METHOD, **as_table("method", value)}
+    return {"name": value} if isinstance(value, str) else {"name": defaults.AUTO, **as_table("method", value)}
 
 
 def as_table(name: str, value: Any) -> dict[str, Any]:
@@ -89,8 +88,33 @@ def complete(kind: plugins.Kind, value: Any) -> list[dict[str, Any]]:
         if not isinstance(table.get(key), str):
             raise InputError(f'recipe: {what} {as_toml(table)} has no name; write {{ {key} = "NAME", … }}')
         fields = {name: value for name, value in table.items() if name != key}
+        if table[key] == defaults.AUTO and kind != "data":
+            completed.append(_open_table(kind, table, fields))
+            continue
         completed.append({key: table[key], **plugins.complete(kind, table[key], fields)})
     return completed
+
+
+def is_open(tables: list[dict[str, Any]]) -> bool:
+    """Whether a student or a method is left to potstill, which chooses it when it knows the teacher."""
+    return any(defaults.AUTO in (table.get("build"), table.get("name")) for table in tables)
+
+
+def fields_of(kind: plugins.Kind, name: str) -> list[str]:
+    """The fields of a plug-in; of a method that is left open, those of every method that may be chosen."""
+    if name != defaults.AUTO or kind == "data":
+        return list(plugins.annotations_of(kind, name))
+    return [field for method in defaults.METHODS for field in fields_of("methods", method)] if kind == "methods" else []
+
+
+def _open_table(kind: plugins.Kind, table: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
+    """The table of what is left open: only a method may have fields, which take precedence over the chosen ones."""
+    if kind == "students" and fields:
+        raise InputError("student.auto takes no fields; write 'auto' alone, or the student's own name")
+    if fields:
+        fitting = (name for name in defaults.METHODS if fields.keys() <= plugins.annotations_of("methods", name).keys())
+        plugins.make("methods", next(fitting, defaults.METHODS[0]), fields)  # checks the values
+    return table
 
 
 def complete_method(value: Any) -> dict[str, Any]:

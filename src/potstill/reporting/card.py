@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from potstill.measuring.measurements import BASELINE, STUDENT, Measurements, clean
+from potstill.reporting.deployed import deployed_sentence
 from potstill.reporting.hub_metadata import front_matter, task_words
 from potstill.reporting.numbers import count, metric_title, percent
 from potstill.reporting.sentences import caveats, headline, signatures, verdicts
@@ -76,6 +77,8 @@ def usage(measurements: Measurements, recipe: Mapping[str, Any]) -> str:
             f" Every text starts with the token of its target language, {tokens}; "
             f"`potstill translate --language {languages[0]}` adds it."
         )
+    if sentence := deployed_sentence(measurements):
+        note += f"\n\nThe folder `deployed` beside this one holds the student for ONNX Runtime: {safe(sentence)}."
     return f"## Use\n\n```python\n{code}\n```\n\n{note}"
 
 

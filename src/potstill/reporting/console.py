@@ -75,6 +75,8 @@ def print_grid(cells: Sequence[dict[str, Any]]) -> None:
 
 def print_plan(plan: dict[str, Any]) -> None:
     """Print the steps of a run, what they need, and whether it fits."""
+    for sentence in plan["chosen"]:
+        print_line(sentence)
     header = ["", "runs", "rows an epoch", "tokens an epoch", "steps", "rows in all", "tokens in all", "TFLOP", "time"]
     counts = ("runs", "rows_per_epoch", "tokens_per_epoch", "steps", "rows", "tokens")
     rows = [

@@ -28,6 +28,7 @@ from potstill.measuring.run_folder import FinishedRun, finished_runs
 from potstill.recipe.task_words import words_of_run
 from potstill.reporting.classes import confusions, per_class, soft_targets
 from potstill.reporting.columns import ALL_SCORES, COST, QUALITY, columns
+from potstill.reporting.deployed import deployed_sentence
 from potstill.reporting.differences import difference_section
 from potstill.reporting.lines import page_lines
 from potstill.reporting.numbers import TITLES, percent, short
@@ -103,10 +104,20 @@ def summary_section(runs: Sequence[FinishedRun]) -> dict[str, Any]:
     verdict = verdicts if len(runs) == 1 else no_baseline
     return {
         "summaries": [
-            (run.name, headline(run.measurements), [*verdict(run.measurements), *caveats(run.measurements)])
+            (
+                run.name,
+                [*headline(run.measurements), *deployed(run)],
+                [*verdict(run.measurements), *caveats(run.measurements)],
+            )
             for run in runs
         ]
     }
+
+
+def deployed(run: FinishedRun) -> list[str]:
+    """The sentence about the form of the student that is kept to be used."""
+    sentence = deployed_sentence(run.measurements)
+    return [f"Deployed, in the folder deployed: {sentence}."] if sentence else []
 
 
 def table_section(runs: Sequence[FinishedRun], lines: Sequence[Line]) -> dict[str, Any]:

@@ -12,15 +12,15 @@ import torch
 
 from potstill.errors import InputError
 from potstill.measuring import comparisons
-from potstill.measuring.measurements import BASELINE, STUDENT, Measurements
+from potstill.measuring.measurements import BASELINE, STUDENT, Deployed, Measurements
 from potstill.measuring.run_folder import read_measurements, seed_folders, write_measurements
 from potstill.recipe.cells import ALONE, Cell, all_cells, cell_named, grid_cells, seed_cells
-from potstill.recipe.pace import with_pace
 from potstill.recipe.schema import Recipe
 from potstill.reporting.card import model_card
 from potstill.reporting.page import write_report
 from potstill.runs.baseline import is_distillation, make_baseline
 from potstill.runs.cells import claim, run_cells
+from potstill.runs.defaults import as_chosen, complete_recipe
 from potstill.runs.folder import (
     FolderLock,
     Opening,
@@ -46,7 +46,7 @@ from potstill.runs.stages import (
 )
 from potstill.system import interrupts, ranks
 from potstill.system.display import Display
-from potstill.system.files import write_atomically
+from potstill.system.files import draft_folder, write_atomically
 from potstill.system.paths import RunFolder, output_path
 
 
@@ -64,9 +64,13 @@ def distill(
     `accept_changes`: continue although rows, a model or a version has changed since the run was started. `cell`: train
     this cell alone (a seed, a point of the grid), measure nothing but seeds, and return {} unless it is the whole run.
     """
-    recipe = with_pace(recipe)  # it may have been made in Python, or its student may have changed
     device = make_accelerator(recipe).device  # joins the other processes, if there are any
+    # a run that was begun keeps its choices, also where a later version would choose otherwise
+    begun = recipe if overwrite else ranks.on_first(as_chosen)(recipe, RunFolder(output_path(out)))
+    recipe, chosen = complete_recipe(begun)
     display = show if show and ranks.is_first() else Display(quiet=True)
+    for sentence in chosen:
+        display.say(sentence)
 
     def choose() -> tuple[Recipe, RunFolder, Path | None]:
         begun = recipe if overwrite else as_begun(recipe, RunFolder(output_path(out)))
@@ -260,11 +264,23 @@ def run_seeds(
 def average_seeds(recipe: Recipe, folder: RunFolder) -> Measurements:
     measurements = replace(comparisons.over_seeds(folder.root), changed_inputs=accepted_changes(folder))
     best = RunFolder(max((path for _, path in seed_folders(folder.root)), key=comparisons.dev_score))
+    measurements = replace(measurements, deployed=deployed_of(best, measurements.deployed))
+    if measurements.deployed is not None:
+        with draft_folder(folder.deployed) as draft:
+            shutil.copytree(best.deployed, draft, dirs_exist_ok=True)
     for model in (best.student, *(best.heads(data.name) for data in recipe.last_data[1:])):
         if model.exists():  # data sets that share the whole network share a folder
             shutil.copytree(model, folder.root / model.name, dirs_exist_ok=True)
     write_measurements(folder, measurements)
     return measurements
+
+
+def deployed_of(best: RunFolder, first: Deployed | None) -> Deployed | None:
+    """The deployed form of the best seed, with the speed of the first seed's, which alone is timed, if it has the same form."""
+    deployed = read_measurements(best.root).deployed
+    if deployed is None or first is None or deployed.form != first.form:
+        return deployed
+    return replace(deployed, times_faster=first.times_faster)
 
 
 @ranks.on_first

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from potstill.errors import InputError, TrainingError
+from potstill.inference.export import MARK
 from potstill.recipe.resolve import leaves
 from potstill.recipe.schema import FREE, Recipe, fingerprint, to_toml
 from potstill.runs.input_files import VERSIONS, Digests, changes
@@ -188,6 +189,7 @@ def files_of_a_run(heads: Iterable[str]) -> re.Pattern[str]:
     return re.compile(
         rf"{run}(recipe\.toml|run\.json|measurements\.json|answers\.safetensors|report\.html)"
         rf"|{run}({model})/({MODEL_FILE.pattern})"
+        rf"|{run}deployed/({MODEL_FILE.pattern}|{re.escape(MARK)})"
         rf"|{run}(baseline-run/)?grid/[^/]+/cell\.json"
         rf"|{stage}/(steps\.csv|epochs\.csv|result\.json|tensorboard/events\.out\.tfevents\.[^/]+)"
         rf"|{stage}/(checkpoints/|best/|ends/|rewind/|\d+/)(\.old-|{temporary})?step-\d+/(\w+\.safetensors|(state|manifest)\.json)"

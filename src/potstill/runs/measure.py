@@ -29,6 +29,7 @@ from potstill.measuring.measurements import (
     NETWORK_ENGINES,
     STUDENT,
     TEACHER,
+    Deployed,
     Disagreement,
     Leak,
     MeasuredModel,
@@ -45,6 +46,7 @@ from potstill.reporting.columns import ENGINES
 from potstill.runs import input_files
 from potstill.runs.baseline import initial_weights
 from potstill.runs.data_set import DataSet, selection_metric, teacher_predictions
+from potstill.runs.deploy import deploy_student, wants_form
 from potstill.runs.stage_setup import Run
 from potstill.runs.stages import Trained
 from potstill.system.paths import RunFolder
@@ -86,12 +88,14 @@ def measure_run(run: Run, students: Mapping[str, Trained], timed: bool) -> Measu
         (data, split, examples) for data in data_sets for split, examples in data.evaluation_splits.items()
     ]
     models = models_to_measure(recipe, data_sets, students, folder)
+    deploys = main == STUDENT and wants_form(recipe.deploy, recipe.timing)
     exportable = {main: trained.students[0]}
-    if first.predicting_teacher is not None and not is_spread(first.predicting_teacher.model):
+    if timed and first.predicting_teacher is not None and not is_spread(first.predicting_teacher.model):
         exportable[TEACHER] = first.predicting_teacher
     predictions: Predictions = {}
     speeds: Speeds = {}
-    to_onnx = timed and recipe.timing == "all" and not first.task.generates
+    to_onnx = (deploys or (timed and recipe.timing == "all")) and not first.task.generates
+    deployed: Deployed | None = None
     with onnx_files(exportable if to_onnx else {}, cached=TEACHER, show=display) as files:
         add_onnx_models(models, files, first)
         for data, split, examples in splits:
@@ -106,6 +110,10 @@ def measure_run(run: Run, students: Mapping[str, Trained], timed: bool) -> Measu
             speeds = measure_speeds(first, students, models)
             if speeds and not first.task.decodes:
                 display.say(said_forms(speeds, described(torch.get_num_threads())))
+        if deploys and main in files:
+            teacher = MeasuredModel.from_json(models[TEACHER].size) if TEACHER in models else None
+            same = int8_agreement(first, predictions)
+            deployed = deploy_student(recipe.deploy, files[main], folder.deployed, same, speeds, teacher)
     gold = {(GOLD, data.name, split): data.task.golds(examples) for data, split, examples in splits}
     write_predictions(folder.answers, {**predictions, **gold})
     results: dict[str, MeasuredModel] = {}
@@ -130,6 +138,7 @@ def measure_run(run: Run, students: Mapping[str, Trained], timed: bool) -> Measu
         forms={data.name: data.task.form for data in data_sets},
         leaks={data.name: [Leak(**leak) for leak in data.leaks] for data in data_sets if data.leaks},
         models=results,
+        deployed=deployed,
         too_busy=too_busy(speeds, same_networks(models, speeds)),
         disagreements={data.name: disagreements(data, predictions, main) for data in data_sets if TEACHER in models},
         layer_map=list(trained.layer_maps),
@@ -140,6 +149,17 @@ def measure_run(run: Run, students: Mapping[str, Trained], timed: bool) -> Measu
         hashes={name: weights_hash(student.model) for name, student in exportable.items()},
         device=f"{first.teacher.device}, {platform.machine()}, {described(torch.get_num_threads())}",
     )
+
+
+def int8_agreement(data: DataSet, predictions: Predictions) -> float | None:
+    """The share of dev and test rows of the first data set on which the student predicts the same in eight bits."""
+    shares, rows = [], []
+    for split, examples in data.evaluation_splits.items():
+        ours, int8 = (predictions[name, data.name, split] for name in (STUDENT, f"{STUDENT} int8"))
+        if (share := data.task.agreement(int8, ours)) is not None:
+            shares.append(share)
+            rows.append(len(examples))
+    return float(np.average(shares, weights=rows)) if sum(rows) else None
 
 
 def has_learned(stage: Stage, data: DataSet, name: str, predictions: np.ndarray, say: Callable[[str], None]) -> bool:

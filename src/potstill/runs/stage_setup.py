@@ -176,10 +176,15 @@ def layer_map(run: Run, round_: Round, training: Training) -> LayerMap | None:
 
 def kept_layers(recipe: Recipe, layers: int) -> list[int] | None:
     """The layers of the teacher that the student started as; None if it started as something else."""
-    if recipe.start is not None or len(recipe.student) != 1 or any(stage.reshape for stage in recipe.stage):
+    if recipe.start is not None or not recipe.student or any(stage.reshape for stage in recipe.stage):
         return None
-    builder: Builder = short_forms.make_plugin("students", recipe.student[0])
-    return builder.kept(layers)
+    kept: list[int] = list(range(1, layers + 1))
+    for fields in recipe.student:
+        builder: Builder = short_forms.make_plugin("students", fields)
+        if (of_these := builder.kept(len(kept))) is None:
+            return None
+        kept = [kept[place - 1] for place in of_these]
+    return kept
 
 
 def data_makers(stage: Stage) -> list[DataMaker]:

@@ -19,6 +19,7 @@ from potstill.recipe.explain import did_you_mean
 from potstill.recipe.plugins import Plugin
 from potstill.recipe.schema import Recipe
 from potstill.reporting.numbers import score_text
+from potstill.runs.defaults import complete_recipe
 from potstill.system.display import Display
 from potstill.system.files import write_atomically
 from potstill.system.paths import RunFolder, output_path
@@ -127,6 +128,9 @@ def run_study(
     refuse_foreign_page(out := output_path(out), overwrite)
     if recipe.grid:
         raise InputError("a study makes its own runs; omit the grid from its recipe")
+    recipe, chosen = complete_recipe(recipe)
+    for sentence in chosen:
+        display.say(sentence)
     recipes = study.runs(recipe)
 
     def finished(name: str) -> StudyRun | bool | None:

@@ -79,6 +79,7 @@ class RunFolder:
         self.mark = self.root / "run.json"  # written first: it marks the folder as a run
         self.recipe = self.root / "recipe.toml"
         self.student = self.root / "student"
+        self.deployed = self.root / "deployed"  # the student as ONNX
         self.baseline = self.root / "baseline"
         self.baseline_run = self.root / "baseline-run"  # its stages
         self.measurements = self.root / "measurements.json"

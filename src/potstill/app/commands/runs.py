@@ -15,6 +15,7 @@ from potstill.recipe import plugins
 from potstill.recipe.cells import all_cells
 from potstill.recipe.resolve import RECIPES, Flags, resolve, shipped
 from potstill.recipe.resolve import show as lines_of
+from potstill.runs.defaults import complete_recipe, completed
 from potstill.system.display import Display
 from potstill.system.terminal import print_line, say
 
@@ -90,13 +91,14 @@ def cells(flags: Flags, recipe: options.RecipeName = None, set_: options.Set = N
 
     potstill cells my.toml --seeds 3        potstill distill my.toml --seeds 3 --out runs/my --cell seed-1
     """
-    for cell in all_cells(resolve(recipe, flags, set_ or ()).recipe):
+    complete, _ = complete_recipe(resolve(recipe, flags, set_ or ()).recipe)
+    for cell in all_cells(complete):
         print_line(f"{cell.name:<40} {cell.title}")
 
 
 def show(recipe: options.RecipeName = None, set_: options.Set = None) -> None:
     """Show a recipe with every value it resolves to, and the source of each."""
-    for line in lines_of(resolve(recipe, {}, set_ or ())).removesuffix("\n").split("\n"):
+    for line in lines_of(completed(resolve(recipe, {}, set_ or ()))).removesuffix("\n").split("\n"):
         print_line(line)
 
 

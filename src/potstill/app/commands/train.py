@@ -14,6 +14,7 @@ from potstill.errors import InputError
 from potstill.recipe.flags import MODELS, TRAINING
 from potstill.recipe.resolve import Flags, resolve
 from potstill.recipe.schema import Recipe
+from potstill.runs.defaults import complete_recipe
 from potstill.system.display import Display
 from potstill.system.paths import RunFolder
 from potstill.system.terminal import print_json, print_line, say
@@ -118,12 +119,15 @@ def run_recipe(
     folder = run.out or f"runs/{resolved.name if recipe else run_name}"
     if run.overwrite or not RunFolder(folder).mark.exists():  # an earlier run says itself which of its inputs changed
         check_recipe(resolved)
+        if not by_labels:
+            complete_recipe(resolved)  # refuses a teacher of which potstill can choose no student
         if model is not None:
             check_model(model)
     if resolved.name == Recipe.model_fields["name"].default:  # on the page, a run without a name has its folder's
         resolved = resolved.model_copy(update={"name": Path(folder).name})
     from potstill.measuring.measurements import Measurements
     from potstill.reporting.console import print_comparisons, print_grid, print_measurements
+    from potstill.reporting.deployed import deployed_sentence
     from potstill.runs import distill as runs
     from potstill.system import ranks
 
@@ -137,5 +141,9 @@ def run_recipe(
     print_grid(measurements.grid)
     print_measurements(measurements)
     print_comparisons(measurements.differences)
+    if sentence := deployed_sentence(measurements):
+        print_line(f"{folder}/deployed, {sentence}")
     if not run.quiet:
         say(f"student: {folder}/student   report: {folder}/report.html")
+    if sentence and not run.quiet:
+        say(f"try it: potstill predict {folder}/deployed rows.csv")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import string
 import tempfile
 from collections import Counter
@@ -17,21 +18,22 @@ from transformers import PreTrainedTokenizerBase
 
 from potstill.data.tokens import explain_panics
 from potstill.errors import InputError
+from potstill.models.folders import TRIMMABLE
 from potstill.models.loading import reload_tokenizer
 
+UNUSED = re.compile(r"\W?unused\W?\d+\W?", re.IGNORECASE)  # places that a vocabulary keeps free
 CHUNK = 1000  # texts that are tokenized at once, to bound the memory
-SUPPORTED = ("WordPiece", "BPE", "Unigram")
 Settings = dict[str, Any]  # the content of tokenizer.json
 
 
 def read_settings(tokenizer: PreTrainedTokenizerBase) -> Settings:
-    """Return the tokenizer as JSON; its `model.type` is one of `SUPPORTED`."""
+    """Return the tokenizer as JSON; its `model.type` is one of `TRIMMABLE`."""
     settings: Settings = json.loads(tokenizer.backend_tokenizer.to_str())
     settings["padding"] = settings["truncation"] = None  # left over from the last batch
-    if settings["model"]["type"] not in SUPPORTED:
+    if settings["model"]["type"] not in TRIMMABLE:
         raise InputError(
             f"trim_vocabulary: a tokenizer of type {settings['model']['type']} cannot be trimmed; "
-            f"omit trim_vocabulary, or use a model whose tokenizer is one of {', '.join(SUPPORTED)}"
+            f"omit trim_vocabulary, or use a model whose tokenizer is one of {', '.join(TRIMMABLE)}"
         )
     return settings
 
@@ -61,11 +63,24 @@ def vocabulary_ids(settings: Settings) -> dict[str, int]:
     return ids | {token["content"]: token["id"] for token in settings["added_tokens"]}
 
 
-def tokens_to_keep(settings: Settings, counts: Counter[int], minimum: int) -> set[str]:
-    """Return added tokens, tokens seen `minimum` times, those that spell unseen words, and the parts of all these."""
+def most_frequent(settings: Settings, counts: Counter[int], number: int) -> set[str]:
+    """Return the tokens that occur most often in the texts, and after these those with the lowest ids.
+
+    Vocabularies are listed from the most frequent token of their own texts to the rarest, so a low id is the best guess for
+    texts to come. Characters, special and unused tokens are not counted.
+    """
+    model = settings["model"]
+    aside = {token["content"] for token in settings["added_tokens"]} | _characters(model)
+    ids = {token: id for token, id in vocabulary_ids(settings).items() if token not in aside}
+    used = (token for token in ids if not UNUSED.fullmatch(token) or counts[ids[token]])
+    return set(sorted(used, key=lambda token: (-counts[ids[token]], ids[token]))[:number])
+
+
+def tokens_to_keep(settings: Settings, wanted: set[str]) -> set[str]:
+    """Return the wanted tokens, added ones, those that spell unseen words, and the parts of all these."""
     model = settings["model"]
     kept = {token["content"] for token in settings["added_tokens"]} | {model.get("unk_token")}
-    kept |= {token for token, id in vocabulary_ids(settings).items() if counts[id] >= minimum} | _spelling(settings)
+    kept |= wanted | _spelling(settings)
     if model["type"] == "Unigram":
         # the score of an unknown token depends on the lowest score of all
         kept |= {model["vocab"][model["unk_id"] or 0][0], min(model["vocab"], key=lambda entry: entry[1])[0]}
@@ -115,15 +130,43 @@ def rebuild(tokenizer: PreTrainedTokenizerBase, settings: Settings) -> PreTraine
 
 
 def _spelling(settings: Settings) -> set[str]:
-    """Return every form of a single character: alone, inside a word (##x), at its end (x</w>) or start (▁x)."""
+    """Return what spells every word that the tokenizer could read before: single characters, and bytes."""
     model = settings["model"]
     characters = set(string.ascii_letters + string.digits + string.punctuation)
     if '"ByteLevel"' in json.dumps([settings["pre_tokenizer"], settings["normalizer"]]):
         characters |= set(ByteLevel.alphabet())
-    before = model.get("continuing_subword_prefix") or ""
-    after = model.get("end_of_word_suffix") or ""
-    forms = {form for c in characters for form in (c, before + c, c + after, before + c + after, "▁" + c)}
-    return forms | {"▁"} | {f"<0x{byte:02X}>" for byte in range(256)}
+    prefix, suffix = _affixes(model)
+    forms = {form for c in characters for form in (c, prefix + c, c + suffix, prefix + c + suffix, "▁" + c)}
+    return forms | _characters(model) | {"▁"} | {f"<0x{byte:02X}>" for byte in range(256)}
+
+
+def _characters(model: Settings) -> set[str]:
+    """Return every form of a single character in the vocabulary: alone, inside a word (##x), at its end (x</w>) or start (▁x).
+
+    Where a longer token has a character that the vocabulary lacks in this form, nothing else could spell it: it counts too.
+    """
+    prefix, suffix = _affixes(model)
+    vocabulary = model["vocab"]
+    tokens = {entry[0] for entry in vocabulary} if isinstance(vocabulary, list) else vocabulary.keys()
+
+    def bare(token: str) -> str:
+        return token.removeprefix(prefix).removesuffix(suffix).removeprefix("▁")
+
+    single = {token for token in tokens if len(bare(token)) == 1}
+    if model["type"] != "WordPiece":
+        return single
+    return single | {token for token in tokens if not _pieces(token, prefix) <= single and not UNUSED.fullmatch(token)}
+
+
+def _pieces(token: str, prefix: str) -> set[str]:
+    """Return the forms of its characters in a WordPiece token: "##ing" is spelled ##i ##n ##g, and "in" i ##n."""
+    inside = token.startswith(prefix)
+    text = token.removeprefix(prefix)
+    return {prefix + c if inside or place else c for place, c in enumerate(text)}
+
+
+def _affixes(model: Settings) -> tuple[str, str]:
+    return model.get("continuing_subword_prefix") or "", model.get("end_of_word_suffix") or ""
 
 
 def _merges(model: Settings) -> Iterator[tuple[str, str]]:

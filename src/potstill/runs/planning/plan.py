@@ -18,11 +18,11 @@ import torch
 from potstill.errors import InputError
 from potstill.measuring.measurements import BASELINE, STUDENT
 from potstill.models.precision import TYPES
-from potstill.recipe.pace import with_pace
 from potstill.recipe.resolve import grid_recipes
 from potstill.recipe.schema import Recipe, Stage
 from potstill.runs.baseline import baseline_recipe, is_distillation
 from potstill.runs.data_set import DataSet
+from potstill.runs.defaults import complete_recipe
 from potstill.runs.planning.batches import parallel_seconds
 from potstill.runs.planning.costs import FLOAT, StageCost, TeacherCosts, Work, stage_costs, teacher_testing_work
 from potstill.runs.planning.timing import matmul_peak
@@ -73,14 +73,16 @@ def plan(
     memory: float | None = None,
     show: Display | None = None,
 ) -> dict[str, Any]:
-    """Return lines of work with rows, tokens, steps, operations and seconds; bytes of device and disks; what does not fit.
+    """Return lines of work with rows, tokens, steps, operations and seconds; bytes of device and disks; what does not fit;
+    and what was chosen for the recipe.
 
     Rows are read, matched and tokenised as in a run. Seconds are those of this machine, from a few batches that are timed.
     With `peak` in GFLOPS and `devices`, they are those of another machine that reaches the same share of its peak:
     operations / (peak · share) / devices. `memory` is what a device has there, in GB.
     """
     refuse_impossible(peak, devices, memory)
-    recipe, out, display = with_pace(recipe), paths.output_path(out), show or Display(quiet=True)
+    out, display = paths.output_path(out), show or Display(quiet=True)
+    recipe, chosen = complete_recipe(recipe)
     refuse_shared_fields(recipe)
     accelerator = make_accelerator(recipe)
     device = accelerator.device
@@ -118,6 +120,7 @@ def plan(
     operations = sum(float(cost.operations.sum()) for cost in costs)
     seconds = sum(float(cost.seconds.sum()) for cost in costs)
     return {
+        "chosen": chosen,
         "lines": [{"what": title, **asdict(amount)} for title, amount in work.items()],
         "seconds": sum(amount.seconds for amount in work.values()),
         "operations": sum(amount.operations for amount in work.values()),
