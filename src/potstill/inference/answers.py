@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,21 @@ Ask = Callable[[Batch], np.ndarray]
 """A batch -> (predictions, classes) logits."""
 Generator = Student | Path
 """A generative model, or the folder of one that was exported to CTranslate2."""
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """The logits of some predictions, with what is right: one for each row, word or side of an answer."""
+
+    logits: np.ndarray  # (predictions, classes); -inf where a class is impossible
+    targets: np.ndarray  # (predictions,) classes or values, or (predictions, classes) of 0 and 1
+    labelled: np.ndarray  # (predictions,) bool
+
+
+def predicted(ask: Ask, source: TokenisedSet[Task]) -> Iterator[Predicted]:
+    """Yield the logits of all examples in batches, in no particular order."""
+    for _, batch in source.in_order(at_once(source.task)):
+        yield Predicted(ask(batch), batch.targets.numpy(), batch.labelled.numpy())
 
 
 def answers(ask: Ask, source: TokenisedSet[Task]) -> np.ndarray:

@@ -9,6 +9,7 @@ from typing import Any
 
 from potstill.measuring.measurements import BASELINE, STUDENT, Measurements, clean
 from potstill.reporting.hub_metadata import front_matter, task_words
+from potstill.reporting.knowledge import knowledge_of_run
 from potstill.reporting.numbers import count, metric_title, percent
 from potstill.reporting.sentences import caveats, headline, signatures, verdicts
 from potstill.reporting.tables import Cell, summary
@@ -24,6 +25,7 @@ def model_card(measurements: Measurements, recipe_toml: str, model: str = STUDEN
         introduction(measurements, model),
         usage(measurements, recipe),
         results(measurements),
+        *knowledge(measurements),
         recipe_section(recipe_toml),
         limits(measurements, model),
     ]
@@ -97,6 +99,12 @@ def results(measurements: Measurements) -> str:
 
 def _text(cell: Cell) -> str:
     return safe(f"{cell.text} ({cell.interval})" if cell.interval else cell.text)
+
+
+def knowledge(measurements: Measurements) -> list[str]:
+    """Return the section on the teacher, if there is anything to say."""
+    sentences = " ".join(map(safe, knowledge_of_run(measurements)))
+    return [f"## What its teacher knew\n\n{sentences}"] if sentences else []
 
 
 def recipe_section(recipe_toml: str) -> str:

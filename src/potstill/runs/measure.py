@@ -47,6 +47,7 @@ from potstill.runs.baseline import initial_weights
 from potstill.runs.data_set import DataSet, selection_metric, teacher_predictions
 from potstill.runs.stage_setup import Run
 from potstill.runs.stages import Trained
+from potstill.runs.teacher_knowledge import teacher_knowledge
 from potstill.system.paths import RunFolder
 from potstill.system.processor import described
 from potstill.tasks.chance import judge, near_chance
@@ -129,6 +130,11 @@ def measure_run(run: Run, students: Mapping[str, Trained], timed: bool) -> Measu
         tasks={data.name: data.task.name for data in data_sets},
         forms={data.name: data.task.form for data in data_sets},
         leaks={data.name: [Leak(**leak) for leak in data.leaks] for data in data_sets if data.leaks},
+        teacher_knows={
+            data.name: known
+            for data in data_sets
+            if STUDENT in students and (known := teacher_knowledge(recipe, data)) is not None
+        },
         models=results,
         too_busy=too_busy(speeds, same_networks(models, speeds)),
         disagreements={data.name: disagreements(data, predictions, main) for data in data_sets if TEACHER in models},
