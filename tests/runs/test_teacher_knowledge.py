@@ -78,7 +78,7 @@ def test_a_file_of_answers_is_known_where_it_has_answers(tmp_path: Path) -> None
         {"text": text, "label": "yes" if label else "no"} for text, label in sentences(40, 1)
     ]
     for line in lines[::2]:
-        line["probabilities"] = {"yes": 0.8, "no": 0.2}
+        line["probabilities"] = [0.2, 0.8]
     (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, lines)))
     (tmp_path / "dev.jsonl").write_text("\n".join(json.dumps({"text": t, "label": "no"}) for t, _ in sentences(9, 2)))
     files = [f"data.{split}={tmp_path}/{split}.jsonl" for split in ("train", "dev")]
@@ -120,9 +120,7 @@ def test_numbers_have_an_error(tmp_path: Path) -> None:
     teacher = small_model("bert", labels=("value",))
     teacher.model.config.problem_type = "regression"
     save_student(teacher, tmp_path / "teacher")
-    found, _ = known(
-        f"teacher={tmp_path}/teacher", f"data.train={tmp_path}/rows.csv", f"data.dev={tmp_path}/rows.csv"
-    )
+    found, _ = known(f"teacher={tmp_path}/teacher", f"data.train={tmp_path}/rows.csv", f"data.dev={tmp_path}/rows.csv")
     with torch.no_grad():
         values = [float(teacher.model(**teacher.tokenizer(t, return_tensors="pt")).logits) for t, _ in sentences(20, 1)]
     golds = np.array([label + 0.5 for _, label in sentences(20, 1)])

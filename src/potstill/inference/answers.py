@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +67,15 @@ def model_answers(student: Student, source: TokenisedSet[Task], beam: bool = Fal
     if not source.task.decodes or not len(predictions):
         return predictions
     return padded(with_texts(predictions, student, source, beam))
+
+
+def plain_answers(
+    predictions: np.ndarray, source: TokenisedSet[Task], answer: Callable[[TokenisedSet[Task]], np.ndarray]
+) -> np.ndarray:
+    """Return predictions as they are read at a temperature of 1; logits do not depend on it, so that only others are read again."""
+    if source.task.temperature == 1 or source.task.ranks_rows:
+        return predictions
+    return answer(replace(source, task=replace(source.task, temperature=1.0)))
 
 
 def padded(arrays: list[np.ndarray]) -> np.ndarray:

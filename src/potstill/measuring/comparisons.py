@@ -239,6 +239,7 @@ def _average(models: Sequence[MeasuredModel]) -> MeasuredModel:
         per_class=_mean([model.per_class for model in models]),
         confusion=_mean([model.confusion for model in models]),
         mean_probabilities=_mean([model.mean_probabilities for model in models]),
+        temperature=_mean([model.temperature for model in models]),
         learned=None if first.learned is None else all(model.learned for model in models),
         **several,
     )

@@ -10,23 +10,27 @@ from potstill.measuring.measurements import ClosedGap
 from potstill.measuring.significance import Difference, combined, row_covariance
 from potstill.tasks.metrics.labels import Score
 
-FIRST_STEP, HALVINGS = 0.1, 30  # in shares; 30 halvings give nine digits
+FIRST_STEP, FARTHEST = 0.1, 1e6  # in shares
+HALVINGS = 24
 
 
 def closed_gap(ours: Sequence[Score], baseline: Sequence[Score], teacher: Sequence[Score], rows: int) -> ClosedGap:
-    """Return (ours − baseline) / (teacher − baseline) of the mean scores, with one run per seed on each side.
+    """Return (ours − baseline) / (teacher − baseline) of the mean scores, with one run per seed on each side."""
+    runs = [*ours, *baseline, *teacher]
+    scores = np.array([score(np.arange(rows)) for score in runs])
+    return gap_of_scores((len(ours), len(baseline), len(teacher)), scores, row_covariance(runs, rows), rows)
+
+
+def gap_of_scores(runs: tuple[int, int, int], scores: np.ndarray, covariance: np.ndarray, rows: int) -> ClosedGap:
+    """`runs`: of student, baseline and teacher; the others as `combined` takes them.
 
     The 95 % interval holds every share r for which ours − baseline − r · (teacher − baseline) does not differ from 0 by
     the test of `significance` (Fieller 1954). It is finite where the teacher is shown to be better than the baseline;
     elsewhere the share is not defined, since it is divided by what may be nothing.
     """
-    runs = [*ours, *baseline, *teacher]
-    scores, covariance = np.array([score(np.arange(rows)) for score in runs]), row_covariance(runs, rows)
 
-    def contrast(of_ours: float, of_baseline: float, of_teacher: float) -> Difference:
-        weights = (of_ours, of_baseline, of_teacher)
-        sides = zip(weights, map(len, (ours, baseline, teacher)), strict=True)
-        return combined(list(sides), scores, covariance, rows)
+    def contrast(*weights: float) -> Difference:
+        return combined(list(zip(weights, runs, strict=True)), scores, covariance, rows)
 
     gap = contrast(0.0, -1.0, 1.0)
     if not (gap.is_shown and gap.mean > 0):
@@ -41,13 +45,13 @@ def closed_gap(ours: Sequence[Score], baseline: Sequence[Score], teacher: Sequen
 
 
 def _end(is_possible: Callable[[float], bool], share: float, direction: float) -> float | None:
-    """Return the last possible share in a direction: beyond it by doubled steps, then between both by halving."""
+    """Return the last possible share in a direction: doubled steps go beyond it, and halving finds it between two of them."""
     inside, step = share, FIRST_STEP
-    while is_possible(inside + direction * step):
-        inside, step = inside + direction * step, 2 * step
-        if step > 1e6:
+    while is_possible(share + direction * step):
+        inside, step = share + direction * step, 2 * step
+        if step > FARTHEST:
             return None
-    outside = inside + direction * step
+    outside = share + direction * step
     for _ in range(HALVINGS):
         middle = (inside + outside) / 2
         inside, outside = (middle, outside) if is_possible(middle) else (inside, middle)

@@ -148,6 +148,7 @@ class MeasuredModel(Part):
     per_class: Optional[BySplit[Table[Scores]]] = field(default_factory=dict)
     confusion: Optional[BySplit[Matrix]] = field(default_factory=dict)
     mean_probabilities: Optional[BySplit[Matrix]] = field(default_factory=dict)
+    temperature: Optional[Table[Number]] = field(default_factory=dict)  # by data set, in config.json
     speed: Optional[Table[Table[Number]]] = field(default_factory=dict)  # by engine, or by search of generative models
     examples_per_second: Optional[Maybe[Number]] = None  # of format 0, in PyTorch
     times_faster: Optional[Maybe[Number]] = None  # in the same engine as the teacher, at batch 32

@@ -14,6 +14,13 @@ from potstill.reporting.numbers import count, metric_title, percent
 from potstill.reporting.sentences import caveats, headline, signatures, verdicts
 from potstill.reporting.tables import Cell, summary
 
+CALIBRATED = (
+    "Its probabilities are calibrated by a temperature that was fitted on dev, `potstill_temperature` in `config.json`. "
+    "`potstill predict` reads it; a plain `pipeline` does not, and is as sure as the network was before: "
+    "the calibrated probabilities are `softmax(logits / model.config.potstill_temperature)` "
+    "(`sigmoid` for several labels). No prediction changes by it."
+)
+
 
 def model_card(measurements: Measurements, recipe_toml: str, model: str = STUDENT) -> str:
     """Return the card of a model of a run: front matter, use, figures, recipe, limits."""
@@ -78,6 +85,8 @@ def usage(measurements: Measurements, recipe: Mapping[str, Any]) -> str:
             f" Every text starts with the token of its target language, {tokens}; "
             f"`potstill translate --language {languages[0]}` adds it."
         )
+    if any(model.temperature for name, model in measurements.models.items() if name == measurements.student_name):
+        note += f" {CALIBRATED}"
     return f"## Use\n\n```python\n{code}\n```\n\n{note}"
 
 
@@ -127,8 +136,10 @@ def limits(measurements: Measurements, model: str) -> str:
             metric = safe(metric_title(place.metric))
             sentences.append(f"{data}: {metric} on {safe(place.split)} was measured on {count(rows)} labelled rows.")
         if (error := scores.get("calibration_error")) is not None:
+            before = scores.get("calibration_error_before")
+            without = "" if before is None else f"; without its temperature by {percent(before)}"
             sentences.append(
-                f"{data}: its probabilities are off by {percent(error)} points on average (calibration error)."
+                f"{data}: its probabilities are off by {percent(error)} points on average (calibration error){without}."
             )
     if len(measurements.seeds) < 2:
         sentences.append("It was trained with one seed: another seed gives other weights and other scores.")

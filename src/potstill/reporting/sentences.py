@@ -167,7 +167,9 @@ def gap_sentences(measurements: Measurements) -> list[str]:
         else:
             interval = f" (95 % interval {percent(gap.low, 0)} to {percent(gap.high, 0)} %)"
             between = f"the gap between fine-tuning and the teacher{where}"
-            sentences.append(f"It closes {percent(gap.share, 0)} % of {between}{interval if None not in (gap.low, gap.high) else ''}.")
+            sentences.append(
+                f"It closes {percent(gap.share, 0)} % of {between}{interval if None not in (gap.low, gap.high) else ''}."
+            )
     return sentences
 
 

@@ -46,6 +46,7 @@ from potstill.runs.stages import (
     train_grid_cell,
 )
 from potstill.runs.teacher_knowledge import teacher_knowledge
+from potstill.runs.temperature import store_temperatures
 from potstill.system import interrupts, ranks
 from potstill.system.display import Display
 from potstill.system.files import write_atomically
@@ -146,6 +147,7 @@ def run_seed(
             lock.alone()
             if are_measured([folder]):  # by a process that shared the cells
                 return complete(folder, display)
+        store_temperatures(run, best.student, STUDENT if distilled else BASELINE)
         save_models(best.student, [folder.student, *(folder.heads(data.name) for data in recipe.last_data[1:])])
         baseline = make_baseline(run, best) if recipe.baseline and distilled else None
     students = {BASELINE: baseline} if baseline else {}
