@@ -27,7 +27,7 @@ def test_a_teacher_that_repeats_the_labels_is_said_to() -> None:
         "On its own rows this teacher repeats the labels: distilling on them alone usually closes"
     )
     assert shown == "The test file of 1,821 rows and 3 seeds can show a difference of about 2.0 points."
-    assert most.startswith("What would help most: text of this kind without labels") and "--unlabelled FILE" in most
+    assert most.startswith("What would help most: rows of this kind without labels") and "--unlabelled FILE" in most
 
 
 def test_other_rows_are_expected_to_teach_more() -> None:

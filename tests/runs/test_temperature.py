@@ -19,6 +19,7 @@ from tests.support.commands import FAST, files, measurements, potstill
 from tests.support.small_models import logits, sentences, small_model, small_teacher, write_csv, write_task
 
 KEY = "potstill_temperature"
+SAYING = [word for word in FAST if word != "--quiet"]
 TEXTS = [text for text, _ in sentences(6, 5)]
 
 
@@ -46,13 +47,24 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def distil(home: Path, out: Path, dev: str = "dev.csv") -> Path:
     rows = [word if word != str(home / "dev.csv") else str(home / dev) for word in files(home)]
-    words = ["--student", "keep_layers:2", "--method", "soft_targets", "--epochs", "1", "--force", *FAST]
+    words = ["--student", "keep_layers:2", "--method", "soft_targets", "--epochs", "1", "--force", *SAYING]
     assert potstill("distill", "--teacher", home / "teacher", *rows, *words, "--out", out) == 0
     return out
 
 
-def test_a_run_stores_it_and_measures_before_and_after(home: Path, tmp_path: Path) -> None:
+def test_a_run_stores_it_and_measures_before_and_after(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = distil(home, tmp_path / "run")
+    said = capsys.readouterr().err
+    # what the teacher knows is said before the first step, and the temperature after the last one
+    assert said.index("What the teacher knows (2 classes): on train ") < said.index("can show a difference of about")
+    assert (
+        said.index("can show a difference of about")
+        < said.index("epoch 1: loss")
+        < said.index("distilled: logits divided")
+    )
+    assert measurements(run)["teacher_knows"]["task"]["splits"]["dev"]["rows"] == 60
     found = measurements(run)["models"]
     for name, folder in (("distilled", "student"), ("fine-tuned", "baseline")):
         stored = config_of(run / folder)[KEY]

@@ -10,7 +10,7 @@ from potstill.reporting.tables import Cell, Table
 LEAST_RIGHT, LEAST_SURE = 0.95, 0.95  # on train: above both, the answers are the labels again
 LEARNED = 0.6  # of the error on dev: a smaller one on train belongs to rows that the teacher was trained on
 FEW_DEV = 100  # rows
-MUCH_TEXT = 2  # times the rows with a label: with fewer rows without one, more of them usually help most
+MUCH_NEW = 2  # times the rows with a label: with fewer rows without one, more of them usually help most
 LARGE = 0.02  # a smallest difference above it hides what a method usually gains
 
 
@@ -89,9 +89,9 @@ def most_helpful(knowledge: TeacherKnowledge, seeds: int, measured: Measurements
         return "a better teacher, since this one is no better than the student that was fine-tuned on labels"
     if dev is not None and dev.of < FEW_DEV:
         return f"more rows of dev, which choose the epoch and are only {count(dev.of)}"
-    if train is not None and (new is None or new.of < MUCH_TEXT * train.of):
+    if train is not None and (new is None or new.of < MUCH_NEW * train.of):
         more = "more of it" if new is not None else "--unlabelled FILE"
-        return f"text of this kind without labels, on which the teacher has something new to say ({more})"
+        return f"rows of this kind without labels, on which the teacher has something new to say ({more})"
     if (smallest := _smallest(knowledge, seeds)) is not None and smallest > LARGE:
         return f"a larger test file{', or --seeds 3' if seeds < 3 else ''}, since smaller differences cannot be shown"
     return ""
