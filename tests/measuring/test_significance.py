@@ -13,6 +13,7 @@ from scipy.stats import binomtest
 from potstill.measuring.measurements import Comparison
 from potstill.measuring.significance import (
     ONE_SEED,
+    SEED_DEVIATION,
     Difference,
     bootstrap_interval,
     combined,
@@ -23,6 +24,7 @@ from potstill.measuring.significance import (
     mean_interval,
     paired,
     row_covariance,
+    smallest_difference,
     wilson,
 )
 from potstill.tasks.metrics.labels import Score
@@ -234,3 +236,34 @@ def test_comparisons_of_one_page_are_corrected_together_and_say_so() -> None:
     assert [comparison.p_corrected for comparison in corrected] == [0.06, 0.06, None]
     assert corrected[0].words == "no difference shown (p = 0.06)" and corrected[0].comparisons == 2
     assert corrected[2] == untested
+
+
+def of_half_alike_runs(random: np.random.Generator, rows: int, seeds: int, gain: float) -> Difference:
+    """Of two methods of 85 % accuracy, one better by `gain`: right answers of any two runs correlate by one half, since
+    they differ on the rows alone (a quarter, nearly) where each run tosses a coin of its own."""
+    tossed, kind = 2 * 0.85 * 0.15, random.random(rows)[:, None]
+    accuracy = random.normal(0, SEED_DEVIATION if seeds > 1 else 0, 2 * seeds)
+    accuracy[:seeds] += gain
+    chance = np.where(kind < tossed, 0.5 + accuracy / tossed, kind < 0.85 + tossed / 2)
+    right = (random.random((rows, 2 * seeds)) < chance).astype(float)
+    return of_means(right, [(1.0, seeds), (-1.0, seeds)])
+
+
+@pytest.mark.parametrize(("rows", "seeds"), [(1800, 1), (6000, 2), (600, 3), (1800, 3), (1800, 5), (1800, 10)])
+def test_the_smallest_difference_is_shown_in_four_of_five_runs(rows: int, seeds: int) -> None:
+    """By the test itself, as a run makes it; half of that difference is shown much less often."""
+    random = np.random.default_rng([8, rows, seeds])
+    size = smallest_difference(0.85 * 0.15, rows, seeds)
+    shown, half = (
+        float(np.mean([of_half_alike_runs(random, rows, seeds, gain).is_shown for _ in range(500)]))
+        for gain in (size, size / 2)
+    )
+    assert 0.75 < shown < 0.90 and half < 0.5
+
+
+def test_a_comparison_says_the_size_that_was_foreseen() -> None:
+    """On average over runs, since each run estimates its own spread."""
+    random = np.random.default_rng(9)
+    for seeds in (1, 3):
+        found = [of_half_alike_runs(random, 1800, seeds, 0.0).smallest for _ in range(300)]
+        assert np.mean(found) == pytest.approx(smallest_difference(0.85 * 0.15, 1800, seeds), rel=0.12)

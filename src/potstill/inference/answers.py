@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,21 @@ Generator = Student | Path
 """A generative model, or the folder of one that was exported to CTranslate2."""
 
 
+@dataclass(frozen=True)
+class Predicted:
+    """The logits of some predictions, with what is right: one for each row, word or side of an answer."""
+
+    logits: np.ndarray  # (predictions, classes); -inf where a class is impossible
+    targets: np.ndarray  # (predictions,) classes or values, or (predictions, classes) of 0 and 1
+    labelled: np.ndarray  # (predictions,) bool
+
+
+def predicted(ask: Ask, source: TokenisedSet[Task]) -> Iterator[Predicted]:
+    """Yield the logits of all examples in batches, in no particular order."""
+    for _, batch in source.in_order(at_once(source.task)):
+        yield Predicted(ask(batch), batch.targets.numpy(), batch.labelled.numpy())
+
+
 def answers(ask: Ask, source: TokenisedSet[Task]) -> np.ndarray:
     """Return the predictions for all examples, (n, …) as the task reads them; shorter ones are padded with -1."""
     predictions: list[np.ndarray] = [np.empty(0)] * len(source.examples)
@@ -52,6 +68,15 @@ def model_answers(
     if not source.task.decodes or not len(predictions):
         return predictions
     return padded(with_texts(predictions, student, source, beam))
+
+
+def plain_answers(
+    predictions: np.ndarray, source: TokenisedSet[Task], answer: Callable[[TokenisedSet[Task]], np.ndarray]
+) -> np.ndarray:
+    """Return predictions as they are read at a temperature of 1; logits do not depend on it, so that only others are read again."""
+    if source.task.temperature == 1 or source.task.ranks_rows:
+        return predictions
+    return answer(replace(source, task=replace(source.task, temperature=1.0)))
 
 
 def padded(arrays: list[np.ndarray]) -> np.ndarray:

@@ -6,7 +6,7 @@ An exported ONNX model answers without torch and transformers, whose imports tak
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from potstill.data.row import Row
 from potstill.data.rows import Columns, open_table
 from potstill.data.tokens import array_view, split_by_tokens, tokenise_texts
 from potstill.errors import InputError
-from potstill.models.folders import onnx_file
+from potstill.models.folders import onnx_file, stored_temperature
 from potstill.models.onnx.exported import ArrayForward, ExportedModel, can_load_light, load_exported
 from potstill.tasks.label_matching import make_task
 from potstill.tasks.registry import task_class, task_of
@@ -49,6 +49,7 @@ class Predictor:
         self.model = str(model)
         self.network, self.forward = _load(model)
         self.kind = task_of(self.network.config)
+        self.temperature = stored_temperature(self.network.config, model)
         self.length = min(length or self.network.trained_length, self.network.longest)
         if self.kind.generates:
             raise InputError(f"{model} generates texts; write potstill translate {model}")
@@ -58,7 +59,7 @@ class Predictor:
         while rows := [self._row(example) for example in islice(iterator, AT_ONCE)]:
             candidates = self.kind.choices_of(rows)
             task, _ = make_task(None, self.network.config, [], None, self.model, self.kind.form, candidates)
-            task = task.with_tokenizer(self.network.tokenizer)
+            task = replace(task.with_tokenizer(self.network.tokenizer), temperature=self.temperature)
             for (text, pair), output in zip(rows, self._outputs(task, rows), strict=True):
                 yield task.describe(output, text, pair)
 

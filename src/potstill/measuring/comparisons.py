@@ -14,12 +14,14 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from potstill.errors import InputError
+from potstill.measuring.gap import closed_gap
 from potstill.measuring.measurements import (
     BASELINE,
     DEV,
     GOLD,
     STUDENT,
     TEACHER,
+    ClosedGap,
     Comparison,
     Matrix,
     MeasuredModel,
@@ -136,7 +138,7 @@ def compare(names: tuple[str, str], data: str, ours: Predictions, theirs: Predic
     if ours.task.outcome != "value" and not ours.task.vocabulary:  # texts are seldom right word for word
         right = [[side.task.is_correct(side.targets, logits) for logits in side.logits] for side in (ours, theirs)]
         exact = [mcnemar_p(*both) for both in zip(*right, strict=False)]
-    tested = {name: getattr(difference, name) for name in ("mean", "words", "low", "high", "p", "seeds")}
+    tested = {name: getattr(difference, name) for name in ("mean", "words", "low", "high", "p", "seeds", "smallest")}
     return replace(untested, **tested, mcnemar=exact)
 
 
@@ -155,6 +157,26 @@ def differences(predictions: RunPredictions, pairs: Iterable[tuple[str, str]]) -
 def own_differences(predictions: RunPredictions) -> list[Comparison]:
     """Compare the student of a run with its baseline and with its teacher."""
     return differences(predictions, [(STUDENT, BASELINE), (STUDENT, TEACHER)])
+
+
+def with_tests(measurements: Measurements, predictions: RunPredictions) -> Measurements:
+    """Add what is computed from the stored predictions: differences, and the share of the gap that the student closes."""
+    models = dict(measurements.models)
+    if STUDENT in models:
+        gaps: dict[str, dict[str, ClosedGap]] = {}
+        for data, split, _ in measurements.quoted():
+            sides = [predictions.get((model, data, split)) for model in (STUDENT, BASELINE, TEACHER)]
+            if split != DEV and all(sides) and (gap := gap_between(*sides)):  # type: ignore[arg-type]
+                gaps[data] = {split: gap}
+        models[STUDENT] = replace(models[STUDENT], closed_gap=gaps)
+    return replace(measurements, models=models, differences=own_differences(predictions))
+
+
+def gap_between(ours: Predictions, baseline: Predictions, teacher: Predictions) -> ClosedGap | None:
+    """Return the share of the gap between two models that a third one closes; None if they answered other rows."""
+    if not all(np.array_equal(ours.targets, other.targets) for other in (baseline, teacher)):
+        return None
+    return closed_gap(ours.scores(), baseline.scores(), teacher.scores(), len(ours.targets))
 
 
 def comparisons(runs: Sequence[Path]) -> list[Comparison]:
@@ -205,7 +227,7 @@ def over_seeds(run: Path) -> Measurements:
             low, high = values.interval()
             ends = {} if math.isnan(low) else {values.metric: (low, high)}
             averaged.models[name].intervals.setdefault(data, {})[split] = ends
-    return replace(averaged, differences=own_differences(predictions))
+    return with_tests(averaged, predictions)
 
 
 def _average(models: Sequence[MeasuredModel]) -> MeasuredModel:
@@ -217,6 +239,7 @@ def _average(models: Sequence[MeasuredModel]) -> MeasuredModel:
         per_class=_mean([model.per_class for model in models]),
         confusion=_mean([model.confusion for model in models]),
         mean_probabilities=_mean([model.mean_probabilities for model in models]),
+        temperature=_mean([model.temperature for model in models]),
         learned=None if first.learned is None else all(model.learned for model in models),
         **several,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from potstill.data.examples import store
 from potstill.data.rows import Columns, open_table
 from potstill.data.tokens import tokenise
 from potstill.errors import InputError
-from potstill.inference.answers import Generator, answers, model_answers, network, padded, with_texts
+from potstill.inference.answers import Generator, answers, model_answers, network, padded, plain_answers, with_texts
 from potstill.measuring import quality
 from potstill.measuring.measurements import BFLOAT16
 from potstill.measuring.speed import (
@@ -30,6 +31,7 @@ from potstill.measuring.speed import (
     too_busy,
 )
 from potstill.models.anatomy import longest_input
+from potstill.models.folders import stored_temperature
 from potstill.models.generation.ctranslate2 import ABOUT, is_exported
 from potstill.models.generation.languages import language_prefix
 from potstill.models.inference import Forward, load_network
@@ -52,6 +54,7 @@ class Candidate:
     task: Task
     source: TokenisedSet[Task]
     predictions: np.ndarray
+    plain: np.ndarray  # the same as they are read at a temperature of 1
     size: dict[str, Any]
     model: Forward | Generator
     engine: str
@@ -78,9 +81,11 @@ def measure_models(
     for candidate in candidates:
         other = None if candidate is candidates[0] else first
         scored = candidate.task, candidate.source.examples, candidate.predictions
-        parts = {"quality": quality.quality(*scored, other)}
+        parts = {"quality": quality.quality(*scored, other, candidate.plain)}
         parts |= quality.details(candidate.task, candidate.task.metrics[0], *scored[1:])
         measured[candidate.path] = {part: {"task": {"test": value}} for part, value in parts.items()} | candidate.size
+        if candidate.task.temperature != 1:
+            measured[candidate.path]["temperature"] = {"task": candidate.task.temperature}
     speeds = _speeds(candidates)
     for candidate in candidates if speeds else ():
         own = {engine: speed for (path, engine), speed in speeds.items() if path == candidate.path}
@@ -111,15 +116,18 @@ def _networks(
         model = load_network(path)
         task, _ = make_task(None, model.config, seen, labels, table.source, table.form, table.choices, table.shape)
         examples = store(table, task)
-        task = with_positive(task, None, examples.labelled_only)
+        temperature = stored_temperature(model.config, path)
+        task = replace(with_positive(task, None, examples.labelled_only), temperature=temperature)
         tokens = tokenise(task, examples, model.tokenizer, min(length, model.longest))
         source = TokenisedSet(task, examples, tokens, tokens)
         size = {"parameters": model.parameters, "bytes": model.bytes}
         forms: dict[str, Forward] = {model.engine: model.forward}
         if (faster := model.bfloat16()) is not None:
             forms[BFLOAT16] = faster
-        predictions = answers(network(model.forward), source)
-        yield Candidate(path, task, source, predictions, size, model.forward, model.engine, forms)
+        ask = network(model.forward)
+        predictions = answers(ask, source)
+        plain = plain_answers(predictions, source, partial(answers, ask))
+        yield Candidate(path, task, source, predictions, plain, size, model.forward, model.engine, forms)
 
 
 def _generators(
@@ -132,7 +140,8 @@ def _generators(
         examples = store(table, task)
         tokens = tokenise(task, examples, tokenizer, min(length, _longest(model, tokenizer)))
         source = TokenisedSet(task, examples, tokens, tokens)
-        yield Candidate(path, task, source, _texts(model, source), _size(model, path), model, engine_of(model))
+        texts = _texts(model, source)
+        yield Candidate(path, task, source, texts, texts, _size(model, path), model, engine_of(model))
 
 
 def _speeds(candidates: list[Candidate]) -> dict[tuple[str, str], Speed]:

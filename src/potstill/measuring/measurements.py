@@ -125,6 +125,16 @@ class Matrix:
 
 
 @dataclass(frozen=True)
+class ClosedGap:
+    """The share of the gap between fine-tuning and the teacher that a student closes; None: the gap is not shown to exist."""
+
+    gap: Maybe[Number] = None  # teacher − fine-tuned
+    share: Maybe[Number] = None
+    low: Optional[Maybe[Number]] = None  # 95 % interval
+    high: Optional[Maybe[Number]] = None
+
+
+@dataclass(frozen=True)
 class MeasuredModel(Part):
     """A line of the table: one model's quality, size and speed."""
 
@@ -138,11 +148,13 @@ class MeasuredModel(Part):
     per_class: Optional[BySplit[Table[Scores]]] = field(default_factory=dict)
     confusion: Optional[BySplit[Matrix]] = field(default_factory=dict)
     mean_probabilities: Optional[BySplit[Matrix]] = field(default_factory=dict)
+    temperature: Optional[Table[Number]] = field(default_factory=dict)  # by data set, in config.json
     speed: Optional[Table[Table[Number]]] = field(default_factory=dict)  # by engine, or by search of generative models
     examples_per_second: Optional[Maybe[Number]] = None  # of format 0, in PyTorch
     times_faster: Optional[Maybe[Number]] = None  # in the same engine as the teacher, at batch 32
     fastest: Optional[Maybe[str]] = None  # the engine with most examples a second, at its best batch
     times_faster_at_best: Optional[Maybe[Number]] = None  # than the teacher in its fastest form, eight bits included
+    closed_gap: Optional[BySplit[ClosedGap]] = field(default_factory=dict)  # of the distilled student
     learned: Optional[Maybe[StrictBool]] = None
     begun_from: Optional[Maybe[str]] = None
 
@@ -164,6 +176,10 @@ class MeasuredModel(Part):
         ):
             return 1 / ends[1], 1 / ends[0]
         return self.intervals.get(place.data, {}).get(place.split, {}).get(place.metric)
+
+    def gap(self, place: Place) -> ClosedGap | None:
+        """Return the share of the gap that was closed, by the metric of dev."""
+        return self.closed_gap.get(place.data, {}).get(place.split)
 
     def timing(self, engine: str, name: str) -> float | None:
         """Return a number of `speed`, such as "latency_ms"."""
@@ -193,12 +209,36 @@ class Comparison(Part):
     p: Optional[Maybe[Number]] = None
     seeds: Optional[Maybe[StrictInt]] = None
     p_corrected: Optional[Maybe[Number]] = None
+    smallest: Optional[Maybe[Number]] = None  # a true difference that these rows and seeds show in four of five runs
     comparisons: Optional[Maybe[StrictInt]] = None  # for which p is corrected
     mcnemar: Optional[Items[Number]] = field(default_factory=list)  # p of each seed
 
     @property
     def place(self) -> Place:
         return Place(self.data, self.split, self.metric)
+
+
+@dataclass(frozen=True)
+class TeacherRows:
+    """How right and how sure a teacher is on some rows: means over its predictions, one per row, word or label."""
+
+    rows: Number  # that it was asked
+    of: Number  # that there are
+    right: Optional[Maybe[Number]] = None  # share; of rows with a label
+    sure: Optional[Maybe[Number]] = None  # probability of the most probable class
+    unsure: Optional[Maybe[Number]] = None  # share of predictions with a probability below 0.9
+    entropy: Optional[Maybe[Number]] = None  # in nats
+    error: Optional[Maybe[Number]] = None  # of numbers: the root of the mean squared error
+
+
+@dataclass(frozen=True)
+class TeacherKnowledge:
+    """What a teacher knows before training, and what the test file can show."""
+
+    classes: Maybe[Number] = None
+    splits: Table[TeacherRows] = field(default_factory=dict)  # train: its rows with a label; unlabelled; dev
+    test_rows: Maybe[Number] = None  # of the first test set, with a label
+    row_variance: Maybe[Number] = None  # of the first metric over rows of dev, times their number
 
 
 @dataclass(frozen=True)
@@ -268,6 +308,7 @@ class Measurements(Part):
     tasks: dict[str, str] = field(default_factory=dict)
     forms: Table[str] = field(default_factory=dict)
     leaks: Table[Items[Leak]] = field(default_factory=dict)
+    teacher_knows: Optional[Table[TeacherKnowledge]] = field(default_factory=dict)
     models: dict[str, MeasuredModel] = field(default_factory=dict)
     deployed: Optional[Maybe[Deployed]] = None
     too_busy: Optional[Maybe[str]] = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,16 @@ from potstill.tasks.task import Task
 
 
 def quality(
-    task: Task, examples: Examples, predictions: np.ndarray, teacher: np.ndarray | None = None
+    task: Task,
+    examples: Examples,
+    predictions: np.ndarray,
+    teacher: np.ndarray | None = None,
+    plain: np.ndarray | None = None,
 ) -> dict[str, float | None]:
     """Return scores and calibration error over the labelled rows, and agreement with the teacher over all rows.
 
-    A score is None where it is undefined, such as the correlation of constant predictions.
+    The calibration error is that at the task's temperature; if `plain` is given, the predictions as they are read at a
+    temperature of 1, it is returned for them too. A score is None where it is undefined, such as the correlation of constant predictions.
     """
     targets, labelled_predictions = labelled(task, examples, predictions)
     scores: dict[str, float] = {"rows": len(targets)}
@@ -29,6 +35,9 @@ def quality(
         scores |= task.score(targets, labelled_predictions)
         if (error := task.calibration_error(targets, labelled_predictions)) is not None:
             scores["calibration_error"] = error
+        if plain is not None and task.temperature != 1:
+            before = replace(task, temperature=1.0).calibration_error(*labelled(task, examples, plain))
+            scores |= {} if before is None else {"calibration_error_before": before}
     if teacher is not None and (agreement := task.agreement(predictions, teacher)) is not None:
         scores["agreement"] = agreement
     return {name: None if math.isnan(value) else value for name, value in scores.items()}

@@ -16,12 +16,15 @@ from potstill.tasks.metrics.labels import Score
 
 RESAMPLES = 2000
 SHOWN = 0.05  # the p below which a difference counts as shown
+NO_DIFFERENCE = "no difference shown"
 ONE_SEED = "one seed says nothing about the methods"
 NOT_TESTED = "not tested, since models were selected on dev; give --test for a verdict"
 # Where runs spread no more than rows explain, seeds matter little, or it is luck, as it often is with two or three runs.
 # These constants decide how soon the former is believed. They were chosen by simulation; the levels are then 2.5 to 6.6 %
 # (docs/measuring.md).
 BELIEVED, LESS_OF_FEW, POWER = 2.0, 1.5, 20
+TO_BE_SHOWN = 1.959964 + 0.841621  # standard errors: beyond the bound of 5 % in 80 % of the runs
+SEED_DEVIATION = 0.003  # of a run's score beyond what rows explain, as seeds of one method usually have
 
 
 def wilson(right: int, rows: int, z: float = 1.959964) -> tuple[float, float]:
@@ -68,6 +71,7 @@ class Difference:
     high: float
     p: float
     seeds: int
+    smallest: float = math.nan  # true difference that is shown in 80 % of the runs
 
     @property
     def is_shown(self) -> bool:
@@ -80,7 +84,7 @@ class Difference:
             return f"{'better' if self.mean > 0 else 'worse'}, p = {_rounded(self.p)}"
         if math.isnan(self.p):
             return "a score is undefined; not tested"
-        verdict = "these two models differ" if self.is_shown else "no difference shown"
+        verdict = "these two models differ" if self.is_shown else NO_DIFFERENCE
         return f"{verdict} (p = {_rounded(self.p)})" + (f"; {ONE_SEED}" if self.seeds < 2 else "")
 
 
@@ -186,7 +190,28 @@ def combined(sides: Sequence[tuple[float, int]], scores: np.ndarray, covariance:
     p = 2 * float(stdtr(freedom, -far))
     half = float(stdtrit(freedom, 0.975)) * error
     # no paired test of so few rows can give a smaller p: each row may fall to either side
-    return Difference(mean, mean - half, mean + half, min(1.0, max(p, 2.0 ** (1 - rows))), seeds)
+    least = min(1.0, max(p, 2.0 ** (1 - rows)))
+    return Difference(mean, mean - half, mean + half, least, seeds, errors_to_be_shown(seeds) * error)
+
+
+def errors_to_be_shown(seeds: int) -> float:
+    """Return how many standard errors a true difference must have to be shown in 80 % of the runs.
+
+    With few seeds the test knows little of their spread and must be careful. The second term was fitted to simulations of
+    `combined`, to a tenth: with two seeds little is shown, with ten as much as if their spread were known.
+    """
+    return TO_BE_SHOWN * (1 + (2.8 * (seeds - 1) ** -2.4 if seeds > 1 else 0.0))
+
+
+def smallest_difference(row_variance: float, rows: float, seeds: int) -> float:
+    """Return the difference of two methods that a test file of so many rows shows in 80 % of the runs.
+
+    `row_variance`: of a model's score over rows, times their number; p(1 − p) of an accuracy p. The errors of two runs
+    are taken to correlate by one half, as those of students of one shape do: then their difference varies over rows as
+    much as one score. One run of each shows only that two models differ, so that the spread of seeds does not count.
+    """
+    of_seeds = 2 * SEED_DEVIATION**2 / seeds if seeds > 1 else 0.0
+    return errors_to_be_shown(seeds) * math.sqrt(row_variance / (rows * seeds) + of_seeds)
 
 
 def _rounded(p: float) -> str:

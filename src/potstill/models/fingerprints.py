@@ -11,12 +11,14 @@ from transformers import PreTrainedModel
 
 from potstill.models.anatomy import is_causal, is_spread
 
+NOT_DECIDING = ("_name_or_path", "transformers_version", "potstill_temperature")  # fields that change no logit
+
 
 def fingerprint(model: PreTrainedModel, tokenizer_print: str, length: int) -> str:
     """Hash all that decides a prediction: weights, architecture, tokenizer, length, float type; not the data set."""
     digest = xxhash.xxh3_128()
     add_weights(digest, model)
-    shape = {k: v for k, v in model.config.to_dict().items() if k not in ("_name_or_path", "transformers_version")}
+    shape = {k: v for k, v in model.config.to_dict().items() if k not in NOT_DECIDING}
     if is_causal(model) and not model.can_generate():
         # causal encoders were once read at their first token: memories from that time must not match
         digest.update(b"the last token stands for a text")

@@ -21,6 +21,7 @@ from potstill.models.safety import json_object, refuse_unsafe_files, refuse_unsa
 from potstill.system.paths import expand_user
 
 SHORTEST = 3  # tokens: the special tokens around a text, and one of its own
+TEMPERATURE = "potstill_temperature"  # in config.json
 TRIMMABLE = ("WordPiece", "BPE", "Unigram")  # kinds of tokenizers of which tokens can be removed
 UNNAMED = {0: "LABEL_0", 1: "LABEL_1"}  # the classes of a config.json that names none, as transformers reads it
 
@@ -166,3 +167,19 @@ def trained_length(stated: object, longest: int, folder: str | Path) -> int:
             f"{folder}: potstill_length in config.json is {stated!r:.80}; write a number of tokens, or remove it"
         )
     return min(stated, longest)
+
+
+def stored_temperature(config: Any, folder: str | Path) -> float:
+    """Return the temperature that was fitted to a model: its logits divided by it give calibrated probabilities; 1 if none was.
+
+    `config`: a config of transformers, or a `ConfigFile`.
+    """
+    fields = config.fields if isinstance(config, ConfigFile) else vars(config)
+    stated = fields.get(TEMPERATURE)
+    if stated is None:
+        return 1.0
+    if type(stated) not in (int, float) or not 0.001 <= stated <= 1000:  # also refuses NaN
+        raise InputError(
+            f"{folder}: {TEMPERATURE} in config.json is {stated!r:.80}; write a number such as 1.5, or remove it"
+        )
+    return float(stated)

@@ -10,9 +10,17 @@ from typing import Any
 from potstill.measuring.measurements import BASELINE, STUDENT, Measurements, clean
 from potstill.reporting.deployed import deployed_sentence
 from potstill.reporting.hub_metadata import front_matter, task_words
+from potstill.reporting.knowledge import knowledge_of_run
 from potstill.reporting.numbers import count, metric_title, percent
 from potstill.reporting.sentences import caveats, headline, signatures, verdicts
 from potstill.reporting.tables import Cell, summary
+
+CALIBRATED = (
+    "Its probabilities are calibrated by a temperature that was fitted on dev, `potstill_temperature` in `config.json`. "
+    "`potstill predict` reads it; a plain `pipeline` does not, and is as sure as the network was before: "
+    "the calibrated probabilities are `softmax(logits / model.config.potstill_temperature)` "
+    "(`sigmoid` for several labels). No prediction changes by it."
+)
 
 
 def model_card(measurements: Measurements, recipe_toml: str, model: str = STUDENT) -> str:
@@ -25,6 +33,7 @@ def model_card(measurements: Measurements, recipe_toml: str, model: str = STUDEN
         introduction(measurements, model),
         usage(measurements, recipe),
         results(measurements),
+        *knowledge(measurements),
         recipe_section(recipe_toml),
         limits(measurements, model),
     ]
@@ -77,6 +86,8 @@ def usage(measurements: Measurements, recipe: Mapping[str, Any]) -> str:
             f" Every text starts with the token of its target language, {tokens}; "
             f"`potstill translate --language {languages[0]}` adds it."
         )
+    if any(model.temperature for name, model in measurements.models.items() if name == measurements.student_name):
+        note += f" {CALIBRATED}"
     if sentence := deployed_sentence(measurements):
         note += f"\n\nThe folder `deployed` beside this one holds the student for ONNX Runtime: {safe(sentence)}."
     return f"## Use\n\n```python\n{code}\n```\n\n{note}"
@@ -102,6 +113,12 @@ def _text(cell: Cell) -> str:
     return safe(f"{cell.text} ({cell.interval})" if cell.interval else cell.text)
 
 
+def knowledge(measurements: Measurements) -> list[str]:
+    """Return the section on the teacher, if there is anything to say."""
+    sentences = " ".join(map(safe, knowledge_of_run(measurements)))
+    return [f"## What its teacher knew\n\n{sentences}"] if sentences else []
+
+
 def recipe_section(recipe_toml: str) -> str:
     """Return the whole recipe, in a fence of more backticks than it contains."""
     lines = "\n".join(clean(line) for line in recipe_toml.strip().splitlines())
@@ -122,8 +139,10 @@ def limits(measurements: Measurements, model: str) -> str:
             metric = safe(metric_title(place.metric))
             sentences.append(f"{data}: {metric} on {safe(place.split)} was measured on {count(rows)} labelled rows.")
         if (error := scores.get("calibration_error")) is not None:
+            before = scores.get("calibration_error_before")
+            without = "" if before is None else f"; without its temperature by {percent(before)}"
             sentences.append(
-                f"{data}: its probabilities are off by {percent(error)} points on average (calibration error)."
+                f"{data}: its probabilities are off by {percent(error)} points on average (calibration error){without}."
             )
     if len(measurements.seeds) < 2:
         sentences.append("It was trained with one seed: another seed gives other weights and other scores.")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from potstill.measuring.measurements import (
     BFLOAT16,
@@ -124,9 +125,10 @@ def _data_columns(runs: Sequence[Measurements], models: Sequence[MeasuredModel],
         listed.append(_number_column(group, "rows", (ALL_SCORES,), Place(data, split, "rows"), count, None))
         if split in tests:
             tables = [QUALITY, SUMMARY] if split == tests[0] and data == _data_sets(runs)[0] else [QUALITY]
-            agreement, error = (Place(data, split, key) for key in ("agreement", "calibration_error"))
+            agreement = Place(data, split, "agreement")
             listed.append(_number_column(group, "same as teacher", tuple(tables), agreement, percent, True))
-            listed.append(_number_column(group, "calibration error", (QUALITY,), error, percent, False))
+            listed.append(_calibration_column(group, Place(data, split, "calibration_error")))
+            listed.append(_gap_column(group, Place(data, split, quoted[0])))
     return listed
 
 
@@ -153,6 +155,25 @@ def _number_column(
     more_is_better: bool | None,
 ) -> Column:
     return Column(group, title, tables, lambda model: model.score(place), written, more_is_better)
+
+
+def _calibration_column(group: str, place: Place) -> Column:
+    def before(model: MeasuredModel) -> str:
+        error = model.score(place._replace(metric="calibration_error_before"))
+        return "" if error is None else f"before {percent(error)}"
+
+    return replace(_number_column(group, "calibration error", (QUALITY,), place, percent, False), note=before)
+
+
+def _gap_column(group: str, place: Place) -> Column:
+    def share(model: MeasuredModel) -> float | None:
+        return gap.share if (gap := model.gap(place)) else None
+
+    def interval(model: MeasuredModel) -> str:
+        gap = model.gap(place)
+        return f"{percent(gap.low, 0)} to {percent(gap.high, 0)}" if gap and gap.share is not None else ""
+
+    return Column(group, "of the gap", (QUALITY,), share, partial(percent, digits=0), interval=interval)
 
 
 def _speed_columns(engine: str, group: str) -> list[Column]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from potstill.measuring.measurements import Comparison, Measurements, as_number
 from potstill.reporting.numbers import MISSING, count, metric_title, percent, points, short
-from potstill.reporting.sentences import caveats, correction_note, signatures
+from potstill.reporting.sentences import caveats, correction_note, gap_sentences, signatures, verdict_words
 from potstill.reporting.tables import Cell, Table, summary
 from potstill.system.terminal import as_printed, byte_size, duration, print_line
 
@@ -28,6 +28,7 @@ def print_measurements(measurements: Measurements) -> None:
         *signatures(measurements),
         *baseline_starts(measurements),
         *constants(measurements),
+        *gap_sentences(measurements),
         *caveats(measurements),
     )
     for note in notes:
@@ -59,7 +60,7 @@ def print_comparisons(comparisons: Sequence[Comparison]) -> None:
     for comparison in comparisons:
         where = f"{comparison.split} {metric_title(comparison.metric)}"
         size = points(comparison.mean, comparison.metric)
-        print_line(f"{comparison.model} against {comparison.against}, {where}: {size}, {comparison.words}")
+        print_line(f"{comparison.model} against {comparison.against}, {where}: {size}, {verdict_words(comparison)}")
     if note := correction_note(comparisons):
         print_line(note)
 

@@ -8,13 +8,13 @@ from typing import Any
 
 from markupsafe import Markup
 
-from potstill.measuring.measurements import STUDENT, Comparison, clean, short_name
+from potstill.measuring.measurements import STUDENT, Comparison, short_name
 from potstill.measuring.run_folder import FinishedRun
 from potstill.measuring.significance import SHOWN, correct_comparisons
 from potstill.reporting import figures
 from potstill.reporting.lines import SHARED
 from potstill.reporting.numbers import metric_title, points
-from potstill.reporting.sentences import correction_note, difference_words
+from potstill.reporting.sentences import correction_note, difference_words, verdict_words
 from potstill.reporting.tables import Line
 
 MOST_LINES = 24  # of the figure, and of the sentences at the top
@@ -79,7 +79,7 @@ def _line(comparison: Comparison) -> dict[str, str]:
     return {
         "pair": _pair(comparison),
         "size": f"{mean} points{interval}",
-        "words": clean(comparison.words),
+        "words": verdict_words(comparison),
         "exact": ", ".join(f"{p:.2g}" for p in comparison.mcnemar),
     }
 

@@ -30,10 +30,11 @@ from potstill.reporting.classes import confusions, per_class, soft_targets
 from potstill.reporting.columns import ALL_SCORES, COST, QUALITY, columns
 from potstill.reporting.deployed import deployed_sentence
 from potstill.reporting.differences import difference_section
+from potstill.reporting.knowledge import knowledge_of_run, knowledge_tables
 from potstill.reporting.lines import page_lines
 from potstill.reporting.numbers import TITLES, percent, short
 from potstill.reporting.page_figures import layer_maps, learning_curves, scatters
-from potstill.reporting.sentences import caveats, headline, no_baseline, signatures, verdicts
+from potstill.reporting.sentences import caveats, gap_sentences, headline, no_baseline, signatures, verdicts
 from potstill.reporting.svg import series_colour
 from potstill.reporting.tables import Line, grid_table, page_table
 from potstill.system.files import write_atomically
@@ -91,6 +92,11 @@ def render(runs: Sequence[FinishedRun], comparisons: Sequence[Comparison] | None
         **difference_section(runs, lines, comparisons),
         **learning_section(runs),
         **class_section(runs, lines, places),
+        knowledge=[
+            (run.name, tables, knowledge_of_run(run.measurements))
+            for run in runs
+            if (tables := knowledge_tables(run.measurements))
+        ],
         layer_maps=[(run.name, maps) for key, run in enumerate(runs) if (maps := layer_maps(run, key))],
         disagreements=[(run.name, listed) for run in runs if (listed := disagreements(run))],
         grids=[(run.name, table) for run in runs if (table := grid_table(run))],
@@ -101,13 +107,14 @@ def render(runs: Sequence[FinishedRun], comparisons: Sequence[Comparison] | None
 
 def summary_section(runs: Sequence[FinishedRun]) -> dict[str, Any]:
     """Sentences per run. With several runs, verdicts are those of the page, corrected for all of its comparisons."""
-    verdict = verdicts if len(runs) == 1 else no_baseline
+    said = [verdicts] if len(runs) == 1 else [gap_sentences, no_baseline]
+    said.append(caveats)
     return {
         "summaries": [
             (
                 run.name,
                 [*headline(run.measurements), *deployed(run)],
-                [*verdict(run.measurements), *caveats(run.measurements)],
+                [words for say in said for words in say(run.measurements)],
             )
             for run in runs
         ]

@@ -17,6 +17,7 @@ from potstill.measuring.measurements import (
     clean,
     short_name,
 )
+from potstill.measuring.significance import NO_DIFFERENCE
 from potstill.reporting.numbers import count, metric_format, metric_title, parameters, percent, points, score_text
 from potstill.tasks.metrics.texts import BEAM, search_name
 
@@ -148,7 +149,28 @@ def verdicts(measurements: Measurements) -> list[str]:
         sentences.append(
             f"The same student, fine-tuned on labels alone, reaches {reached}; whether they differ was not tested."
         )
-    return sentences + no_baseline(measurements)
+    return sentences + gap_sentences(measurements) + no_baseline(measurements)
+
+
+def gap_sentences(measurements: Measurements) -> list[str]:
+    """Say how much of the gap between fine-tuning and the teacher the student closes, or that there is none to close."""
+    places = measurements.quoted()
+    sentences = []
+    for place in places if STUDENT in measurements.models else ():
+        if (gap := measurements.models[STUDENT].gap(place)) is None or gap.gap is None:
+            continue
+        where = f" on {short_name(place.data)}" if len(places) > 1 else ""
+        if gap.share is None:
+            size = f"{points(gap.gap, place.metric)} points"
+            reason = f"the teacher is not shown to be better than fine-tuning ({size})"
+            sentences.append(f"The share of the gap closed{where} is not defined: {reason}.")
+        else:
+            interval = f" (95 % interval {percent(gap.low, 0)} to {percent(gap.high, 0)} %)"
+            between = f"the gap between fine-tuning and the teacher{where}"
+            sentences.append(
+                f"It closes {percent(gap.share, 0)} % of {between}{interval if None not in (gap.low, gap.high) else ''}."
+            )
+    return sentences
 
 
 def no_baseline(measurements: Measurements) -> list[str]:
@@ -159,7 +181,15 @@ def no_baseline(measurements: Measurements) -> list[str]:
 
 def difference_words(comparison: Comparison) -> str:
     """Return "+1.6 points, better, p = 0.02"."""
-    return f"{points(comparison.mean, comparison.metric)} points, {clean(comparison.words)}"
+    return f"{points(comparison.mean, comparison.metric)} points, {verdict_words(comparison)}"
+
+
+def verdict_words(comparison: Comparison) -> str:
+    """Return the verdict; where no difference is shown, with the size that these rows and seeds would show."""
+    words = clean(comparison.words)
+    if not comparison.smallest or not words.startswith(NO_DIFFERENCE):
+        return words
+    return f"{words}; a difference of about {percent(comparison.smallest)} points would be shown"
 
 
 def correction_note(comparisons: Sequence[Comparison]) -> str:

@@ -7,12 +7,14 @@ from dataclasses import replace
 from itertools import groupby
 
 from potstill.data.making import TeacherDataMaker
+from potstill.measuring.measurements import BASELINE
 from potstill.recipe import short_forms
 from potstill.recipe.pace import has_random_weights
 from potstill.recipe.schema import Recipe, Round, Stage
 from potstill.runs.prepare import DataSets
 from potstill.runs.stage_setup import Run, data_makers, stage_examples
 from potstill.runs.stages import BestCell, Trained, best_of_grid, save_models
+from potstill.runs.temperature import store_temperatures
 from potstill.system.paths import RunFolder
 
 
@@ -33,6 +35,7 @@ def make_baseline(run: Run, best: BestCell) -> Trained | None:
     folder = RunFolder(run.folder).baseline_run
     run.display.say(f"baseline: the same student on labels alone, starting from {initial_weights(recipe)}")
     trained = best_of_grid(replace(run, recipe=recipe, folder=folder)).student
+    store_temperatures(run, trained, BASELINE)
     names = ("baseline", *(f"baseline-{data.name}" for data in recipe.last_data[1:]))
     save_models(trained, [run.folder / name for name in names])
     return trained

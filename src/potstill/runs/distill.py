@@ -17,6 +17,7 @@ from potstill.measuring.run_folder import read_measurements, seed_folders, write
 from potstill.recipe.cells import ALONE, Cell, all_cells, cell_named, grid_cells, seed_cells
 from potstill.recipe.schema import Recipe
 from potstill.reporting.card import model_card
+from potstill.reporting.knowledge import expectations
 from potstill.reporting.page import write_report
 from potstill.runs.baseline import is_distillation, make_baseline
 from potstill.runs.cells import claim, run_cells
@@ -44,6 +45,8 @@ from potstill.runs.stages import (
     save_models,
     train_grid_cell,
 )
+from potstill.runs.teacher_knowledge import teacher_knowledge
+from potstill.runs.temperature import store_temperatures
 from potstill.system import interrupts, ranks
 from potstill.system.display import Display
 from potstill.system.files import draft_folder, write_atomically
@@ -130,23 +133,39 @@ def run_seed(
     lock: FolderLock | None = None,
     timed: bool = True,
     ready: Run | None = None,
+    seeds: int = 1,
 ) -> Measurements:
-    """Prepare, train, save and measure. `checkpoint`: to continue from; `timed`: also measure speed; `ready`: prepared before."""
+    """Prepare, train, save and measure. `checkpoint`: to continue from; `timed`: also measure speed; `ready`: prepared before.
+
+    `seeds`: of the whole run, which decide what it can show.
+    """
     if are_measured([folder]) and not opening.overwrite:
         return complete(folder, display)
     run = begin_run(recipe, folder, opening, display, ready)
     with interrupts.deferred():
         distilled = is_distillation(recipe, run.data_sets)
+        if distilled and timed:
+            say_knowledge(run, seeds)
         best = best_of_grid(run, checkpoint, keep_first=recipe.baseline and distilled)
         if lock is not None and lock.shared:
             lock.alone()
             if are_measured([folder]):  # by a process that shared the cells
                 return complete(folder, display)
+        store_temperatures(run, best.student, STUDENT if distilled else BASELINE)
         save_models(best.student, [folder.student, *(folder.heads(data.name) for data in recipe.last_data[1:])])
         baseline = make_baseline(run, best) if recipe.baseline and distilled else None
     students = {BASELINE: baseline} if baseline else {}
     students[STUDENT if distilled else BASELINE] = best.student
     return finish(run, best, students, timed)
+
+
+def say_knowledge(run: Run, seeds: int) -> None:
+    """Say what the teachers of the first stage know, and what to expect of them."""
+    data_sets = run.data_sets.of(run.recipe.stage[0])
+    for data in data_sets:
+        if (knowledge := teacher_knowledge(run.recipe, data)) is not None:
+            for sentence in expectations(knowledge, seeds, data.name if len(data_sets) > 1 else ""):
+                run.display.say(sentence)
 
 
 def settle_precision(recipe: Recipe, device: torch.device, display: Display) -> tuple[Recipe, Run | None]:
@@ -186,7 +205,7 @@ def run_cell(recipe: Recipe, cell: Cell, folder: RunFolder, opening: Opening, di
         if not mine:
             display.say(f"another process is training {cell.name}")
         elif not recipe.grid:
-            train_seed(of_seed, seed_folder, opening, display, recipe.seed)
+            train_seed(of_seed, seed_folder, opening, display, recipe)
         elif cell_score(place) is None:
             run = begin_run(of_seed.recipe, seed_folder, opening, display)
             refuse_shared_fields(of_seed.recipe)
@@ -194,11 +213,12 @@ def run_cell(recipe: Recipe, cell: Cell, folder: RunFolder, opening: Opening, di
                 train_grid_cell(replace(run, recipe=cell.recipe, folder=place), cell)
 
 
-def train_seed(cell: Cell, folder: RunFolder, opening: Opening, display: Display, first: int) -> Measurements:
-    """Run one of several seeds in its own folder; only the first one measures speed."""
+def train_seed(cell: Cell, folder: RunFolder, opening: Opening, display: Display, whole: Recipe) -> Measurements:
+    """Run one of several seeds in its own folder; only the first one measures speed. `whole`: the recipe of all seeds."""
     choose_folder(cell.recipe, folder.root, "auto", False, ())
     opened = replace(opening, overwrite=False)
-    return run_seed(cell.recipe, folder, opened, None, display, timed=cell.recipe.seed == first)
+    timed = cell.recipe.seed == whole.seed
+    return run_seed(cell.recipe, folder, opened, None, display, timed=timed, seeds=whole.seeds)
 
 
 @ranks.on_first
@@ -215,12 +235,8 @@ def finish(run: Run, best: BestCell, students: dict[str, Trained], timed: bool) 
     """Measure all models and write the measurements."""
     folder = RunFolder(run.folder)
     measurements = measure_run(replace(run, recipe=best.recipe), students, timed)
-    measurements = replace(
-        measurements,
-        grid=best.tried,
-        changed_inputs=accepted_changes(folder),
-        differences=comparisons.own_differences(comparisons.read_predictions(folder.root, measurements)),
-    )
+    tested = comparisons.with_tests(measurements, comparisons.read_predictions(folder.root, measurements))
+    measurements = replace(tested, grid=best.tried, changed_inputs=accepted_changes(folder))
     write_measurements(folder, measurements)
     return measurements
 
@@ -249,7 +265,7 @@ def run_seeds(
 
     def run_one(name: str) -> Measurements:
         display.say(f"{cells[name].title}, {list(cells).index(name) + 1} of {recipe.seeds}")
-        return train_seed(cells[name], folders[name], opening, display, recipe.seed)
+        return train_seed(cells[name], folders[name], opening, display, recipe)
 
     def finished(name: str) -> Measurements | None:
         return read_measurements(folders[name].root) if are_measured([folders[name]]) else None

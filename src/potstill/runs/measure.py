@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,7 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from potstill.data.batches import TokenisedSet
 from potstill.data.examples import Examples
 from potstill.data.row import split_parts
-from potstill.inference.answers import answers, model_answers, network
+from potstill.inference.answers import answers, model_answers, network, plain_answers
 from potstill.inference.onnx_forms import onnx_files
 from potstill.measuring import quality
 from potstill.measuring.comparisons import write_predictions
@@ -40,6 +40,7 @@ from potstill.measuring.speed import decoding_speeds, engine_of, engine_speeds, 
 from potstill.models.anatomy import is_spread
 from potstill.models.architectures.registration import PREFIX
 from potstill.models.fingerprints import weights_hash
+from potstill.models.folders import stored_temperature
 from potstill.models.inference import Forward, bfloat16_forward, onnx_forward, torch_forward
 from potstill.recipe.schema import Recipe, Stage
 from potstill.reporting.columns import ENGINES
@@ -49,10 +50,12 @@ from potstill.runs.data_set import DataSet, selection_metric, teacher_prediction
 from potstill.runs.deploy import deploy_student, wants_form
 from potstill.runs.stage_setup import Run
 from potstill.runs.stages import Trained
+from potstill.runs.teacher_knowledge import teacher_knowledge
 from potstill.system.paths import RunFolder
 from potstill.system.processor import described
 from potstill.tasks.chance import judge, near_chance
 from potstill.tasks.metrics.texts import signatures
+from potstill.tasks.task import Task
 
 SHOWN_DISAGREEMENTS, SHOWN_CHARACTERS = 12, 400
 
@@ -74,6 +77,11 @@ class Candidate:
         str, Callable[[TokenisedSet], np.ndarray]
     ]  # by data set; none of the teacher, which has its memory
     engines: dict[str, Forward]  # by "pytorch" and "onnx", for timing on the first data set
+    temperature: Mapping[str, float] = field(default_factory=dict)  # by data set; 1 where there is none
+
+    def task_of(self, data: DataSet) -> Task:
+        """Return the task with this model's temperature."""
+        return replace(data.task, temperature=self.temperature.get(data.name, 1.0))
 
 
 def measure_run(run: Run, students: Mapping[str, Trained], timed: bool) -> Measurements:
@@ -93,6 +101,7 @@ def measure_run(run: Run, students: Mapping[str, Trained], timed: bool) -> Measu
     if timed and first.predicting_teacher is not None and not is_spread(first.predicting_teacher.model):
         exportable[TEACHER] = first.predicting_teacher
     predictions: Predictions = {}
+    plain: Predictions = {}  # the same at a temperature of 1
     speeds: Speeds = {}
     to_onnx = (deploys or (timed and recipe.timing == "all")) and not first.task.generates
     deployed: Deployed | None = None
@@ -103,8 +112,10 @@ def measure_run(run: Run, students: Mapping[str, Trained], timed: bool) -> Measu
                 predictions[TEACHER, data.name, split] = answered
             for name, model in models.items():
                 if data.name in model.predict:
-                    source = data.for_scoring(examples, model.tokenizer)
-                    predictions[name, data.name, split] = model.predict[data.name](source)
+                    task, predict = model.task_of(data), model.predict[data.name]
+                    source = replace(data.for_scoring(examples, model.tokenizer), task=task)
+                    predictions[name, data.name, split] = found = predict(source)
+                    plain[name, data.name, split] = plain_answers(found, source, predict)
         if timed and recipe.timing != "none":
             display.say("timing all models in turns")
             speeds = measure_speeds(first, students, models)
@@ -119,7 +130,9 @@ def measure_run(run: Run, students: Mapping[str, Trained], timed: bool) -> Measu
     results: dict[str, MeasuredModel] = {}
     for name in (TEACHER, f"{TEACHER} int8", *students, f"{main} int8"):
         if name in models:
-            measured = models[name].size | qualities(recipe, splits, name, predictions) | speed_of(name, speeds)
+            scored = qualities(recipe, splits, name, models[name], predictions, plain)
+            measured = models[name].size | scored | speed_of(name, speeds)
+            measured["temperature"] = dict(models[name].temperature)
             if name in students:
                 dev = [(data, predictions[name, data.name, "dev"]) for data in data_sets]
                 learned = [has_learned(recipe.stage[-1], data, name, ours, display.say) for data, ours in dev]
@@ -137,10 +150,19 @@ def measure_run(run: Run, students: Mapping[str, Trained], timed: bool) -> Measu
         tasks={data.name: data.task.name for data in data_sets},
         forms={data.name: data.task.form for data in data_sets},
         leaks={data.name: [Leak(**leak) for leak in data.leaks] for data in data_sets if data.leaks},
+        teacher_knows={
+            data.name: known
+            for data in data_sets
+            if STUDENT in students and (known := teacher_knowledge(recipe, data)) is not None
+        },
         models=results,
         deployed=deployed,
         too_busy=too_busy(speeds, same_networks(models, speeds)),
-        disagreements={data.name: disagreements(data, predictions, main) for data in data_sets if TEACHER in models},
+        disagreements={
+            data.name: disagreements(data, predictions, main, models[main].task_of(data))
+            for data in data_sets
+            if TEACHER in models
+        },
         layer_map=list(trained.layer_maps),
         needs_potstill=trained.models[0].config.model_type.startswith(PREFIX),
         teacher_seconds=run.data_sets.teacher_seconds,
@@ -200,9 +222,15 @@ def models_to_measure(
             data.name: partial(model_answers, student, beam=True)
             for data, student in zip(data_sets, trained.students, strict=True)
         }
-        engines = torch_engines(trained.models[0], recipe)
-        models[name] = Candidate(quality.size(trained.models[0], saved), trained.tokenizer, predict, engines)
+        engines, size = torch_engines(trained.models[0], recipe), quality.size(trained.models[0], saved)
+        stored = zip(data_sets, trained.models, strict=True)
+        temperatures = {data.name: stored_temperature(model.config, saved) for data, model in stored}
+        models[name] = Candidate(size, trained.tokenizer, predict, engines, differing(temperatures))
     return models
+
+
+def differing(temperatures: Mapping[str, float]) -> dict[str, float]:
+    return {data: temperature for data, temperature in temperatures.items() if temperature != 1}
 
 
 def torch_engines(model: PreTrainedModel, recipe: Recipe) -> dict[str, Forward]:
@@ -218,7 +246,7 @@ def add_onnx_models(models: dict[str, Candidate], files: Mapping[str, tuple[Path
         model.engines["onnx"] = onnx_forward(plain)
         size = {**model.size, "bytes": int8.stat().st_size}
         predict = {first.name: partial(answers, network(forward))}
-        models[f"{name} int8"] = Candidate(size, model.tokenizer, predict, {"onnx": forward})
+        models[f"{name} int8"] = Candidate(size, model.tokenizer, predict, {"onnx": forward}, model.temperature)
 
 
 def teacher_answers(
@@ -251,14 +279,17 @@ def measure_speeds(data: DataSet, students: Mapping[str, Trained], models: Mappi
     return decoding_speeds({name: (model, data.for_scoring(rows, model.tokenizer)) for name, model in decoders.items()})
 
 
-def qualities(recipe: Recipe, splits: Splits, name: str, predictions: Predictions) -> dict[str, Any]:
+def qualities(
+    recipe: Recipe, splits: Splits, name: str, model: Candidate, predictions: Predictions, plain: Predictions
+) -> dict[str, Any]:
     """Quality of one model, and details: {"quality": {data set: {split: …}}, "intervals": …, "confusion": …, …}."""
     results: dict[str, dict[str, dict[str, Any]]] = {"quality": {}}
     for data, split, examples in splits:
         if (ours := predictions.get((name, data.name, split))) is not None:
             teachers = predictions.get((TEACHER, data.name, split)) if name != TEACHER else None
-            scores = quality.quality(data.task, examples, ours, teachers)
-            details = quality.details(data.task, selection_metric(recipe, data), examples, ours)
+            task = model.task_of(data)
+            scores = quality.quality(task, examples, ours, teachers, plain.get((name, data.name, split)))
+            details = quality.details(task, selection_metric(recipe, data), examples, ours)
             for kind, value in {"quality": scores, **details}.items():
                 results.setdefault(kind, {}).setdefault(data.name, {})[split] = value
     return results
@@ -301,8 +332,11 @@ def same_networks(models: Mapping[str, Candidate], speeds: Speeds) -> list[tuple
     return [((STUDENT, engine), (BASELINE, engine)) for engine in engines]
 
 
-def disagreements(data: DataSet, predictions: Predictions, student: str) -> list[Disagreement]:
-    """Rows of the first test set on which student and teacher differ, where the teacher is surest first."""
+def disagreements(data: DataSet, predictions: Predictions, student: str, of_student: Task) -> list[Disagreement]:
+    """Rows of the first test set on which student and teacher differ, where the teacher is surest first.
+
+    `of_student`: the task with the student's temperature.
+    """
     split = next(iter(data.tests), "dev")
     examples, task = data.evaluation_splits[split], data.task
     theirs, ours = predictions.get((TEACHER, data.name, split)), predictions.get((student, data.name, split))
@@ -316,8 +350,8 @@ def disagreements(data: DataSet, predictions: Predictions, student: str) -> list
         row = examples.index[position]
         text, pair = examples.text(row)
         picture, gold = task.picture(text), examples.gold(row)
-        of_teacher, teacher_probability = task.summary(theirs[position], text, pair)
-        of_student, student_probability = task.summary(ours[position], text, pair)
+        by_teacher, teacher_probability = task.summary(theirs[position], text, pair)
+        by_student, student_probability = of_student.summary(ours[position], text, pair)
         rows.append(
             Disagreement(
                 split=split,
@@ -325,8 +359,8 @@ def disagreements(data: DataSet, predictions: Predictions, student: str) -> list
                 picture=picture,
                 pair=None if pair is None or task.generates else shown(pair),  # the text to generate is the label
                 label=None if gold is None else task.describe_gold(gold, text, pair),
-                teacher=of_teacher,
-                student=of_student,
+                teacher=by_teacher,
+                student=by_student,
                 teacher_probability=teacher_probability,
                 student_probability=student_probability,
             )

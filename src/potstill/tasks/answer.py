@@ -139,7 +139,8 @@ class QuestionAnswering(Task):
 
     def probabilities(self, outputs: np.ndarray) -> np.ndarray:
         """(n, NBEST) of each candidate among the candidates."""
-        return softmax(np.where(outputs[..., START] < 0, -np.inf, outputs[..., LOGIT]).clip(min=-1e30))
+        logits = outputs[..., LOGIT] / self.temperature
+        return softmax(np.where(outputs[..., START] < 0, -np.inf, logits).clip(min=-1e30))
 
     def confidence(self, outputs: np.ndarray) -> np.ndarray:
         return self.probabilities(outputs)[:, 0]

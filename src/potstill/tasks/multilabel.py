@@ -38,7 +38,7 @@ class MultiLabelClassification(Task):
         return (outputs > 0).astype(np.int64)
 
     def probabilities(self, outputs: np.ndarray) -> np.ndarray:
-        return np.asarray(1.0 / (1.0 + np.exp(-outputs)))
+        return np.asarray(1.0 / (1.0 + np.exp(-outputs / self.temperature)))
 
     def confidence(self, outputs: np.ndarray) -> np.ndarray:
         return np.asarray(np.abs(self.probabilities(outputs) - 0.5).max(-1))

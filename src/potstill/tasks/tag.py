@@ -104,7 +104,8 @@ class TokenClassification(Task):
         return targets
 
     def read_logits(self, logits: np.ndarray, tokens: Tokens, rows: np.ndarray, source: Rows) -> list[np.ndarray]:
-        best = np.stack([logits.argmax(-1), softmax(logits).max(-1)], 1).astype(np.float32)
+        probabilities = softmax(logits / self.temperature)
+        best = np.stack([logits.argmax(-1), probabilities.max(-1)], 1).astype(np.float32)
         outputs = np.split(best, np.cumsum(self.predictions(tokens, rows))[:-1])
         words = [len(split_parts(source.text(row)[0])) for row in rows]
         truncated = np.tile(np.array([[self.outside, 0.0]], np.float32), (max(words, default=0), 1))

@@ -53,6 +53,8 @@ class Task(ABC):
 
     labels: tuple[str, ...]  # class names in the order of the logits; one name for a number
     numbers: dict[str, int] = field(default_factory=dict, compare=False)  # label as written in the rows -> class
+    # of the model that is asked: its logits are divided by it before they become probabilities; no prediction changes
+    temperature: float = field(default=1.0, compare=False, kw_only=True)
 
     name: ClassVar[TaskName]  # the word that the user types
     words: ClassVar[TaskWords]  # those of the name
@@ -192,7 +194,7 @@ class Task(ABC):
 
     def probabilities(self, outputs: np.ndarray) -> np.ndarray:
         """Return (n, classes) the probability of each class."""
-        return metrics.softmax(outputs)
+        return metrics.softmax(outputs / self.temperature)
 
     def confidence(self, outputs: np.ndarray) -> np.ndarray:
         """Return (n,) how sure the model is of each prediction."""

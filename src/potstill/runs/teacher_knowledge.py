@@ -1,0 +1,86 @@
+"""What a teacher knows, found before training: how right and how sure it is on samples of its rows, and what the test file can show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from potstill.data.examples import Examples
+from potstill.inference.answers import Predicted, predicted
+from potstill.measuring.calibration import how_sure
+from potstill.measuring.measurements import TeacherKnowledge, TeacherRows
+from potstill.measuring.quality import labelled
+from potstill.measuring.significance import row_covariance
+from potstill.recipe.schema import Recipe
+from potstill.runs.data_set import DataSet, selection_metric, teacher_predictions
+from potstill.signals import Wants
+
+ASKED = 300  # rows of a split, the same ones for every seed: they are answered once
+
+
+def teacher_knowledge(recipe: Recipe, data: DataSet) -> TeacherKnowledge | None:
+    """Ask the teacher for some rows; None if it predicts nothing, or tokens of a vocabulary, which are too many to remember."""
+    if data.task.vocabulary or not data.has_teacher or (data.loaded_teacher and not data.predicting_teacher):
+        return None
+    splits = {}
+    for name, (split, examples) in groups_of_rows(data).items():
+        if len(sample := examples.sample(ASKED, seed=0)):
+            known = how_sure(answered_rows(data, sample, split), data.task.outcome)
+            splits[name] = TeacherRows(len(sample), len(examples), **known)
+    tests = [len(examples.labelled_only) for examples in data.tests.values()]
+    classes = data.task.classes if data.task.names_outputs and data.task.outcome != "value" else None
+    return TeacherKnowledge(classes, splits, tests[0] if tests else None, row_variance(recipe, data))
+
+
+def groups_of_rows(data: DataSet) -> dict[str, tuple[str, Examples]]:
+    """By name the split and the rows of it that the teacher can answer: train with labels, train without, and dev."""
+    has_label = np.asarray(data.train.labelled[data.train.index])
+    groups = {
+        "train": ("train", data.train.take(np.flatnonzero(has_label))),
+        "unlabelled": ("train", data.train.take(np.flatnonzero(~has_label))),
+        "dev": ("dev", data.dev),
+    }
+    if data.loaded_teacher is not None:
+        return groups
+    covered = {split: rows for split, rows in data.answered.items() if split in ("train", "dev")}
+    return {
+        name: (split, examples.take(np.flatnonzero(covered[split][examples.index])))
+        for name, (split, examples) in groups.items()
+        if split in covered
+    }
+
+
+def answered_rows(data: DataSet, examples: Examples, split: str) -> Iterator[Predicted]:
+    """Yield the teacher's logits from its memory, or from the file that has its answers."""
+    if data.loaded_teacher is None:
+        targets, has_label = data.task.golds(examples), np.asarray(examples.labelled[examples.index])
+        yield Predicted(np.asarray(examples.answers[examples.index]), targets, has_label)
+        return
+    wants = Wants(logits=True)
+    source = data.tokenised(examples, data.loaded_teacher.tokenizer, split)
+    data.teacher.remember(source, wants)
+    yield from predicted(lambda batch: data.teacher.signals(batch, wants).logits.cpu().numpy(), source)
+
+
+def row_variance(recipe: Recipe, data: DataSet) -> float | None:
+    """Return the variance of the teacher's score over rows of dev, times their number; None if it is not known.
+
+    A share of right rows is estimated with two more right and two more wrong (Agresti & Coull 1998), so that a few rows
+    that are all right do not promise that any difference is shown.
+    """
+    groups = groups_of_rows(data)
+    sample = groups["dev"][1].labelled_only.sample(ASKED, seed=0) if "dev" in groups else None
+    if sample is None or len(sample) < 2:
+        return None
+    if data.loaded_teacher is None:
+        outputs = np.asarray(sample.answers[sample.index])
+    else:
+        outputs = teacher_predictions(data, data.tokenised(sample, data.loaded_teacher.tokenizer, "dev"))
+    metric, (targets, outputs) = selection_metric(recipe, data), labelled(data.task, sample, outputs)
+    score = data.task.scorer(metric, targets, outputs)
+    if metric in data.task.row_metrics:
+        right = (score(np.arange(len(sample))) * len(sample) + 2) / (len(sample) + 4)
+        return right * (1 - right)
+    variance = float(row_covariance([score], len(sample))[0, 0]) * len(sample)
+    return variance if variance > 0 else None
