@@ -41,7 +41,7 @@ class Predicted:
 
 def predicted(ask: Ask, source: TokenisedSet[Task]) -> Iterator[Predicted]:
     """Yield the logits of all examples in batches, in no particular order."""
-    for _, batch in source.in_order(at_once(source.task)):
+    for _, batch in source.in_order(AT_ONCE):
         yield Predicted(ask(batch), batch.targets.numpy(), batch.labelled.numpy())
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from potstill.inference.answers import network, predicted
+from potstill.inference.answers import logits_of, predicted
 from potstill.measuring.calibration import fit_temperature
 from potstill.models.builder import Student
 from potstill.models.folders import TEMPERATURE
-from potstill.models.inference import torch_forward
 from potstill.runs.data_set import DataSet
 from potstill.runs.stage_setup import Run
 from potstill.runs.stages import Trained
@@ -39,7 +38,7 @@ def temperature_on_dev(data: DataSet, student: Student, name: str, say: Callable
         say(f"{of}: its probabilities are left as they are, since {few} to calibrate them")
         return None
     source = data.for_scoring(rows.sample(MOST_ROWS, seed=0), student.tokenizer)
-    parts = list(predicted(network(torch_forward(student.model)), source))
+    parts = list(predicted(logits_of(student.model), source))
     found = round(fit_temperature(parts, data.task.outcome), 4)
     say(
         f"{of}: logits divided by {found:.2f} give calibrated probabilities, fitted on {len(source.examples)} rows of dev"
