@@ -76,9 +76,9 @@ def torch_forward(model: PreTrainedModel, precision: str = "float32") -> Forward
     return forward
 
 
-def onnx_forward(file: Path) -> Forward:
-    """Run an ONNX file on as many threads as PyTorch has, so that the two can be compared."""
-    model = open_onnx(file, torch.get_num_threads())
+def onnx_forward(file: Path, streams: bool = False) -> Forward:
+    """Run an ONNX file on as many threads as PyTorch has, so that the two can be compared. `streams`: see `open_onnx`."""
+    model = open_onnx(file, torch.get_num_threads(), streams)
     return lambda inputs: model.forward({name: inputs[name].cpu().numpy() for name in model.input_names})
 
 

@@ -37,23 +37,25 @@ class OnnxModel:
     input_names: tuple[str, ...]
 
 
-def open_onnx(file: Path, threads: int) -> OnnxModel:
+def open_onnx(file: Path, threads: int, streams: bool = False) -> OnnxModel:
     """Load an ONNX file to run on so many threads.
 
-    The steps of an LSTM cannot run in parallel, but its texts can: there each thread takes its own rows of a batch.
+    `streams`: the rows of a batch are shared among the threads, each of which runs the whole network on its own, instead
+    of every operation. The steps of an LSTM cannot run in parallel, but its texts can: such a file always has streams.
     """
-    session = _session(file, threads)
+    session = _session(file, 1 if streams else threads)
     names = tuple(node.name for node in session.get_inputs())
-    if threads == 1 or SEQUENTIAL not in session.get_modelmeta().custom_metadata_map:
+    sequential = SEQUENTIAL in session.get_modelmeta().custom_metadata_map
+    if threads == 1 or not (streams or sequential):
         return OnnxModel(_forward(session), names)
-    single, pool = _forward(_session(file, 1)), ThreadPoolExecutor(threads)
+    alone, pool = _forward(session if streams else _session(file, 1)), ThreadPoolExecutor(threads)
 
     def forward(inputs: Mapping[str, np.ndarray]) -> np.ndarray:
-        parts = np.array_split(np.arange(len(inputs["input_ids"])), threads)
-        if len(parts[-1]) < ROWS_PER_THREAD:
-            return single(inputs)
+        parts = np.array_split(np.arange(len(next(iter(inputs.values())))), threads)
+        if len(parts[-1]) < (ROWS_PER_THREAD if sequential else 1):
+            return alone(inputs)
         batches = ({name: values[part] for name, values in inputs.items()} for part in parts)
-        return np.concatenate(list(pool.map(single, batches)))
+        return np.concatenate(list(pool.map(alone, batches)))
 
     return OnnxModel(forward, names)
 
