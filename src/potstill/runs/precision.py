@@ -13,13 +13,14 @@ from transformers import PreTrainedModel
 
 from potstill.data.batches import TokenisedSet
 from potstill.models.hooks import listen
-from potstill.models.precision import FASTER, autocast, best_seconds, bfloat16_gain, machine, synchronise
+from potstill.models.precision import FASTER, autocast, bfloat16_gain, machine, synchronise
 from potstill.recipe.schema import MEASURED, Recipe, fingerprint
 from potstill.runs.folder import holds_work, mark_of
 from potstill.runs.stage_setup import Run, first_student
 from potstill.signals import Wants
 from potstill.system import processor, ranks
 from potstill.system.paths import RunFolder
+from potstill.system.processor import best_seconds
 
 STUDENT_FASTER = 1.2  # a student is trained in bfloat16 if that makes its passes so many times faster
 TRIAL_TOKENS, TRIAL_TURNS, TRIAL_SECONDS = 1024, 5, 1.0  # padded tokens of the timed batch

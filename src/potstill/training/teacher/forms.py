@@ -20,10 +20,11 @@ from potstill.inference.onnx_forms import cached_files
 from potstill.models.anatomy import is_spread
 from potstill.models.inference import Forward, onnx_forward
 from potstill.models.precision import FASTER as PRODUCTS_FASTER
-from potstill.models.precision import best_seconds, bfloat16_gain, machine
+from potstill.models.precision import bfloat16_gain, machine
 from potstill.models.student import Student
 from potstill.signals import Wants
 from potstill.system import processor
+from potstill.system.processor import best_seconds
 from potstill.system.randomness import mix
 from potstill.training.teacher.teacher import TOKENS_AT_ONCE, Form, Teacher
 
