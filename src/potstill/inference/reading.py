@@ -62,7 +62,7 @@ def _tokens_per_second(
     rates: dict[Way, float] = {}
     for padded in PADDED:
         batches = list(split_by_tokens(np.arange(len(lengths)), lengths, padded))
-        batch = batches[len(batches) // 2]
+        batch = batches[(len(batches) - 1) // 2]  # the last one may be smaller
         seconds = best_seconds({way: partial(run, inputs(batch)) for way, run in forwards.items()}, TURNS)
         rates |= {Way(way, padded): float(lengths[batch].sum()) / spent for way, spent in seconds.items()}
         if min(seconds.values()) > LONG or len(batches) == 1:
