@@ -1,10 +1,11 @@
-"""Sentences per second and milliseconds of the cheapest students beside what they may replace, in one run, interleaved.
+"""Student and teacher each in their best form, beside what they may replace: sentences a second, in one run, interleaved.
 
-BiLSTM and bag (PyTorch, ONNX, int8) against a BERT of 24 layers, 1024 wide, a network of ELMo's shape, and a teacher of 12
-layers, 384 wide (PyTorch, int8 ONNX). Weights are random, but for a teacher that is given: they do not matter for time.
-Tokenising is left out, except for model2vec, which cannot do without. Every model reads the same lengths in the same way:
-sorted, and cut into batches of at most --tokens padded tokens, as `potstill predict` does. Models of which 512 sentences
-would take minutes read fewer of the same mixture of lengths; theirs is the time per sentence of these.
+BiLSTM and bag, a teacher of 12 layers, 384 wide (PyTorch in float32 and bfloat16, ONNX Runtime in float32 and int8; in
+threads and in streams, with 512, 1024 and 4096 padded tokens at once), a BERT of 24 layers, 1024 wide, and a network of ELMo's
+shape. Weights are random, but for a teacher that is given: they do not matter for time. Tokenising is left out, except for
+model2vec, which cannot do without. Every model reads the same lengths in the same way: sorted, and cut into batches, as
+`potstill predict` does. Models of which 512 sentences would take minutes read fewer of the same mixture of lengths; theirs
+is the time per sentence of these.
 
     python bench/inference.py --data test.tsv --teacher runs/teacher/student
 """
@@ -15,7 +16,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +29,20 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrai
 
 from potstill.data.rows import Columns, open_table
 from potstill.data.tokens import split_by_tokens
-from potstill.models.inference import Forward, bfloat16_forward, onnx_forward, torch_forward
+from potstill.models.inference import Forward, bfloat16_forward, onnx_forward, streams_forward, torch_forward
+from potstill.models.onnx.exported import open_onnx
 from potstill.models.onnx.quantizing import quantize
 from potstill.models.onnx.word_vectors import make_graph
 from potstill.models.onnx.writing import write_onnx
 from potstill.models.student import Student, load_student
+from potstill.system import processor
 from potstill.tasks.tag import WORDS
 
 VOCABULARY, ROWS, FEW, ALONE = 30522, 512, 32, 24
-GOALS = {"BERT, 24 layers of 1024": 800, "teacher, int8": 30}
+SIZES = (512, 1024, 4096)  # padded tokens of a batch
+FLOAT32, BFLOAT16, ONNX, INT8 = "PyTorch", "PyTorch, bfloat16", "ONNX Runtime", "ONNX Runtime, int8"
+LARGE, TEACHER = "BERT, 24 layers of 1024", "teacher"
+GOALS = {(LARGE, FLOAT32): 800, (TEACHER, INT8): 30}
 BEGINNING = 999  # of the ids that are words in BERT's vocabulary
 
 
@@ -72,22 +78,42 @@ class Elmo(nn.Module):
 
 @dataclass
 class Timed:
-    """A model, and its best times so far."""
+    """A model in one form, and its best times so far."""
 
+    model: str
+    form: str
     run: Callable[[np.ndarray], None]  # reads sentences of these lengths as one batch
     rows: int  # that it reads in a turn
     ends: int = 0  # tokens around a sentence
-    seconds: float = np.inf  # of a turn, per sentence
+    streams: bool = False  # each thread reads rows of its own
+    sizes: tuple[int, ...] = SIZES
+    seconds: dict[int, float] = field(default_factory=dict)  # of a turn, per sentence, by padded tokens at once
     alone: np.ndarray | None = None  # seconds of each sentence alone
 
-    def turn(self, lengths: np.ndarray, tokens: int) -> None:
+    def turn(self, lengths: np.ndarray) -> None:
         mixed = np.sort(lengths)[(np.arange(self.rows) + 0.5).astype(int) * len(lengths) // self.rows] + self.ends
-        # a few rows are cut as finely as all of them would be, so that they are padded as little
-        batches = split_by_tokens(np.arange(self.rows), mixed, max(1, tokens * self.rows // len(lengths)))
-        self.seconds = min(self.seconds, sum(seconds(self.run, mixed[one]) for one in batches) / self.rows)
+        for tokens in self.sizes:
+            batches = split_by_tokens(np.arange(self.rows), mixed, tokens)
+            spent = sum(seconds(self.run, mixed[one]) for one in batches) / self.rows
+            self.seconds[tokens] = min(self.seconds.get(tokens, np.inf), spent)
         some = mixed[:: max(1, self.rows // ALONE)][:ALONE]
-        spent = np.array([seconds(self.run, one[None]) for one in some])
-        self.alone = spent if self.alone is None else np.minimum(self.alone, spent)
+        alone = np.array([seconds(self.run, one[None]) for one in some])
+        self.alone = alone if self.alone is None else np.minimum(self.alone, alone)
+
+    @property
+    def best(self) -> tuple[float, int]:
+        """Seconds per sentence, and with how many padded tokens at once."""
+        return min((spent, tokens) for tokens, spent in self.seconds.items())
+
+    @property
+    def ms_alone(self) -> float:
+        assert self.alone is not None
+        return 1000 * float(np.median(self.alone))
+
+    @property
+    def ways(self) -> str:
+        threads = torch.get_num_threads()
+        return f"1 × {threads}" if self.streams else f"{threads} × 1"
 
 
 def seconds(run: Callable[[np.ndarray], None], lengths: np.ndarray) -> float:
@@ -148,42 +174,40 @@ def static_vectors() -> Callable[[np.ndarray], None] | str:
     return encode
 
 
-def all_models(folder: Path, hidden: int, teacher: str | None, big: bool) -> tuple[dict[str, Timed], list[str]]:
+def forms_of(name: str, model: Any, plain: Path, rows: int, ends: int) -> list[Timed]:
+    """A model in every form; `plain` is its ONNX file."""
+    int8 = plain.with_name(f"{name}-int8.onnx")
+    quantize(plain, int8)
+    found = [Timed(name, FLOAT32, reading(torch_forward(model)), rows, ends)]
+    if (faster := bfloat16_forward(model)) is not None:
+        found.append(Timed(name, BFLOAT16, reading(faster), rows, ends))
+    for form, file in ((ONNX, plain), (INT8, int8)):
+        sequential, streams = open_onnx(file, 1).sequential, streams_forward(file)
+        found.append(Timed(name, form, reading(onnx_forward(file)), rows, ends, sequential))
+        if streams is not None:
+            found.append(Timed(name, form, reading(streams), rows, ends, True))
+    return found
+
+
+def all_models(folder: Path, hidden: int, teacher: str | None, big: bool) -> tuple[list[Timed], list[str]]:
     shape = {"num_hidden_layers": 12, "hidden_size": 384, "num_attention_heads": 12, "intermediate_size": 1536}
     student = load_student(teacher) if teacher else Student(classifier("bert", **shape), made_up_tokenizer())
-    quantize(plain := write_onnx(student, folder / "teacher"), folder / "teacher.onnx")
-    found = {
-        "teacher, PyTorch": Timed(reading(torch_forward(student.model)), 128, 2),
-        **(
-            {"teacher, bfloat16": Timed(reading(faster), 128, 2)} if (faster := bfloat16_forward(student.model)) else {}
-        ),
-        "teacher, ONNX": Timed(reading(onnx_forward(plain)), 128, 2),
-        "teacher, int8": Timed(reading(onnx_forward(folder / "teacher.onnx")), 128, 2),
-    }
-    notes = []
-    if big:
-        large = {"num_hidden_layers": 24, "hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 4096}
-        found = {
-            "BERT, 24 layers of 1024": Timed(reading(torch_forward(classifier("bert", **large))), FEW, 2),
-            "ELMo's shape": Timed(spelling(Elmo().eval()), FEW, 2),
-            **found,
-        }
+    found = forms_of(TEACHER, student.model, write_onnx(student, folder / TEACHER), 64, 2)
     for name, fields in {"bilstm": {"hidden_size": hidden}, "bag": {}}.items():
         model = classifier(f"potstill-{name}", **fields)
         onnx.save(make_graph(model), str(folder / f"{name}.onnx"))
-        quantize(folder / f"{name}.onnx", folder / f"{name}-int8.onnx")
-        runs = {
-            "PyTorch": torch_forward(model),
-            "ONNX": onnx_forward(folder / f"{name}.onnx"),
-            "int8": onnx_forward(folder / f"{name}-int8.onnx"),
-        }
-        found |= {f"{name}, {engine}": Timed(reading(run), ROWS) for engine, run in runs.items()}
+        found += forms_of(name, model, folder / f"{name}.onnx", ROWS, 0)
+    if big:
+        large = {"num_hidden_layers": 24, "hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 4096}
+        model = classifier("bert", **large)
+        found.append(Timed(LARGE, FLOAT32, reading(torch_forward(model)), FEW, 2, sizes=(512,)))
+        if (faster := bfloat16_forward(model)) is not None:
+            found.append(Timed(LARGE, BFLOAT16, reading(faster), FEW, 2, sizes=(512,)))
+        found.append(Timed("ELMo's shape", FLOAT32, spelling(Elmo().eval()), FEW, 2, sizes=(512,)))
     static = static_vectors()
     if isinstance(static, str):
-        notes.append(f"model2vec {static}")
-    else:
-        found["model2vec, with tokenising"] = Timed(static, ROWS)
-    return found, notes
+        return found, [f"model2vec {static}"]
+    return [*found, Timed("model2vec", "with tokenising", static, ROWS)], []
 
 
 def lengths_of(data: str | None, text: str | None) -> np.ndarray:
@@ -203,7 +227,6 @@ def main() -> None:
     parser.add_argument("--text", help="its column")
     parser.add_argument("--teacher", help="a model's folder instead of random weights")
     parser.add_argument("--hidden", type=int, default=150)
-    parser.add_argument("--tokens", type=int, default=4096, help="padded tokens of a batch")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--small", action="store_true", help="without BERT of 24 layers and ELMo")
     chosen = parser.parse_args()
@@ -212,27 +235,42 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         timed, notes = all_models(Path(folder), chosen.hidden, chosen.teacher, not chosen.small)
         for number in range(chosen.rounds):
-            for one in timed.values():
-                if number < 3 or one.rows > FEW:  # three turns of the big ones are minutes
-                    one.turn(lengths, chosen.tokens)
-    print(
-        f"{ROWS} sentences of {lengths.mean():.1f} words, {torch.get_num_threads()} threads, hidden {chosen.hidden}\n"
-    )
-    compared = [name for name in (*GOALS, "ELMo's shape") if name in timed]
-    print("| model | sentences read | sentences/s | ms alone | " + " | ".join(f"× {name}" for name in compared) + " |")
-    print("|---|---:|---:|---:|" + "---:|" * len(compared))
-    for name, one in timed.items():
-        assert one.alone is not None
-        times = " | ".join(f"{timed[other].seconds / one.seconds:.4g}" for other in compared)
-        print(f"| {name} | {one.rows} | {1 / one.seconds:.4g} | {1000 * float(np.median(one.alone)):.3g} | {times} |")
-    print()
-    fastest = min((name for name in timed if name.startswith("bilstm")), key=lambda name: timed[name].seconds)
-    for name, goal in GOALS.items():
-        if name in timed:
-            times = timed[name].seconds / timed[fastest].seconds
-            print(f"{fastest}: {times:.0f} times {name}; goal {goal}: {'reached' if times >= goal else 'missed'}")
+            for one in timed:
+                if number < 2 or one.rows > FEW:  # turns of the big ones are minutes
+                    one.turn(lengths)
+    print(f"{ROWS} sentences of {lengths.mean():.1f} words, hidden {chosen.hidden}, on")
+    print(f"{processor.described(torch.get_num_threads())}\n")
+    print_table(timed)
     for note in notes:
         print(note)
+
+
+def print_table(timed: list[Timed]) -> None:
+    forms: dict[tuple[str, str], list[Timed]] = {}
+    for one in timed:
+        forms.setdefault((one.model, one.form), []).append(one)
+    best = {key: min(ways, key=lambda one: one.best) for key, ways in forms.items()}
+    fastest = {
+        model: min((one for one in best.values() if one.model == model), key=lambda one: one.best) for model, _ in best
+    }
+    print(
+        "| model | form | threads × streams | tokens at once | sentences/s | ms alone | × teacher, float32 | × teacher, best |"
+    )
+    print("|---|---|---|---:|---:|---:|---:|---:|")
+    for (model, form), one in best.items():
+        spent, tokens = one.best
+        plain = f"{best[TEACHER, FLOAT32].best[0] / spent:.4g}" if form == FLOAT32 else ""
+        with_best = f"{fastest[TEACHER].best[0] / spent:.4g}" if one is fastest[model] else ""
+        alone = min(way.ms_alone for way in forms[model, form])
+        cells = model, form, one.ways, str(tokens), f"{1 / spent:.4g}", f"{alone:.3g}", plain, with_best
+        print(f"| {' | '.join(cells)} |")
+    print()
+    student = fastest["bilstm"]
+    for key, goal in GOALS.items():
+        if key in best:
+            times = best[key].best[0] / student.best[0]
+            told = "reached" if times >= goal else "missed"
+            print(f"bilstm, {student.form}: {times:.0f} times {', '.join(key)}; goal {goal}: {told}")
 
 
 if __name__ == "__main__":

@@ -203,6 +203,21 @@ def test_faster_is_told_in_the_same_engine_and_by_the_same_search() -> None:
     assert findings.speed_of("teacher", writers)["times_faster"] == 1
 
 
+def test_streams_of_an_onnx_file_count_where_they_are_faster_at_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rate(value: float, batch: int) -> dict[str, float]:
+        return {"examples_per_second": 5, "best_examples_per_second": value, "best_batch": batch}
+
+    monkeypatch.setattr(timing, "forward_speeds", lambda models: dict(models))
+    monkeypatch.setattr(timing.torch, "get_num_threads", lambda: 2)
+    keys = ("teacher", "pytorch"), ("teacher", "onnx"), ("teacher", timing.STREAMS), ("other", "onnx")
+    given = dict(zip(keys, (rate(10, 8), rate(20, 8), rate(30, 128), rate(40, 8)), strict=True))
+    found = timing.engine_speeds(given | {("other", timing.STREAMS): rate(39, 8)})  # type: ignore[arg-type]
+    assert list(found) == [keys[0], keys[1], keys[3]]
+    assert found["teacher", "onnx"] == rate(30, 128) | {"best_streams": 2} and found["other", "onnx"] == rate(40, 8)
+    said = findings.said_forms(found, "a processor")
+    assert "teacher: ONNX Runtime in 2 streams, 30 a second" in said and "other: ONNX Runtime, 40 a second" in said
+
+
 def test_a_constant_answer_has_an_undefined_correlation_and_is_written_as_null(tmp_path: Path) -> None:
     rows = [("a", "1.0"), ("b", "2.0"), ("c", "4.0")]
     values = Regression()

@@ -14,9 +14,10 @@ from torch.overrides import TorchFunctionMode
 
 from potstill.models import precision
 from potstill.models.hooks import eager_attention, listen
-from potstill.models.precision import autocast, best_seconds, bfloat16_gain, in_bfloat16
+from potstill.models.precision import autocast, bfloat16_gain, in_bfloat16
 from potstill.signals import Wants
 from potstill.system import paths, processor
+from potstill.system.processor import best_seconds
 from tests.support.encoders import asked, built, texts
 from tests.support.small_models import small_model
 from tests.support.training_world import make_world

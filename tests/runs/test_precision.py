@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import tomllib
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
 from potstill.measuring.measure_models import measure_models
 from potstill.models import inference
-from potstill.runs import precision
+from potstill.runs import precision, teachers
 from potstill.system import processor
-from potstill.training.teacher import precision as of_teacher
+from potstill.training.teacher import forms
 from tests.support.commands import FAST, make_home, measurements, patient, potstill
 
 AUTO = [*FAST, "--set", "precision=auto", "--set", "teacher_precision=auto", "--epochs", "1"]
@@ -41,7 +43,7 @@ def test_bfloat16_is_chosen_said_and_written_where_it_is_faster(
     assert potstill(*patient(home), *LOUD, "--out", tmp_path / "run") == 0
     said = capsys.readouterr().err
     assert said.count("multiplies 4.1 times faster in bfloat16, and trains this student 2.4 times faster") == 1
-    assert recipe(tmp_path / "run")["precision"] == recipe(tmp_path / "run")["teacher_precision"] == "bfloat16"
+    assert recipe(tmp_path / "run")["precision"] == "bfloat16"
 
 
 @pytest.mark.parametrize(("here", "gain"), [(1.0, 9.0), (4.1, 0.9)])
@@ -87,19 +89,74 @@ def test_the_student_is_really_timed(home: Path, tmp_path: Path, monkeypatch: py
     assert recipe(tmp_path / "run")["precision"] == "float32"
 
 
+@pytest.fixture
+def asked_much(fast: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+    """Few rows count as many that take long, and every form as clearly faster."""
+    fast.setenv("POTSTILL_CACHE", str(tmp_path / "cache"))
+    fast.setattr(teachers, "MANY_ROWS", 50)
+    fast.setattr(forms, "bfloat16_gain", lambda device: 4.1)
+    fast.setattr(forms, "LONG_ENOUGH", 0.0)
+    fast.setattr(forms, "FASTER", 0.0)
+    return fast
+
+
+def memories(cache: Path) -> list[str]:
+    """The forms of the memories in this cache."""
+    return [folder.name.partition("-")[2] or "float32" for folder in (cache / "memory").iterdir()]
+
+
 @pytest.mark.parametrize("bound", [0.0, 1.0])
 def test_the_teacher_is_asked_in_bfloat16_if_its_answers_are_the_same(
-    home: Path, tmp_path: Path, fast: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bound: float
+    home: Path, tmp_path: Path, asked_much: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bound: float
 ) -> None:
-    fast.setenv("POTSTILL_CACHE", str(tmp_path / "cache"))
-    fast.setattr(of_teacher, "MANY_ROWS", 50)
-    fast.setattr(of_teacher, "FASTER", 0.0)
-    fast.setattr(of_teacher, "MOST_APART", bound)
-    fast.setattr(of_teacher, "SAME_CLASS", 0.5)
+    """A method that compares states leaves no other choice."""
+    asked_much.setattr(forms, "MOST_APART", bound)
+    asked_much.setattr(forms, "SAME_CLASS", 0.5)
+    asked_much.setattr(forms, "best_seconds", lambda works, turns: as_fast(works, "bfloat16"))
     assert potstill(*patient(home), *LOUD, "--out", tmp_path / "run") == 0
-    assert f"the teacher is asked in {'bfloat16' if bound else 'float32'}: " in capsys.readouterr().err
-    names = [folder.name for folder in (tmp_path / "cache/memory").iterdir()]
-    assert len(names) == 1 and names[0].endswith("-bfloat16") == bool(bound)
+    chosen = "bfloat16" if bound else "float32"
+    assert f"the teacher is asked in {chosen}: " in capsys.readouterr().err
+    assert memories(tmp_path / "cache") == [chosen] == [recipe(tmp_path / "run")["teacher_precision"]]
+
+
+def as_fast(works: Mapping[str, Callable[[], object]], fastest: str) -> dict[str, float]:
+    """Run each work once; as if one of them took half the time of the others."""
+    for work in works.values():
+        work()
+    return {name: 0.5 if name == fastest else 1.0 for name in works}
+
+
+@pytest.mark.parametrize("form", ["onnx", "int8"])
+def test_where_logits_are_all_that_is_asked_the_teacher_may_be_a_file_and_stays_it(
+    home: Path, tmp_path: Path, asked_much: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    asked_much.setattr(forms, "MOST_APART", 1.0)
+    asked_much.setattr(forms, "SAME_CLASS", 0.5)
+    asked_much.setattr(forms, "best_seconds", lambda works, turns: as_fast(works, form))
+    run = [*patient(home), "--method", "soft_targets", *LOUD, "--out", tmp_path / "run"]
+    assert potstill(*run) == 0
+    said = capsys.readouterr().err
+    assert said.count(f"the teacher is asked in {form}: ") == 1 and "same class" in said
+    assert memories(tmp_path / "cache") == [form] == [recipe(tmp_path / "run")["teacher_precision"]]
+    before = (tmp_path / "run/student/model.safetensors").read_bytes()
+    (tmp_path / "run/measurements.json").unlink()
+    shutil.rmtree(tmp_path / "cache/speed")  # as on another machine, on which it would not be measured to be faster
+    asked_much.setattr(forms, "best_seconds", lambda works, turns: as_fast(works, "float32"))
+    assert potstill(*run) == 0
+    assert recipe(tmp_path / "run")["teacher_precision"] == form and memories(tmp_path / "cache") == [form]
+    assert (tmp_path / "run/student/model.safetensors").read_bytes() == before
+    assert potstill(*run, "--set", "teacher_precision=float32") == 2
+    assert f'teacher_precision was "{form}", is "float32"' in capsys.readouterr().err
+
+
+def test_what_a_teacher_has_answered_in_float32_is_not_asked_again(
+    home: Path, tmp_path: Path, asked_much: pytest.MonkeyPatch
+) -> None:
+    asked_much.setattr(forms, "MOST_APART", 1.0)
+    assert potstill(*patient(home), *FAST, "--epochs", "1", "--out", tmp_path / "plain") == 0
+    asked_much.setattr(forms, "best_seconds", lambda works, turns: pytest.fail("nothing is to be asked"))
+    assert potstill(*patient(home), *AUTO, "--out", tmp_path / "run") == 0
+    assert recipe(tmp_path / "run")["teacher_precision"] == "float32" and memories(tmp_path / "cache") == ["float32"]
 
 
 def test_speed_in_bfloat16_is_measured_and_the_fastest_form_is_said(

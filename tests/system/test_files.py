@@ -175,7 +175,7 @@ def test_a_teacher_s_files_are_made_again_where_they_are_damaged_and_for_another
     monkeypatch.setattr(onnx_forms, "_write_files", write)
     teacher = load_student(student)
     for _ in range(2):
-        plain, small = onnx_forms._cached_files(teacher, lambda _: None)
+        plain, small = onnx_forms.cached_files(teacher)
     assert len(made) == 1 and plain.parent == small.parent == made[0]
     damages: list[Callable[[], object]] = [
         lambda: small.write_bytes(b"wholf"),
@@ -186,10 +186,10 @@ def test_a_teacher_s_files_are_made_again_where_they_are_damaged_and_for_another
     ]
     for count, damage in enumerate(damages, 2):
         damage()
-        onnx_forms._cached_files(teacher, lambda _: None)
+        onnx_forms.cached_files(teacher)
         assert len(made) == count and plain.read_bytes() == small.read_bytes() == b"whole"
     other = Path(shutil.copytree(student, tmp_path / "other"))
     settings = json.loads((other / "config.json").read_text()) | {"hidden_act": "tanh"}
     (other / "config.json").write_text(json.dumps(settings))
-    onnx_forms._cached_files(load_student(other), lambda _: None)
+    onnx_forms.cached_files(load_student(other))
     assert len(set(made)) == 2 and len(list((paths.cache() / "exports").iterdir())) == 2

@@ -34,7 +34,7 @@ def onnx_files(models: Mapping[str, Student], cached: str, show: Display) -> Ite
             try:
                 with show.bar(f"{name} as ONNX and int8", 2, "file") as bar:
                     if name == cached:
-                        files[name] = _cached_files(student, bar.advance)
+                        files[name] = cached_files(student, bar.advance)
                     else:
                         files[name] = _write_files(student, place / name, bar.advance)
             except Exception as error:  # exporters fail in as many ways as there are architectures
@@ -42,8 +42,8 @@ def onnx_files(models: Mapping[str, Student], cached: str, show: Display) -> Ite
         yield files
 
 
-def _cached_files(student: Student, advance: Callable[[int], None]) -> tuple[Path, Path]:
-    """The files in the cache, under a hash of weights and config; written again if they are incomplete or damaged."""
+def cached_files(student: Student, advance: Callable[[int], None] = lambda count: None) -> tuple[Path, Path]:
+    """The float32 file and the int8 file in the cache, under a hash of weights and config; written again if they are incomplete or damaged."""
     folder = paths.cache() / "exports" / fingerprint(student.model, "onnx", 0)
     with folder_lock(folder):
         if not _is_complete(folder):

@@ -5,8 +5,9 @@ An exported ONNX model answers without torch and transformers, whose imports tak
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,8 +19,11 @@ from potstill.data.row import Row
 from potstill.data.rows import Columns, open_table
 from potstill.data.tokens import array_view, split_by_tokens, tokenise_texts
 from potstill.errors import InputError
+from potstill.inference.reading import Way, fastest_way
 from potstill.models.folders import onnx_file, stored_temperature
-from potstill.models.onnx.exported import ArrayForward, ExportedModel, can_load_light, load_exported
+from potstill.models.onnx.exported import ArrayForward, ExportedModel, can_load_light, default_threads, load_exported
+from potstill.system import processor
+from potstill.system.paths import expand_user
 from potstill.tasks.label_matching import make_task
 from potstill.tasks.registry import task_class, task_of
 from potstill.tasks.task import Asked, Task
@@ -28,7 +32,10 @@ if TYPE_CHECKING:
     from potstill.models.inference import Network
 
 AT_ONCE = 256  # examples read ahead: few enough for a pipe to flow, enough to sort by length
-PADDED = 4096  # tokens of a batch
+
+Say = Callable[[str], None]
+Streams = Callable[[], ArrayForward | None]
+"""Opens a model in streams, if it has them; see `inference.reading`."""
 
 
 def predict(model: str | Path, texts: Iterable[Asked], length: int | None = None) -> Iterator[dict[str, Any]]:
@@ -44,10 +51,11 @@ class Predictor:
     as objects or as JSON. An image is an array or list of its pixels, from 0 to 255.
     """
 
-    def __init__(self, model: str | Path, length: int | None = None) -> None:
+    def __init__(self, model: str | Path, length: int | None = None, say: Say = lambda message: None) -> None:
         """`length`: tokens that are read of an example; None: as many as the model was trained with."""
-        self.model = str(model)
-        self.network, self.forward = _load(model)
+        self.model, self.say = str(model), say
+        self.network, self.forward, self._streams = _load(model)
+        self.way: Way | None = None  # measured when there are many texts
         self.kind = task_of(self.network.config)
         self.temperature = stored_temperature(self.network.config, model)
         self.length = min(length or self.network.trained_length, self.network.longest)
@@ -60,6 +68,8 @@ class Predictor:
             candidates = self.kind.choices_of(rows)
             task, _ = make_task(None, self.network.config, [], None, self.model, self.kind.form, candidates)
             task = replace(task.with_tokenizer(self.network.tokenizer), temperature=self.temperature)
+            if self.way is None and len(rows) == AT_ONCE:
+                self._settle_way(task, rows)
             for (text, pair), output in zip(rows, self._outputs(task, rows), strict=True):
                 yield task.describe(output, text, pair)
 
@@ -74,28 +84,57 @@ class Predictor:
         except (KeyError, TypeError, ValueError):
             raise InputError(f"the model cannot read {short_repr(example)}; write {self.kind.how_to_ask}") from None
 
+    def _settle_way(self, task: Task, rows: list[tuple[str, str | None]]) -> None:
+        """Measure how many texts are read fastest, with these; or recall it."""
+        self.way, file = Way(), onnx_file(self.model)
+        files = [file] if file is not None else sorted(expand_user(self.model).glob("*.safetensors"))
+        if not files:  # a model of the hub
+            return
+        tokens = tokenise_texts(task, rows, self.network.tokenizer, self.length)
+        streams, library = self._streams(), "torch" if file is None else "onnxruntime"
+        self.way = fastest_way(
+            files,
+            default_threads(),
+            f"{library} {version(library)}",
+            {False: self.forward, **({True: streams} if streams else {})},
+            tokens.lengths(np.arange(len(rows))),
+            lambda batch: array_view(task, tokens, batch).inputs,
+        )
+        if self.way.streams and streams:
+            self.forward = streams
+        on = processor.described(default_threads())
+        self.say(f"reading {self.way.padded} tokens at once{' in streams' * self.way.streams}, as measured on {on}")
+
     def _outputs(self, task: Task, rows: list[tuple[str, str | None]]) -> list[np.ndarray]:
         tokens = tokenise_texts(task, rows, self.network.tokenizer, self.length)
         outputs: dict[int, np.ndarray] = {}
         every = np.arange(len(rows))
-        for batch in split_by_tokens(every, tokens.lengths(every), PADDED):
+        for batch in split_by_tokens(every, tokens.lengths(every), (self.way or Way()).padded):
             view = array_view(task, tokens, batch)
             logits = view.predictions(self.forward(view.inputs))
             outputs |= zip(batch.tolist(), task.read_logits(logits, tokens, batch, _Unlabelled(rows)), strict=True)
         return [outputs[place] for place in range(len(rows))]
 
 
-def _load(model: str | Path) -> tuple[ExportedModel | Network, ArrayForward]:
+def _load(model: str | Path) -> tuple[ExportedModel | Network, ArrayForward, Streams]:
     file = onnx_file(model)
     if file is not None and can_load_light(file):
         exported = load_exported(file)
-        return exported, exported.forward
+        return exported, exported.forward, exported.in_streams
     import torch  # not above: see the first lines of this file
 
-    from potstill.models.inference import load_network
+    from potstill.models.inference import Forward, load_network
+
+    def of_arrays(forward: Forward) -> ArrayForward:
+        return lambda arrays: forward({name: torch.from_numpy(arrays[name]) for name in arrays})
 
     network = load_network(model)
-    return network, lambda arrays: network.forward({name: torch.from_numpy(arrays[name]) for name in arrays})
+
+    def in_streams() -> ArrayForward | None:
+        forward = network.in_streams()
+        return of_arrays(forward) if forward else None
+
+    return network, of_arrays(network.forward), in_streams
 
 
 def rows_for(config: Any, file: str, text: str | None = None, pair: str | None = None) -> Iterator[Row]:

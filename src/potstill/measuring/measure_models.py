@@ -22,6 +22,7 @@ from potstill.inference.answers import Generator, answers, model_answers, networ
 from potstill.measuring import quality
 from potstill.measuring.measurements import BFLOAT16
 from potstill.measuring.speed import (
+    STREAMS,
     Speed,
     decoding_speeds,
     engine_of,
@@ -124,6 +125,8 @@ def _networks(
         forms: dict[str, Forward] = {model.engine: model.forward}
         if (faster := model.bfloat16()) is not None:
             forms[BFLOAT16] = faster
+        if (streams := model.in_streams()) is not None:
+            forms[STREAMS] = streams
         ask = network(model.forward)
         predictions = answers(ask, source)
         plain = plain_answers(predictions, source, partial(answers, ask))

@@ -75,8 +75,8 @@ BySplit = Table[Table[T]]
 """By data set and split."""
 Speed = dict[str, float]
 """latency_ms: the median over texts of the best time of each alone; latency_p95_ms: the 95 % quantile of all single calls;
-examples_per_second at batch 32 (generative models: 128 texts at once); best_examples_per_second, best_batch; spread: the
-median turn divided by the best one."""
+examples_per_second at batch 32 (generative models: 128 texts at once); best_examples_per_second, best_batch, and
+best_streams if it was reached in so many streams of one thread; spread: the median turn divided by the best one."""
 
 
 BFLOAT16 = "pytorch bfloat16"

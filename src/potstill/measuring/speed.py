@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
 
 from potstill.data.batches import TokenisedSet
 from potstill.inference.answers import Generator, open_decoder
@@ -25,6 +26,7 @@ from potstill.tasks.task import Task
 
 ROWS, SINGLE = 128, 48  # rows timed in batches; rows timed one by one
 SIZES, QUOTED_SIZE = (8, 32, 128), 32  # of batches; the size that models are compared at
+STREAMS = "onnx in streams"  # an ONNX file whose threads take rows of their own of a batch
 LEAST_TURNS, MOST_TURNS, SECONDS = 2, 5, 20.0  # more turns are taken until these seconds are spent
 MOST_APART = 1.10  # ratio of two networks of one architecture
 MOST_SPREAD = 1.25  # ratio of the median turn to the best one
@@ -51,8 +53,15 @@ def forward_speeds(models: Mapping[Key, tuple[Forward, TokenisedSet[Task]]]) -> 
 
 
 def engine_speeds(models: Mapping[Engine, tuple[Forward, TokenisedSet[Task]]]) -> dict[Engine, Speed]:
-    """The same by model and engine. A network that cannot compute in bfloat16 has no speed in it."""
-    return forward_speeds({key: each for key, each in models.items() if key[1] != BFLOAT16 or _works(*each)})
+    """The same by model and engine. A network that cannot compute in bfloat16 has no speed in it, and an ONNX file has
+    that of its streams only where these are faster than threads at their best."""
+    measured = forward_speeds({key: each for key, each in models.items() if key[1] != BFLOAT16 or _works(*each)})
+    found = {key: speed for key, speed in measured.items() if key[1] != STREAMS}
+    for (name, engine), speed in measured.items():
+        if engine == STREAMS and rate_at_best(speed) > rate_at_best(found[name, "onnx"]):
+            best = {key: speed[key] for key in ("best_examples_per_second", "best_batch")}
+            found[name, "onnx"] |= {**best, "best_streams": torch.get_num_threads()}
+    return found
 
 
 def _works(forward: Forward, source: TokenisedSet[Task]) -> bool:

@@ -20,7 +20,14 @@ from potstill.models.anatomy import all_parameters, is_spread, longest_input
 from potstill.models.folders import onnx_file, refuse_odd_labels, trained_length
 from potstill.models.hooks import head_outputs
 from potstill.models.loading import load_config, load_reader
-from potstill.models.onnx.exported import EXPORT_AGAIN, bytes_on_disk, open_onnx, refuse_infinite
+from potstill.models.onnx.exported import (
+    EXPORT_AGAIN,
+    OnnxModel,
+    bytes_on_disk,
+    open_onnx,
+    open_streams,
+    refuse_infinite,
+)
 from potstill.models.precision import FASTER, autocast, bfloat16_gain, in_bfloat16
 from potstill.models.safety import refuse_other_vocabulary
 from potstill.models.student import load_student
@@ -43,6 +50,7 @@ class Network:
     parameters: int | None
     bytes: int  # on disk
     bfloat16: Callable[[], Forward | None] = lambda: None  # makes that form, see `bfloat16_forward`
+    in_streams: Callable[[], Forward | None] = lambda: None  # of an ONNX file, see `streams_forward`
 
 
 @contextmanager
@@ -76,9 +84,18 @@ def torch_forward(model: PreTrainedModel, precision: str = "float32") -> Forward
     return forward
 
 
-def onnx_forward(file: Path) -> Forward:
-    """Run an ONNX file on as many threads as PyTorch has, so that the two can be compared."""
-    model = open_onnx(file, torch.get_num_threads())
+def onnx_forward(file: Path, streams: bool = False) -> Forward:
+    """Run an ONNX file on as many threads as PyTorch has, so that the two can be compared. `streams`: see `open_onnx`."""
+    return _of_tensors(open_onnx(file, torch.get_num_threads(), streams))
+
+
+def streams_forward(file: Path) -> Forward | None:
+    """The same in streams; None where that is nothing new."""
+    model = open_streams(file, torch.get_num_threads())
+    return refuse_infinite(_of_tensors(model), file) if model else None
+
+
+def _of_tensors(model: OnnxModel) -> Forward:
     return lambda inputs: model.forward({name: inputs[name].cpu().numpy() for name in model.input_names})
 
 
@@ -123,4 +140,5 @@ def _load_onnx(file: Path) -> Network:
     except Exception as error:
         raise InputError(f"{folder} cannot be used ({error}); {EXPORT_AGAIN}") from None
     forward = refuse_infinite(onnx_forward(file), file)
-    return Network(forward, "onnx", config, tokenizer, longest, length, parameters, bytes_on_disk(file))
+    size, streams = bytes_on_disk(file), partial(streams_forward, file)
+    return Network(forward, "onnx", config, tokenizer, longest, length, parameters, size, in_streams=streams)

@@ -6,12 +6,10 @@ Only products are computed in 16 bits. Weights, norms, softmax and losses stay i
 from __future__ import annotations
 
 import copy
-import math
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,14 +18,13 @@ from transformers import PreTrainedModel
 from potstill.models.kernels import HALVES, SoftmaxInFloat32
 from potstill.signals import Signals
 from potstill.system import processor
+from potstill.system.processor import best_seconds
 
 TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 NORMS = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 FASTER = 1.5  # bfloat16 is considered where the device multiplies so many times faster in it
 SIZES = {"cpu": 512, "cuda": 4096}  # of the matrices that are multiplied
 TURNS = 30  # many short ones: the best finds a quiet moment on a busy machine
-
-Key = TypeVar("Key")
 
 
 @contextmanager
@@ -90,21 +87,6 @@ def bfloat16_gain(device: torch.device) -> float:
         known = {"gain": seconds["float32"] / seconds["bfloat16"]}
         processor.note(what, known)
     return float(known["gain"])
-
-
-def best_seconds(works: Mapping[Key, Callable[[], object]], turns: int, limit: float = math.inf) -> dict[Key, float]:
-    """The best time of each work. They take turns, after one to warm up, and none is begun after `limit` seconds."""
-    best = dict.fromkeys(works, math.inf)
-    start = time.perf_counter()
-    for turn in range(turns + 1):
-        if turn > 1 and time.perf_counter() - start > limit:
-            break
-        for name, work in works.items():
-            begun = time.perf_counter()
-            work()
-            if turn:
-                best[name] = min(best[name], time.perf_counter() - begun)
-    return best
 
 
 def synchronise(device: torch.device) -> None:

@@ -163,7 +163,8 @@ class Recipe(Values):
     device: str = "auto"  # auto, cpu, cuda, mps
     # of matrix products; auto: measured. float32 is the default until it is shown that bfloat16 costs no quality
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "float32"
-    teacher_precision: Literal["auto", "float32", "bfloat16"] = "float32"  # auto: bfloat16 if the answers are the same
+    # auto: the fastest form whose answers are measured to be the same; onnx, int8: files that ONNX Runtime runs
+    teacher_precision: Literal["auto", "float32", "bfloat16", "onnx", "int8"] = "float32"
     baseline: bool = True  # also train the same student on the labels alone
     timing: Literal["all", "pytorch", "none"] = "all"  # all: also in ONNX Runtime, and in eight bits
     # as what the student is kept beside itself; auto: int8 or onnx, whichever is better, where timing measures both

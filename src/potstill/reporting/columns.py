@@ -185,8 +185,9 @@ def _speed_columns(engine: str, group: str) -> list[Column]:
         return "" if value is None else f"95 % in {short(value)}"
 
     def batch(model: MeasuredModel) -> str:
-        value = model.timing(engine, "best_batch")
-        return "" if value is None else f"batch {count(value)}"
+        value, streams = model.timing(engine, "best_batch"), model.timing(engine, "best_streams")
+        ending = "" if streams is None else f", {count(streams)} streams"
+        return "" if value is None else f"batch {count(value)}{ending}"
 
     return [
         Column(group, "ms for one", (COST,), timing("latency_ms"), short, False, note=slowest),

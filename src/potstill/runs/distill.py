@@ -15,7 +15,7 @@ from potstill.measuring import comparisons
 from potstill.measuring.measurements import BASELINE, STUDENT, Deployed, Measurements
 from potstill.measuring.run_folder import read_measurements, seed_folders, write_measurements
 from potstill.recipe.cells import ALONE, Cell, all_cells, cell_named, grid_cells, seed_cells
-from potstill.recipe.schema import Recipe
+from potstill.recipe.schema import MEASURED, Recipe
 from potstill.reporting.card import model_card
 from potstill.reporting.knowledge import expectations
 from potstill.reporting.page import write_report
@@ -169,15 +169,18 @@ def say_knowledge(run: Run, seeds: int) -> None:
 
 
 def settle_precision(recipe: Recipe, device: torch.device, display: Display) -> tuple[Recipe, Run | None]:
-    """The recipe with the precision that is fastest here; also what had to be prepared to find out, if anything had."""
+    """The recipe with the precisions that are fastest here; also what had to be prepared to find out, if anything had."""
     recipe = settle_by_device(recipe, device)
-    if recipe.precision != "auto":
+    if all(getattr(recipe, name) != "auto" for name in MEASURED):
         return recipe, None
     first = seed_cells(recipe)[0].recipe
     first = grid_cells(first)[0].recipe if first.grid else first
     ready = prepared(first, Path(), display)
-    precision = settle_by_student(ready).precision
-    ready.data_sets.recipe = recipe = recipe.model_copy(update={"precision": precision})
+    chosen = {
+        "precision": settle_by_student(ready).precision,
+        "teacher_precision": ready.data_sets.recipe.teacher_precision,
+    }
+    ready.data_sets.recipe = recipe = recipe.model_copy(update=chosen)
     return recipe, ready
 
 

@@ -36,12 +36,20 @@ from potstill.measuring.measurements import (
     Measurements,
     Speed,
 )
-from potstill.measuring.speed import decoding_speeds, engine_of, engine_speeds, fastest_forms, rate_at_best, too_busy
+from potstill.measuring.speed import (
+    STREAMS,
+    decoding_speeds,
+    engine_of,
+    engine_speeds,
+    fastest_forms,
+    rate_at_best,
+    too_busy,
+)
 from potstill.models.anatomy import is_spread
 from potstill.models.architectures.registration import PREFIX
 from potstill.models.fingerprints import weights_hash
 from potstill.models.folders import stored_temperature
-from potstill.models.inference import Forward, bfloat16_forward, onnx_forward, torch_forward
+from potstill.models.inference import Forward, bfloat16_forward, onnx_forward, streams_forward, torch_forward
 from potstill.recipe.schema import Recipe, Stage
 from potstill.reporting.columns import ENGINES
 from potstill.runs import input_files
@@ -244,9 +252,13 @@ def add_onnx_models(models: dict[str, Candidate], files: Mapping[str, tuple[Path
     for name, (plain, int8) in files.items():
         forward, model = onnx_forward(int8), models[name]
         model.engines["onnx"] = onnx_forward(plain)
+        engines = {"onnx": forward}
+        for own, file in ((model.engines, plain), (engines, int8)):
+            if (streams := streams_forward(file)) is not None:
+                own[STREAMS] = streams
         size = {**model.size, "bytes": int8.stat().st_size}
         predict = {first.name: partial(answers, network(forward))}
-        models[f"{name} int8"] = Candidate(size, model.tokenizer, predict, {"onnx": forward}, model.temperature)
+        models[f"{name} int8"] = Candidate(size, model.tokenizer, predict, engines, model.temperature)
 
 
 def teacher_answers(
@@ -317,11 +329,13 @@ def speed_of(name: str, speeds: Speeds) -> dict[str, Any]:
 def said_forms(speeds: Speeds, device: str) -> str:
     """Which form of each network is fastest on this processor."""
     forms = fastest_forms(speeds)
-    rates = (
-        f"{name}: {'eight bits' if name.endswith('int8') else ENGINES[engine]}, {rate_at_best(speeds[name, engine]):.0f} a second"
-        for name, engine in forms.items()
-    )
-    return f"the fastest forms on {device}: {'; '.join(rates)}"
+
+    def rate(name: str, engine: str) -> str:
+        speed, form = speeds[name, engine], "eight bits" if name.endswith("int8") else ENGINES[engine]
+        streams = f" in {speed['best_streams']:.0f} streams" if "best_streams" in speed else ""
+        return f"{name}: {form}{streams}, {rate_at_best(speed):.0f} a second"
+
+    return f"the fastest forms on {device}: {'; '.join(rate(*form) for form in forms.items())}"
 
 
 def same_networks(models: Mapping[str, Candidate], speeds: Speeds) -> list[tuple[tuple[str, str], tuple[str, str]]]:

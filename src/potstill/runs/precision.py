@@ -13,13 +13,14 @@ from transformers import PreTrainedModel
 
 from potstill.data.batches import TokenisedSet
 from potstill.models.hooks import listen
-from potstill.models.precision import FASTER, autocast, best_seconds, bfloat16_gain, machine, synchronise
+from potstill.models.precision import FASTER, autocast, bfloat16_gain, machine, synchronise
 from potstill.recipe.schema import MEASURED, Recipe, fingerprint
 from potstill.runs.folder import holds_work, mark_of
 from potstill.runs.stage_setup import Run, first_student
 from potstill.signals import Wants
 from potstill.system import processor, ranks
 from potstill.system.paths import RunFolder
+from potstill.system.processor import best_seconds
 
 STUDENT_FASTER = 1.2  # a student is trained in bfloat16 if that makes its passes so many times faster
 TRIAL_TOKENS, TRIAL_TURNS, TRIAL_SECONDS = 1024, 5, 1.0  # padded tokens of the timed batch
@@ -43,14 +44,14 @@ def as_begun(recipe: Recipe, folder: RunFolder) -> Recipe:
 
 
 def settle_by_device(recipe: Recipe, device: torch.device) -> Recipe:
-    """Without fast bfloat16 everything is float32. Else the teacher may use it, and the student's precision stays open."""
-    if not any(getattr(recipe, name) == "auto" for name in MEASURED):
-        return recipe
-    fast = ranks.on_first(bfloat16_gain)(device) >= FASTER
-    chosen = {"teacher_precision": "bfloat16" if fast else "float32"}
-    if not fast:
-        chosen["precision"] = "float32"
-    return recipe.model_copy(update={name: value for name, value in chosen.items() if getattr(recipe, name) == "auto"})
+    """Without fast bfloat16 the student is trained in float32; else its precision stays open. Without a teacher nothing is
+    asked; else its form stays open."""
+    settled = {}
+    if recipe.precision == "auto" and ranks.on_first(bfloat16_gain)(device) < FASTER:
+        settled["precision"] = "float32"
+    if recipe.teacher_precision == "auto" and not recipe.teachers:
+        settled["teacher_precision"] = "float32"
+    return recipe.model_copy(update=settled)
 
 
 def settle_by_student(run: Run) -> Recipe:

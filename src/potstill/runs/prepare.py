@@ -32,7 +32,7 @@ from potstill.recipe.schema import Data, Recipe, Stage
 from potstill.recipe.task_words import Form
 from potstill.runs.build import Start, begin
 from potstill.runs.data_set import DataSet, teacher_predictions, texts_of
-from potstill.runs.teachers import make_teacher
+from potstill.runs.teachers import has_forms, how_forms_compare, make_teacher
 from potstill.system import ranks
 from potstill.system.display import Display
 from potstill.system.randomness import mix
@@ -40,6 +40,7 @@ from potstill.tasks.chance import judge, near_chance
 from potstill.tasks.label_matching import labels_of, make_task, with_positive
 from potstill.tasks.registry import TASKS, task_class, task_of
 from potstill.tasks.task import Task
+from potstill.training.teacher.forms import Comparison, described, fastest
 
 CHECKED_ROWS = 1000  # on which the teacher is compared with chance
 CHECKED_TEXTS = 100  # of models that predict tokens, many in each text
@@ -85,6 +86,8 @@ class DataSets:
         wanted = {data.model_dump_json(): data for data in self.recipe.data_of(stage)}
         missing = {key: data for key, data in wanted.items() if key not in self._ready}
         read = {key: self._read(data) for key, data in missing.items()}
+        if self.recipe.teacher_precision == "auto":
+            self._settle_form(read)
         if student is None and read and (self.recipe.start or not all(rows.loaded_teacher for rows in read.values())):
             every = list(read.values())
             texts = partial(texts_of, [rows.splits["train"] for rows in every])
@@ -122,6 +125,26 @@ class DataSets:
         """Seconds that all teachers spent on answers."""
         return self._released_seconds + sum(data.teacher.seconds for data in self._ready.values())
 
+    def _settle_form(self, first: dict[str, ReadRows]) -> None:
+        """Measure in which form the teachers are asked. `first`: the data sets of the first stage, which are read already.
+
+        A run has one form for all teachers, so those of later stages are loaded for it and released again.
+        """
+        found: dict[str, tuple[int, Comparison]] = {}
+        for data in (data for stage in self.recipe.stage for data in self.recipe.data_of(stage)):
+            if not data.teacher or teacher_key(data) in found:
+                continue
+            later = DataSets(self.recipe, self.device, Display(quiet=True))
+            rows = first.get(data.model_dump_json()) or later._read(data)
+            if rows.loaded_teacher is not None and has_forms(rows.loaded_teacher):
+                asked = rows.loaded_teacher, rows.splits["train"], rows.task, self.device
+                found[teacher_key(data)] = how_forms_compare(self.recipe, data, *asked)
+        form = fastest(list(found.values()))
+        for _, forms in found.values():
+            if len(forms) > 1:
+                self.display.say(described(form, forms))
+        self.recipe = self.recipe.model_copy(update={"teacher_precision": form})
+
     def _read(self, data: Data) -> ReadRows:
         """Read the rows of a data set and match their labels to the classes of its teacher."""
         say = self.display.say
@@ -147,7 +170,7 @@ class DataSets:
         readers = [model for model in (loaded_teacher, student) if model]
         length = min(self.recipe.length, *(longest_input(model.model, model.tokenizer) for model in readers))
         tokenise_splits(splits, task, readers[0], length, self.display)
-        teacher, answered = make_teacher(self.recipe, loaded_teacher, splits, task, length, self.device, self.display)
+        teacher, answered = make_teacher(self.recipe, loaded_teacher, splits, task, length, self.device)
         weights = class_weights(data, task, splits["train"])
         tests = {name: splits[name] for name in data.test}
         train, dev = splits["train"], splits["dev"]

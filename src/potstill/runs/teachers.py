@@ -1,4 +1,4 @@
-"""The teacher of a data set with its memory, and the answers that a file gives in place of one."""
+"""The teacher of a data set with its memory, in the form in which it is asked, and the answers of a file in place of one."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ import xxhash
 from potstill.data.batches import TokenisedSet, window_keys
 from potstill.data.examples import Examples
 from potstill.data.tokens import tokenise, tokenizer_fingerprint
+from potstill.errors import InputError
+from potstill.models.anatomy import is_spread, layer_count, longest_input
 from potstill.models.fingerprints import fingerprint
 from potstill.models.student import Student
-from potstill.recipe.schema import Recipe
+from potstill.recipe import short_forms
+from potstill.recipe.schema import Data, Recipe
+from potstill.signals import Wants
 from potstill.system import paths, ranks
-from potstill.system.display import Display
 from potstill.tasks.task import Task
+from potstill.training.teacher.forms import MANY_ROWS, Comparison, compared, head_in
 from potstill.training.teacher.memory import Memory
-from potstill.training.teacher.precision import in_faster_form
-from potstill.training.teacher.teacher import Teacher
+from potstill.training.teacher.teacher import Form, Teacher, missing_examples
 
 
 def make_teacher(
@@ -27,17 +30,15 @@ def make_teacher(
     task: Task,
     length: int,
     device: torch.device,
-    display: Display,
 ) -> tuple[Teacher, dict[str, np.ndarray]]:
     """The teacher with its memory, and for a file of answers the rows of each split that it covers."""
     if loaded is not None:
         name = fingerprint(loaded.model, tokenizer_fingerprint(loaded.tokenizer), length)
-        teacher = Teacher(loaded.model, Memory(paths.memory(recipe.memory) / name), device)
-        if recipe.teacher_precision != "bfloat16" or loaded.new_head:
-            return teacher, {}
-        tokens = ranks.first_before_others(tokenise)(task, splits["train"], loaded.tokenizer, length)
-        source = TokenisedSet(task, splits["train"], tokens, tokens)
-        return in_faster_form(teacher, source, name, display.say), {}
+        assert recipe.teacher_precision != "auto", "it is settled before the first teacher is made"
+        form: Form = recipe.teacher_precision if has_forms(loaded) else "float32"
+        memory = Memory(paths.memory(recipe.memory) / (name if form == "float32" else f"{name}-{form}"))
+        head = ranks.first_before_others(head_in)(form, loaded, task.vocabulary)
+        return Teacher(loaded.model, memory, device, form, head), {}
     with_answers = {name: examples for name, examples in splits.items() if examples.meta["answers"]}
     if "train" not in with_answers:
         return Teacher(None, None, device), {}
@@ -47,6 +48,48 @@ def make_teacher(
     with memory.lock():
         answered = {name: _remember_answers(memory, examples, task) for name, examples in with_answers.items()}
     return Teacher(None, memory, device), answered
+
+
+def has_forms(loaded: Student) -> bool:
+    """False for a teacher that gives states alone, or that is spread over devices: it is asked in float32."""
+    return not loaded.new_head and not is_spread(loaded.model)
+
+
+def how_forms_compare(
+    recipe: Recipe, data: Data, loaded: Student, train: Examples, task: Task, device: torch.device
+) -> tuple[int, Comparison]:
+    """How many rows of train this teacher will be asked, and the forms that come into question for it."""
+    length = min(recipe.length, longest_input(loaded.model, loaded.tokenizer))
+    tokens = ranks.first_before_others(tokenise)(task, train, loaded.tokenizer, length)
+    source = TokenisedSet(task, train, tokens, tokens)
+    name = fingerprint(loaded.model, tokenizer_fingerprint(loaded.tokenizer), length)
+    wants = asked_of(recipe, data, layer_count(loaded.model))
+    memory = Memory(paths.memory(recipe.memory) / name)
+    return ranks.on_first(_how_forms_compare)(loaded, source, wants, memory, device)
+
+
+def _how_forms_compare(
+    loaded: Student, source: TokenisedSet, wants: Wants, memory: Memory, device: torch.device
+) -> tuple[int, Comparison]:
+    rows = len(source.examples) if wants != Wants() else 0
+    if not source.needs_live_teacher(wants):  # what float32 has answered already is not asked again
+        rows = min(rows, len(missing_examples(memory.missing, source, Wants(logits=True, top=wants.top))))
+    if rows <= MANY_ROWS:
+        return rows, {}
+    return rows, compared(loaded, source, rows, wants, device, memory.folder.name)
+
+
+def asked_of(recipe: Recipe, data: Data, layers: int) -> Wants:
+    """What the methods of all stages ask of the teacher of a data set, as far as is known before there is a student."""
+    every = Wants()
+    for stage in recipe.stage:
+        if any(each.teacher == data.teacher for each in recipe.data_of(stage)):
+            method = short_forms.make_plugin("methods", stage.method)
+            try:
+                every |= method.wants(layers, layers)[1]
+            except InputError:  # its layers are those of a shallower student: it asks for states
+                every |= Wants(logits=True, cls=(layers,))
+    return every
 
 
 def _remember_answers(memory: Memory, examples: Examples, task: Task) -> np.ndarray:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import platform
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import xxhash
 
@@ -22,6 +24,9 @@ INSTRUCTIONS = {  # the name that people know, and the flags of which Linux show
     "BF16": ("avx512_bf16", "bf16"),
     "AMX": ("amx_tile",),
 }
+
+
+Key = TypeVar("Key")
 
 
 def processor_name() -> str:
@@ -67,6 +72,21 @@ def note(what: Mapping[str, Any], measured: dict[str, Any]) -> None:
     with contextlib.suppress(OSError):
         _file(what).parent.mkdir(parents=True, exist_ok=True)
         write_atomically(_file(what), seal({"of": dict(what), "measured": measured}))
+
+
+def best_seconds(works: Mapping[Key, Callable[[], object]], turns: int, limit: float = math.inf) -> dict[Key, float]:
+    """The best time of each work. They take turns, after one to warm up, and none is begun after `limit` seconds."""
+    best = dict.fromkeys(works, math.inf)
+    start = time.perf_counter()
+    for turn in range(turns + 1):
+        if turn > 1 and time.perf_counter() - start > limit:
+            break
+        for name, work in works.items():
+            begun = time.perf_counter()
+            work()
+            if turn:
+                best[name] = min(best[name], time.perf_counter() - begun)
+    return best
 
 
 def _file(what: Mapping[str, Any]) -> Path:

@@ -38,7 +38,7 @@ def predict(
     check_rows(file)
     from potstill.inference.predict import Predictor
 
-    predictor = Predictor(model, length)
+    predictor = Predictor(model, length, say)
     lines = (line.decode("utf-8", "replace").rstrip("\r\n") for line in sys.stdin.buffer)
     for prediction in predictor(predictor.rows_of(file, text, pair) if file else lines):
         print_json(prediction, flush=file is None)

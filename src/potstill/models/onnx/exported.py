@@ -35,27 +35,36 @@ class OnnxModel:
 
     forward: ArrayForward
     input_names: tuple[str, ...]
+    sequential: bool = False
 
 
-def open_onnx(file: Path, threads: int) -> OnnxModel:
+def open_onnx(file: Path, threads: int, streams: bool = False) -> OnnxModel:
     """Load an ONNX file to run on so many threads.
 
-    The steps of an LSTM cannot run in parallel, but its texts can: there each thread takes its own rows of a batch.
+    `streams`: the rows of a batch are shared among the threads, each of which runs the whole network on its own, instead
+    of every operation. The steps of an LSTM cannot run in parallel, but its texts can: such a file always has streams.
     """
-    session = _session(file, threads)
+    session = _session(file, 1 if streams else threads)
     names = tuple(node.name for node in session.get_inputs())
-    if threads == 1 or SEQUENTIAL not in session.get_modelmeta().custom_metadata_map:
-        return OnnxModel(_forward(session), names)
-    single, pool = _forward(_session(file, 1)), ThreadPoolExecutor(threads)
+    sequential = SEQUENTIAL in session.get_modelmeta().custom_metadata_map
+    if threads == 1 or not (streams or sequential):
+        return OnnxModel(_forward(session), names, sequential)
+    alone, pool = _forward(session if streams else _session(file, 1)), ThreadPoolExecutor(threads)
 
     def forward(inputs: Mapping[str, np.ndarray]) -> np.ndarray:
-        parts = np.array_split(np.arange(len(inputs["input_ids"])), threads)
-        if len(parts[-1]) < ROWS_PER_THREAD:
-            return single(inputs)
+        parts = np.array_split(np.arange(len(next(iter(inputs.values())))), threads)
+        if len(parts[-1]) < (ROWS_PER_THREAD if sequential else 1):
+            return alone(inputs)
         batches = ({name: values[part] for name, values in inputs.items()} for part in parts)
-        return np.concatenate(list(pool.map(single, batches)))
+        return np.concatenate(list(pool.map(alone, batches)))
 
-    return OnnxModel(forward, names)
+    return OnnxModel(forward, names, sequential)
+
+
+def open_streams(file: Path, threads: int) -> OnnxModel | None:
+    """The file in streams; None where that is nothing new: on one thread, and for an LSTM."""
+    model = open_onnx(file, threads, streams=True) if threads > 1 else None
+    return None if model is None or model.sequential else model
 
 
 def _forward(session: Any) -> ArrayForward:
@@ -110,6 +119,7 @@ class ExportedModel:
     trained_length: int  # tokens that it was trained to read
     parameters: int
     bytes: int  # on disk
+    in_streams: Callable[[], ArrayForward | None]  # see `open_streams`
 
 
 def can_load_light(file: Path) -> bool:
@@ -122,8 +132,8 @@ def can_load_light(file: Path) -> bool:
 
 def load_exported(file: Path, threads: int | None = None) -> ExportedModel:
     """Load an .onnx file with config.json and tokenizer.json beside it; `threads` defaults to `default_threads`."""
-    config, folder = read_config(file), file.parent
-    model = open_onnx(file, threads or default_threads())
+    config, folder, threads = read_config(file), file.parent, threads or default_threads()
+    model = open_onnx(file, threads)
     longest, parameters = (_exported_number(config, name) for name in ("potstill_longest", "potstill_parameters"))
     reads_images = head_of(config) == "ImageClassification"
     with explain_errors(f"{folder} cannot be used", EXPORT_AGAIN):
@@ -132,8 +142,13 @@ def load_exported(file: Path, threads: int | None = None) -> ExportedModel:
         if rows := config.fields.get("vocab_size"):
             refuse_other_vocabulary(tokenizer.get_vocab(), rows, folder)
         length = trained_length(config.fields.get("potstill_length"), longest, folder)
+
+    def in_streams() -> ArrayForward | None:
+        streams = open_streams(file, threads)
+        return refuse_infinite(streams.forward, file) if streams else None
+
     forward = refuse_infinite(model.forward, file)
-    return ExportedModel(forward, config, tokenizer, longest, length, parameters, bytes_on_disk(file))
+    return ExportedModel(forward, config, tokenizer, longest, length, parameters, bytes_on_disk(file), in_streams)
 
 
 def _exported_number(config: ConfigFile, name: str) -> int:

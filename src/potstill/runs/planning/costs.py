@@ -171,7 +171,7 @@ def teachers_of(training: Training, asks: list[Wants], batches: Batches, folder:
     teachers = []
     for number, (teacher, source, wants) in enumerate(zip(training.teachers, training.sources, asks, strict=True)):
         if teacher.model is not None and not source.needs_live_teacher(wants):
-            teacher = Teacher(teacher.model, Memory(folder / str(number)), teacher.device, teacher.precision)
+            teacher = teacher.with_memory(Memory(folder / str(number)))
             of_data = batches.take(np.flatnonzero(batches.data == number)).positions
             if of_data:
                 teacher.remember(replace(source, examples=source.examples.take(np.concatenate(of_data))), wants)

@@ -148,7 +148,7 @@ def saved_bytes(module: nn.Module, work: Callable[[], None]) -> int:
 
 def time_teacher(teacher: Teacher, wants: list[Wants], parts: list[TokenisedSet], batches: Batches) -> CostLaw:
     """Seconds of a batch that the teacher is asked live. `wants`: of each part."""
-    live = Teacher(teacher.model, None, teacher.device, teacher.precision)
+    live = teacher.with_memory(None)
 
     def ask(part: int, positions: np.ndarray) -> None:
         live.signals(parts[part].batch(positions, parts[part].count(positions)), wants[part])

@@ -20,6 +20,7 @@ from potstill.data.batches import TokenisedSet, place_keys
 from potstill.errors import InputError
 from potstill.models.anatomy import is_spread
 from potstill.models.hooks import listen
+from potstill.models.inference import Forward
 from potstill.models.precision import autocast, in_bfloat16, in_float32
 from potstill.signals import Batch, Signals, View, Wants, nothing
 from potstill.system import interrupts, ranks
@@ -36,6 +37,8 @@ BLOCK = 2048  # examples that are asked and written together: at most so many an
 TOKENS_AT_ONCE = 1024  # padded: 1.3 times faster than 4096 on two cores, since the states of a layer stay in the cache
 
 
+Form = Literal["float32", "bfloat16", "onnx", "int8"]
+"""What a teacher computes with: PyTorch in two precisions, or a file that ONNX Runtime runs, in float32 or in eight bits."""
 ShardLayout = tuple[Literal["place", "sequence"], list[str]]
 """What a row of a shard is, and the names of its columns."""
 
@@ -48,16 +51,23 @@ class Teacher:
         model: PreTrainedModel | None,
         memory: Memory | None,
         device: torch.device,
-        precision: Literal["float32", "bfloat16"] = "float32",
+        form: Form = "float32",
+        head: Forward | None = None,
     ) -> None:
-        self.model, self.precision = model, precision
+        """`head`: gives the outputs of the head in place of the model, which then gives states alone, in float32."""
+        self.model, self.form, self.head = model, form, head
+        self.precision = "bfloat16" if form == "bfloat16" else "float32"
         if model is not None:
             model.eval().requires_grad_(False)
             if not is_spread(model):
                 model.to(device)  # type: ignore[arg-type]
-        self.asked = in_bfloat16(model) if model is not None and precision == "bfloat16" else model
+        self.asked = in_bfloat16(model) if model is not None and form == "bfloat16" else model
         self.memory, self.device = memory, device
         self.seconds = 0.0  # spent in the model
+
+    def with_memory(self, memory: Memory | None) -> Teacher:
+        """The same teacher with another memory; None: asked live."""
+        return Teacher(self.model, memory, self.device, self.form, self.head)
 
     def signals(self, batch: Batch, wants: Wants, live: bool = False) -> Signals:
         """Return the wanted signals of a batch. `live`: do not read memory, since the rows were changed."""
@@ -105,11 +115,19 @@ class Teacher:
     def _forward(self, view: View, wants: Wants) -> Signals:
         assert self.asked is not None, "a file of answers is asked for logits only, and those are in memory"
         begun = time.perf_counter()
-        # no inference mode: a method may multiply by the answers, and those made in it cannot be saved
-        with torch.no_grad(), autocast(self.asked, self.device, self.precision, bool(wants.probabilities)):
-            signals = listen(self.asked, view, wants)
+        if self.head is not None and wants.logits:  # also where the model is asked for states: no answers of two forms
+            outputs = view.predictions(torch.from_numpy(self.head(view.inputs)).to(self.device))
+            others = replace(wants, logits=False)
+            signals = replace(self._listen(self.asked, view, others) if others.layers else Signals(), logits=outputs)
+        else:
+            signals = self._listen(self.asked, view, wants)
         self.seconds += time.perf_counter() - begun
         return in_float32(signals)
+
+    def _listen(self, model: PreTrainedModel, view: View, wants: Wants) -> Signals:
+        # no inference mode: a method may multiply by the answers, and those made in it cannot be saved
+        with torch.no_grad(), autocast(model, self.device, self.precision, bool(wants.probabilities)):
+            return listen(model, view, wants)
 
     def remember(self, source: TokenisedSet, wants: Wants, progress: Callable[[int], None] | None = None) -> int:
         """Ask the model for all answers that memory lacks; return for how many examples. A stopped call can be repeated."""
