@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from potstill.recipe import plugins
 from potstill.recipe.pace import FINE_TUNING, FROM_RANDOM_WEIGHTS, with_pace
 from potstill.recipe.resolve import grid_recipes, resolve, shipped, show
-from potstill.recipe.schema import Recipe, fingerprint, to_toml
+from potstill.recipe.schema import MOST_SCORES, Recipe, Stage, fingerprint, to_toml
 from potstill.runs.distill import finetune
 
 SETS = ("teacher=t", "data.train=a.csv")
@@ -18,6 +21,30 @@ SETS = ("teacher=t", "data.train=a.csv")
 def chosen(*sets: str) -> tuple[float | None, float | None]:
     (stage,) = resolve(None, None, [*SETS, *sets]).recipe.stage
     return stage.optimizer.rate, stage.epochs
+
+
+def test_rates_are_tried_and_steps_are_added_where_the_user_says_nothing() -> None:
+    (stage,) = resolve(None, None, [*SETS, "student=keep_layers:3"]).recipe.stage
+    assert stage.optimizer.rates == [1e-4, 2e-4, 4e-4, 8e-4] and stage.min_steps == 1500
+    (stage,) = resolve(None, None, [*SETS, "student=keep_layers:3", "optimizer.rate=1e-4", "epochs=2"]).recipe.stage
+    assert stage.optimizer.rates == [] and stage.min_steps == 0
+    (stage,) = resolve(None, None, [*SETS, "student=bag", "optimizer.rates=[1e-4, 1e-3]", "min_steps=7"]).recipe.stage
+    assert stage.optimizer.rates == [1e-4, 1e-3] and stage.min_steps == 7
+    (stage,) = resolve(None, None, [*SETS, "student=bag", "optimizer.name=adadelta"]).recipe.stage
+    assert stage.optimizer.rates == []
+
+
+@given(st.integers(1, 10**6), st.integers(1, 512), st.floats(0.01, 1000), st.integers(0, 10**5))
+def test_a_stage_has_at_least_its_steps_and_dev_is_scored_a_bounded_number_of_times(
+    rows: int, batch: int, epochs: float, least: int
+) -> None:
+    stage = Stage(batch=batch, epochs=epochs, min_steps=least)
+    per_epoch, steps = stage.steps(rows)
+    assert per_epoch == -(-rows // batch)
+    assert max(least, math.floor(epochs * per_epoch)) <= steps <= max(least, math.ceil(epochs * per_epoch)) + 1
+    every = stage.score_every(rows)
+    assert every % per_epoch == 0 and -(-steps // every) <= MOST_SCORES
+    assert every == per_epoch or steps > MOST_SCORES * per_epoch
 
 
 @pytest.mark.parametrize("student", ["bag", "bilstm", "fresh", "mlp", "marian", "lstm_translator"])
@@ -46,7 +73,7 @@ def test_the_fewer_layers_are_kept_the_higher_the_rate(layers: str, rate: float)
 
 
 def test_without_a_builder_it_is_fine_tuned() -> None:
-    assert chosen("student=[]") == FINE_TUNING
+    assert chosen("student=[]") == FINE_TUNING[:2]
     assert chosen("student=[]", "optimizer.name=adadelta") == (1.0, 4.0)
 
 
@@ -61,7 +88,8 @@ def test_the_resolved_values_are_shown_written_and_in_the_fingerprint() -> None:
         line = told[f"stage.0.{field}"]
         assert line.split(" = ")[1].startswith(value) and line.endswith("# student")
     assert "rate = 0.001" in to_toml(resolved.recipe) and "epochs = 10.0" in to_toml(resolved.recipe)
-    same = resolve(None, None, [*SETS, "student=bag", "optimizer.rate=1e-3", "epochs=10"])
+    searched = ["optimizer.rates=[5e-4, 1e-3, 2e-3, 4e-3]", "min_steps=3000"]
+    same = resolve(None, None, [*SETS, "student=bag", "optimizer.rate=1e-3", "epochs=10", *searched])
     assert fingerprint(same.recipe) == fingerprint(resolved.recipe)
     assert resolve(None, None, [*SETS, "optimizer.rate=1e-3"]).sources["stage.0.optimizer.rate"] == "--set"
 
@@ -87,7 +115,7 @@ def test_a_model_that_is_fine_tuned_as_it_is_has_the_rate_of_fine_tuning(
     seen: list[Recipe] = []
     monkeypatch.setattr("potstill.runs.distill.distill", lambda recipe, *_: seen.append(with_pace(recipe)) or {})
     finetune("model", Recipe.model_validate({"data": {"train": "a.csv"}, "student": "bag"}), tmp_path)
-    assert (seen[0].stage[0].optimizer.rate, seen[0].stage[0].epochs) == FINE_TUNING
+    assert (seen[0].stage[0].optimizer.rate, seen[0].stage[0].epochs) == FINE_TUNING[:2]
 
 
 @pytest.mark.parametrize("name", shipped())

@@ -18,7 +18,6 @@ from potstill.runs.prepare import DataSets
 from potstill.runs.stage_cache import stage_key
 from potstill.runs.stage_setup import Run, first_student, make_training, repeated, stage_examples
 from potstill.system.display import Display
-from potstill.training.setup import steps_of
 from tests.support.prepared import prepared_sets
 from tests.support.small_models import sentences, small_model, write_csv
 
@@ -52,7 +51,7 @@ def test_it_has_as_many_steps_as_the_student_of_many_copies(tmp_path: Path) -> N
     assert rows > 300
     (alone,) = alone_of(recipe, data, rows)
     read = len(stage_examples(alone, data.last[0], False, 0))
-    assert read == rows and steps_of(alone.stage, read) == steps_of(round_.stage, rows)
+    assert read == rows and alone.stage.steps(read) == round_.stage.steps(rows)
     examples = repeated(data.last[0].train.labelled_only, 5.4)
     counts = {row: list(examples.index).count(row) for row in data.last[0].train.labelled_only.index}
     assert len(examples) == 324 and set(counts.values()) == {5, 6}
@@ -69,9 +68,15 @@ def test_two_stages_are_read_as_one_of_all_their_steps(tmp_path: Path) -> None:
 
 
 def test_without_further_rows_nothing_is_repeated(tmp_path: Path) -> None:
-    recipe, data = prepared(tmp_path)
+    recipe, data = prepared(tmp_path, "epochs=4")
     (alone,) = alone_of(recipe, data, 60)
     assert alone.stage.reads == 1.0 and alone.stage.epochs == recipe.stage[0].epochs
+
+
+def test_it_has_as_many_steps_as_a_student_with_a_least_number_of_them(tmp_path: Path) -> None:
+    recipe, data = prepared(tmp_path, "epochs=4", "min_steps=100")
+    (round_,), (alone,) = recipe.rounds, alone_of(recipe, data, 60)
+    assert alone.stage.steps(60) == round_.stage.steps(60) == (8, 100)
 
 
 def key_of(recipe: Recipe, data: DataSets, folder: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from potstill.signals import Outcome
 
 COLDEST, HOTTEST = 0.05, 20.0  # temperatures that are tried
+SMALLEST = 1e-9  # probability that a student is taken to give a class
 SURE = 0.9  # a prediction with a lower probability counts as unsure
 
 
@@ -62,6 +64,36 @@ def exclusive(logits: np.ndarray, outcome: Outcome) -> np.ndarray:
     if outcome == "classes":
         logits = np.stack([np.zeros(logits.size), logits.ravel()], -1)
     return np.asarray(logits, float)
+
+
+def divergences(taught: np.ndarray, logits: np.ndarray, outcome: Outcome) -> np.ndarray:
+    """Return (predictions,) KL(taught ‖ student) in nats, summed over classes; of any number of classes over every yes and no;
+    of values their squared error."""
+    if outcome == "value":
+        return np.asarray(np.square(taught[:, 0].astype(float) - logits[:, 0]))
+    p, q = distributions(taught, outcome), distributions(logits, outcome)
+    logs = np.log(np.where(p > 0, p, 1.0)) - np.log(np.maximum(q, SMALLEST))
+    return np.asarray((p * logs).sum(-1))
+
+
+def calibrated_loss(parts: Iterable[Predicted], outcome: Outcome) -> float:
+    """Return the mean of −log of the labels' probabilities at the temperature where it is lowest; of values the squared error."""
+    if outcome == "value":
+        return float(np.concatenate([_errors(part)["error"] for part in parts]).mean())
+    every = list(parts)
+    temperature = fit_temperature(every, outcome)
+    return mean_loss((replace(part, logits=part.logits / temperature) for part in every), outcome)
+
+
+def mean_loss(parts: Iterable[Predicted], outcome: Outcome) -> float:
+    """Return the mean of −log of the labels' probabilities, over predictions with a label."""
+    losses = [_label_losses(part, outcome) for part in parts]
+    return float(np.concatenate(losses).mean())
+
+
+def _label_losses(part: Predicted, outcome: Outcome) -> np.ndarray:
+    targets = part.targets[part.labelled].astype(int).ravel()
+    return _losses(exclusive(part.logits[part.labelled], outcome), targets)
 
 
 def fit_temperature(parts: Sequence[Predicted], outcome: Outcome) -> float:

@@ -134,6 +134,16 @@ class ClosedGap:
     high: Optional[Maybe[Number]] = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class TriedRate:
+    """A learning rate that was tried before a stage was trained; the best of those with most steps was taken."""
+
+    stage: Maybe[StrictInt] = 0
+    rate: Number
+    steps: StrictInt
+    loss: Maybe[Number] = None  # on dev; None: the training diverged
+
+
 @dataclass(frozen=True)
 class MeasuredModel(Part):
     """A line of the table: one model's quality, size and speed."""
@@ -157,6 +167,7 @@ class MeasuredModel(Part):
     closed_gap: Optional[BySplit[ClosedGap]] = field(default_factory=dict)  # of the distilled student
     learned: Optional[Maybe[StrictBool]] = None
     begun_from: Optional[Maybe[str]] = None
+    rates: Optional[Items[TriedRate]] = field(default_factory=list)
 
     def scores(self, data: str, split: str) -> Scores:
         return self.quality.get(data, {}).get(split, {})

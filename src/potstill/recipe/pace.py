@@ -1,7 +1,10 @@
-"""The learning rate and the epochs of a stage if the recipe sets none: they depend on how the student is built.
+"""The learning rates and the epochs of a stage if the recipe sets none: they depend on how the student is built.
 
 Pre-trained weights need small steps. Random weights need steps about twenty times as large, and more epochs; weights from
 which layers were removed are in between. So a builder may have a `pace`; the last builder that has one decides.
+
+A pace is a guess. The rates around it are tried before a stage is trained (`runs/rate_search.py`), and few rows are read
+again until the stage has a number of steps below which a student stays far from what it could learn.
 """
 
 from __future__ import annotations
@@ -12,17 +15,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from potstill.recipe import defaults, short_forms
 
 if TYPE_CHECKING:
-    from potstill.recipe.schema import Recipe
+    from potstill.recipe.schema import Recipe, Stage
 
 
 class Pace(NamedTuple):
     rate: float  # the learning rate of AdamW
     epochs: float
+    steps: int  # at least
+
+    @property
+    def rates(self) -> list[float]:
+        """The learning rates that are tried."""
+        return [float(f"{factor * self.rate:.3g}") for factor in TRIED]
 
 
-AUTO = ("rate", "epochs")  # the fields that a pace sets; "auto" is another word for None there
-FINE_TUNING = Pace(5e-5, 4.0)
-FROM_RANDOM_WEIGHTS = Pace(1e-3, 10.0)
+AUTO = ("rate", "rates", "epochs", "min_steps")  # the fields that a pace sets; "auto" is another word for None there
+TRIED = (0.5, 1.0, 2.0, 4.0)  # times the rate of the pace
+FINE_TUNING = Pace(5e-5, 4.0, 750)
+FROM_RANDOM_WEIGHTS = Pace(1e-3, 10.0, 3000)
 OTHER_OPTIMIZERS = {"adadelta": 1.0, "sgd": 0.01}  # their learning rates do not depend on the student
 
 
@@ -32,7 +42,7 @@ def has_random_weights(builders: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def with_pace(recipe: Recipe) -> Recipe:
-    """The recipe with a rate and epochs for every stage, unless a grid tries several students, which may differ in them.
+    """The recipe with rates, epochs and a least number of steps for every stage, unless a grid tries several students, which may differ in them.
 
     A student that is still to be chosen leaves them open too.
     """
@@ -43,8 +53,19 @@ def with_pace(recipe: Recipe) -> Recipe:
         tables += stage.reshape
         builders = [short_forms.make_plugin("students", table) for table in reversed(tables)]
         pace = next((builder.pace for builder in builders if builder.pace), FINE_TUNING)
-        optimizer = stage.optimizer
-        rate = optimizer.rate or OTHER_OPTIMIZERS.get(optimizer.name, pace.rate)
-        chosen = {"optimizer": optimizer.model_copy(update={"rate": rate}), "epochs": stage.epochs or pace.epochs}
-        stages.append(stage.model_copy(update=chosen))
+        stages.append(stage.model_copy(update=_paced(stage, pace)))
     return recipe.model_copy(update={"stage": stages})
+
+
+def _paced(stage: Stage, pace: Pace) -> dict[str, Any]:
+    """Rates are tried and steps are added only where the recipe does not say how fast and for how long the stage is trained."""
+    optimizer = stage.optimizer
+    searches = optimizer.rate is None and optimizer.name not in OTHER_OPTIMIZERS
+    rates = optimizer.rates if optimizer.rates is not None else pace.rates if searches else []
+    rate = optimizer.rate or OTHER_OPTIMIZERS.get(optimizer.name, pace.rate)
+    min_steps = stage.min_steps if stage.min_steps is not None else pace.steps if stage.epochs is None else 0
+    return {
+        "optimizer": optimizer.model_copy(update={"rate": rate, "rates": rates}),
+        "epochs": stage.epochs or pace.epochs,
+        "min_steps": min_steps,
+    }

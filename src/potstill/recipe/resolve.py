@@ -57,7 +57,8 @@ def resolve(path: str | Path | None, flags: Flags | None = None, sets: Sequence[
     written = _with_task(_validated(tree), sources)
     recipe = with_pace(written)
     unset = {leaf for leaf, value in leaves(written.model_dump()) if value is None}
-    sources |= {leaf: "student" for leaf, value in leaves(recipe.model_dump()) if leaf in unset and value is not None}
+    found = [leaf for leaf, value in leaves(recipe.model_dump()) if leaf in unset and value not in (None, [], 0)]
+    sources |= dict.fromkeys(found, "student")
     grid_recipes(recipe)  # report a wrong value in the grid now, not after hours of training
     return Resolved(recipe, {leaf: sources.get(leaf, "default") for leaf, _ in leaves(recipe.model_dump())})
 
@@ -72,6 +73,8 @@ def grid_recipes(recipe: Recipe) -> list[tuple[dict[str, Any], Recipe]]:
         try:
             for path, value in chosen.items():
                 tree = _assign(tree, path, value, "grid", {})
+                if path.endswith("optimizer.rate"):  # those of the whole recipe are not tried
+                    tree = _assign(tree, f"{path}s", [], "grid", {})
             combinations.append((chosen, with_pace(_validated(tree))))
         except InputError as error:
             raise InputError(f"grid, at {as_toml(chosen)}: {error}") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -23,6 +24,8 @@ FREE = {"name", "tracker", "save_every", "memory", "force", "seeds", "timing", "
 
 # fields that a run measures where they are "auto": the recipe beside its result has the values that were chosen
 MEASURED = ("precision", "teacher_precision")
+
+MOST_SCORES = 30  # times that dev is scored in a stage
 
 # bounded numbers, for plug-ins too
 Count = Annotated[int, Field(ge=1)]
@@ -96,7 +99,10 @@ class Data(Values):
 
 class Optimizer(Values):
     name: Literal["adamw", "adadelta", "sgd"] = "adamw"
-    rate: Above | None = None  # None or "auto": by the student
+    rate: Above | None = None  # None or "auto": the best of `rates`
+    rates: list[Above] | None = (
+        None  # tried for a few steps each; None or "auto": four by the student where `rate` is open
+    )
     weight_decay: NotBelow = 0.01
     warmup: Share = 0.1  # share of all steps
     decay: Literal["linear", "constant"] = "linear"
@@ -120,6 +126,7 @@ class Stage(Values):
     method: Method = Field(default={}, validate_default=True)  # {name = NAME, …}; auto: by the teacher's task
     optimizer: Optimizer = Optimizer()
     epochs: Annotated[float, Field(gt=0, le=1e9)] | None = None  # None or "auto": by the student
+    min_steps: Annotated[int, Field(ge=0)] | None = None  # few rows are read again; None or "auto": by the student
     reads: Above = 1.0  # passes over the rows in an epoch
     batch: Count = 32  # examples per step
     tokens: Count = 4096  # padded tokens of a micro-batch at most
@@ -136,6 +143,21 @@ class Stage(Values):
     def passes(self) -> float:
         """The epochs; those of fine-tuning unless the recipe was resolved for a student."""
         return self.epochs or FINE_TUNING.epochs
+
+    def steps(self, rows: int) -> tuple[int, int]:
+        """Optimizer steps of one epoch of so many rows, and of the whole stage."""
+        per_epoch = math.ceil(rows / self.batch)
+        exact = self.epochs_over(rows) * per_epoch
+        return per_epoch, math.ceil(round(exact, 6))  # 1500 / 7 * 7 is above 1500
+
+    def epochs_over(self, rows: int) -> float:
+        """The epochs over so many rows: enough for the least number of steps."""
+        return max(self.passes, (self.min_steps or 0) / max(1, math.ceil(rows / self.batch)))
+
+    def score_every(self, rows: int) -> int:
+        """After how many steps dev is scored: an epoch, or several if there are many of few rows."""
+        per_epoch, steps = self.steps(rows)
+        return per_epoch * math.ceil(steps / per_epoch / MOST_SCORES)
 
 
 class Round(NamedTuple):
@@ -265,7 +287,7 @@ _FLAGS = (
     Flag(Data, "labels", DATA, "Names of the classes in the order of the model's outputs, as A,B.", flags.parse_names),
     Flag(Data, "label_map", DATA, LABEL_MAP_HELP, flags.parse_label_map, metavar="A=B,…"),
     Flag(Stage, "method", TRAINING, "The objective: soft_targets, patient … (`potstill list methods`)."),
-    Flag(Optimizer, "rate", TRAINING, "Learning rate."),
+    Flag(Optimizer, "rate", TRAINING, "Learning rate. Default: the best of four on dev, after a few steps with each."),
     Flag(Stage, "epochs", TRAINING, "Passes over the training rows."),
     Flag(Stage, "batch", TRAINING, "Examples per step."),
     Flag(Recipe, "seed", TRAINING, "Decides the order of rows, dropout and new weights."),

@@ -34,7 +34,15 @@ from potstill.reporting.knowledge import knowledge_of_run, knowledge_tables
 from potstill.reporting.lines import page_lines
 from potstill.reporting.numbers import TITLES, percent, short
 from potstill.reporting.page_figures import layer_maps, learning_curves, scatters
-from potstill.reporting.sentences import caveats, gap_sentences, headline, no_baseline, signatures, verdicts
+from potstill.reporting.sentences import (
+    caveats,
+    gap_sentences,
+    headline,
+    no_baseline,
+    rate_sentences,
+    signatures,
+    verdicts,
+)
 from potstill.reporting.svg import series_colour
 from potstill.reporting.tables import Line, grid_table, page_table
 from potstill.system.files import write_atomically
@@ -154,6 +162,7 @@ def learning_section(runs: Sequence[FinishedRun]) -> dict[str, Any]:
     seeds = max((run.seeds for run in runs), key=len)
     return {
         "curves": curves,
+        "rates": [(run.name, said) for run in runs if (said := rate_sentences(run.measurements))],
         "on_train": any("train" in stage["splits"] for _, stages in curves for stage in stages),
         "seed_colours": [(name, series_colour(place)) for place, (name, _) in enumerate(seeds) if len(seeds) > 1],
     }

@@ -240,3 +240,24 @@ def nearest_classes(probabilities: Sequence[Sequence[float | None]], names: Sequ
     if len(names) == 2:
         return f"It gives the other class {percent(mutual[0][0])} % on average."
     return f"Most alike to it: {'; '.join(pairs)}. In brackets: the mean probability of one on the rows of the other."
+
+
+def rate_sentences(measurements: Measurements) -> list[str]:
+    """Return for each model and stage which learning rates were tried, with their losses on dev, and which was taken."""
+    said = []
+    for name, model in measurements.models.items():
+        for stage in sorted({trial.stage or 0 for trial in model.rates}):
+            trials = [trial for trial in model.rates if (trial.stage or 0) == stage]
+            longest = max(trial.steps for trial in trials)
+            last = [trial for trial in trials if trial.steps == longest and trial.loss is not None]
+            if not last:
+                continue
+            best = min(last, key=lambda trial: trial.loss or 0.0)
+            shown = ", ".join(
+                f"{trial.rate:g} for {trial.steps} steps: "
+                + ("diverged" if trial.loss is None else f"{trial.loss:.4f}")
+                for trial in trials
+            )
+            where = f", stage {stage + 1}" if any((trial.stage or 0) != stage for trial in model.rates) else ""
+            said.append(f"{short_name(name)}{where}: {best.rate:g} was taken. Losses on dev: {shown}.")
+    return said

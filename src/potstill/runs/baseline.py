@@ -67,7 +67,8 @@ def labels_stage(every: DataSets, seed: int, group: Sequence[tuple[Round, int]])
     data_sets = every.of(last.stage)
     if not all(len(data.train.labelled_only) for data in data_sets):
         return None
-    epochs = sum(round_.stage.passes for round_, _ in group)
+    passes = [round_.stage.epochs_over(count) for round_, count in group]
+    epochs = sum(passes)
     smoothing = last.stage.method.get("smoothing")  # of the labels, which both students learn
     makers = [
         fields
@@ -79,6 +80,7 @@ def labels_stage(every: DataSets, seed: int, group: Sequence[tuple[Round, int]])
             "method": {"name": "hard_labels", **({"smoothing": smoothing} if smoothing else {})},
             "stop_teaching": None,
             "epochs": epochs,
+            "min_steps": 0,
             "reshape": [],
             "data": makers,
             "reads": 1.0,
@@ -87,7 +89,7 @@ def labels_stage(every: DataSets, seed: int, group: Sequence[tuple[Round, int]])
             "rewind": None,
         }
     )
-    rows_read = sum(round_.stage.passes * count for round_, count in group)
+    rows_read = sum(times * count for times, (_, count) in zip(passes, group, strict=True))
     plain = last._replace(stage=stage)
     labelled_rows = sum(len(stage_examples(plain, data, False, seed)) for data in data_sets)
     reads = rows_read / (epochs * labelled_rows)

@@ -146,6 +146,7 @@ def measure_run(run: Run, students: Mapping[str, Trained], timed: bool) -> Measu
                 learned = [has_learned(recipe.stage[-1], data, name, ours, display.say) for data, ours in dev]
                 measured["learned"] = all(learned)
                 measured["begun_from"] = initial_weights(recipe) if name != main else None
+                measured["rates"] = list(students[name].rates)
             results[name] = MeasuredModel.from_json(measured)
     decodes = any(data.task.decodes for data in data_sets)
     return Measurements(

@@ -1,30 +1,26 @@
-"""From a stage of a recipe to a `Training`: its examples, its method and whether it can be used, and its scores on dev."""
+"""From a stage of a recipe to a `Training`: its examples, its method and whether it can be used."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 from accelerate import Accelerator
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 
-from potstill.data.batches import TokenisedSet
 from potstill.data.examples import Examples
 from potstill.data.making import DataMaker, EpochDataMaker, MakeContext, TeacherDataMaker
 from potstill.errors import InputError
-from potstill.inference.answers import model_answers
 from potstill.measuring.measurements import LayerMap
-from potstill.measuring.quality import labelled
 from potstill.models.anatomy import layer_count
 from potstill.models.builder import Builder, Student
 from potstill.recipe import short_forms
 from potstill.recipe.schema import Recipe, Round, Stage
 from potstill.runs.build import StudentModels, build
-from potstill.runs.data_set import DataSet, selection_metric, teacher_predictions
+from potstill.runs.data_set import DataSet, selection_metric
+from potstill.runs.dev_scores import DISTANCE, dev_scores, scores_to_pass
 from potstill.runs.prepare import DataSets
 from potstill.signals import Wants
 from potstill.system import ranks
@@ -97,7 +93,8 @@ def make_training(run: Run, round_: Round, student: StudentModels, make: MakeWit
         sources.append(replace(source, changes=changes, seed=(seed, number), target_scale=scale))
     metrics = [selection_metric(run.recipe, data) for data in data_sets]
     precision = "float32" if run.recipe.precision == "auto" else run.recipe.precision  # only runs and plans measure
-    scored = scored_splits(data_sets, sources, student.tokenizer)
+    learns_logits = all(wants.logits for wants in asks)
+    scores = dev_scores(run.recipe, data_sets, student.students, sources, precision, learns_logits)
     training = Training(
         student.models,
         [data.teacher for data in data_sets],
@@ -108,11 +105,12 @@ def make_training(run: Run, round_: Round, student: StudentModels, make: MakeWit
         number,
         RunFolder(run.folder).stage(number),
         run.accelerator,
-        partial(epoch_scores, student, data_sets, metrics, scored, precision),
+        scores,
         run.recipe.save_every,
         scores_to_pass(stage.stop_teaching, data_sets, metrics),
         round_.repetition,
         precision,
+        DISTANCE if scores.followed else None,
     )
     if not chosen_by_stage(training):
         raise InputError("trains selects no parameter of the student; name a layer, 'embeddings' or 'head'")
@@ -225,63 +223,3 @@ def repeated(examples: Examples, times: float) -> Examples:
     whole, rest = divmod(round(times * len(examples)), max(len(examples), 1))
     more = np.random.default_rng(mix("repeated")).permutation(len(examples))[:rest]
     return examples.take(np.concatenate([np.tile(np.arange(len(examples)), whole), np.sort(more)]))
-
-
-def scored_splits(
-    data_sets: list[DataSet], training: list[TokenisedSet], tokenizer: PreTrainedTokenizerBase
-) -> dict[str, list[TokenisedSet]]:
-    """Dev, which chooses the epoch, and a tenth of train, 200 to 1,000 rows, which shows over-fitting."""
-    splits = {"dev": [data.for_scoring(data.dev.labelled_only, tokenizer) for data in data_sets]}
-    learned = [source.examples.labelled_only for source in training]
-    if all(map(len, learned)) and not any(data.task.decodes for data in data_sets):  # decoding takes too long
-        samples = [examples.sample(max(200, min(1000, len(examples) // 10)), seed=0) for examples in learned]
-        splits["train"] = [data.for_scoring(rows, tokenizer) for data, rows in zip(data_sets, samples, strict=True)]
-    return splits
-
-
-def epoch_scores(
-    student: StudentModels,
-    data_sets: list[DataSet],
-    metrics: list[str],
-    splits: dict[str, list[TokenisedSet]],
-    precision: str,
-) -> dict[str, float]:
-    """The mean selection metric over data sets by split, dev first; then every metric as "split.data set.metric".
-
-    The student predicts in the precision in which it is trained.
-    """
-    means: dict[str, float] = {}
-    each: dict[str, float] = {}
-    for split, sources in splits.items():
-        scores = [model_scores(*pair, precision) for pair in zip(student.students, sources, strict=True)]
-        means[split] = float(np.mean([of[metric] for of, metric in zip(scores, metrics, strict=True)]))
-        for data, of_data in zip(data_sets, scores, strict=True):
-            each |= {f"{split}.{data.name}.{metric}": value for metric, value in of_data.items()}
-    return {**means, **each}
-
-
-def model_scores(student: Student, source: TokenisedSet, precision: str) -> dict[str, float]:
-    """All metrics. An undefined correlation, as of constant predictions, counts as 0, so that such weights are not chosen."""
-    answered = model_answers(student, source, precision=precision)
-    scores = source.task.score(*labelled(source.task, source.examples, answered))
-    return {name: 0.0 if math.isnan(value) else value for name, value in scores.items()}
-
-
-def scores_to_pass(margin: float | None, data_sets: list[DataSet], metrics: list[str]) -> tuple[tuple[str, float], ...]:
-    """For `stop_teaching`: the name of each data set's score on dev, and the value above which its teacher is ignored."""
-    if margin is None:
-        return ()
-    bounds = []
-    for data, metric in zip(data_sets, metrics, strict=True):
-        if data.predicting_teacher is None:
-            raise InputError(f"stop_teaching: {data.name} has no teacher to pass; give one, or omit stop_teaching")
-        rows = data.dev.labelled_only
-        source = data.tokenised(rows, data.predicting_teacher.tokenizer, "dev")
-        ask = (
-            partial(model_answers, data.predicting_teacher)
-            if data.task.vocabulary
-            else partial(teacher_predictions, data)
-        )
-        reached = data.task.score(*labelled(data.task, rows, ask(source)))[metric]
-        bounds.append((f"dev.{data.name}.{metric}", reached + margin))
-    return tuple(bounds)

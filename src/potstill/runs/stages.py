@@ -6,20 +6,21 @@ import json
 import logging
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from potstill.errors import InputError, TrainingError
-from potstill.measuring.measurements import LayerMap
+from potstill.measuring.measurements import LayerMap, TriedRate
 from potstill.models.student import save_student
 from potstill.recipe.cells import Cell, grid_cells
 from potstill.recipe.schema import Recipe, Round
 from potstill.runs.build import StudentModels, reshape, with_heads
 from potstill.runs.cells import run_cells
 from potstill.runs.planning.timing import expected_time
+from potstill.runs.rate_search import with_best_rate
 from potstill.runs.stage_cache import StageCache, stage_key
 from potstill.runs.stage_setup import Run, first_student, layer_map, make_training, teacher_wants
 from potstill.system import ranks
@@ -54,6 +55,7 @@ class Trained(StudentModels):
     dev: float  # the score of these weights on dev
     rows: tuple[int, ...]  # training rows in an epoch of each round, over all data sets
     layer_maps: tuple[LayerMap, ...] = ()  # of each stage that compares a teacher with layers
+    rates: tuple[TriedRate, ...] = ()  # all that were tried, in every round
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ def train_student(run: Run, start_at: Path | None = None, keep_first: bool = Fal
     reshapes = any(stage.reshape for stage in recipe.stage)
     student = first_student(run, keep=keep_first or reshapes)
     start = first = next(iter(run.first_students.values()), student)  # builders, if there are any, need the copy
-    dev, rows, maps = 0.0, [], []
+    dev, rows, maps, rates = 0.0, [], [], []
     for round_ in recipe.rounds:
         stage_sets = data_sets.of(round_.stage, student.students[0])
         student = with_heads(student, stage_sets, recipe.seed, by_teacher=round_.number > 0)
@@ -132,11 +134,13 @@ def train_student(run: Run, start_at: Path | None = None, keep_first: bool = Fal
         result = train_or_reuse(run, round_, training, student, start_at)
         dev = float(result.state["dev"])
         rows.append(int(result.state["rows"]))
+        rates += [TriedRate(stage=round_.place, **trial) for trial in result.state.get("rates", [])]
         if training.keeps_step is not None:
             start = student.clone()
             load_models(start, result, "rewind-")
         data_sets.release([later.stage for later in recipe.rounds[round_.number :]])
-    return Trained(**vars(student), dev=dev, rows=tuple(rows), layer_maps=tuple(filter(None, maps)))
+    shown = tuple(filter(None, maps))
+    return Trained(**vars(student), dev=dev, rows=tuple(rows), layer_maps=shown, rates=tuple(rates))
 
 
 def train_or_reuse(
@@ -159,12 +163,15 @@ def train_or_reuse(
             if len(run.recipe.rounds) > 1:
                 rows = " and ".join(data.name for data in data_sets)
                 run.display.say(f"{stage_title(run.recipe, round_)}: {training.stage.method['name']} on {rows}")
+            remember_teachers(run, training)
+            training, trials = with_best_rate(training, student, key, run.display)
             dev, rewound = train_stage(run, training, resume)
             if ranks.is_first():
                 tensors = {str(number): dict(model.state_dict()) for number, model in enumerate(student.models)}
                 tensors |= {f"rewind-{number}": weights for number, weights in enumerate(rewound)}
                 count = sum(len(source.examples) for source in training.sources)
-                cache.store(key, tensors, {"dev": dev, "rows": count}, training.folder)
+                state = {"dev": dev, "rows": count, "rates": [asdict(trial) for trial in trials]}
+                cache.store(key, tensors, state, training.folder)
             ranks.wait()
             result = cache.find(key)
             if result is None:
@@ -217,11 +224,6 @@ def remove_checkpoints(folder: Path) -> None:
 def train_stage(run: Run, training: Training, resume: Checkpoint | None) -> tuple[float, list[dict[str, Tensor]]]:
     """Train the student in place. Return the dev score of the weights that were kept, and those to which later rounds rewind."""
     display, stage, folder = run.display, training.stage, training.folder
-    data_sets = run.data_sets.of(stage)
-    for data, source, wants in zip(data_sets, training.sources, teacher_wants(training), strict=True):
-        if not source.changing:
-            with display.bar(f"asking the teacher ({data.name})", len(source.examples)) as bar:
-                data.teacher.remember(source, wants, bar.advance)
     if resume:
         display.say(f"continuing at step {resume.step} from {resume.folder}")
     if not display.quiet:
@@ -238,6 +240,16 @@ def train_stage(run: Run, training: Training, resume: Checkpoint | None) -> tupl
             pass
     assert steps.dev is not None
     return steps.dev, steps.rewound
+
+
+def remember_teachers(run: Run, training: Training) -> None:
+    """Ask the teachers for the rows of a stage, and for dev if the student is compared with them there."""
+    data_sets = run.data_sets.of(training.stage)
+    for data, source, wants in zip(data_sets, training.sources, teacher_wants(training), strict=True):
+        if not source.changing:
+            with run.display.bar(f"asking the teacher ({data.name})", len(source.examples)) as bar:
+                data.teacher.remember(source, wants, bar.advance)
+    training.score.remember()
 
 
 @ranks.on_first

@@ -42,7 +42,9 @@ class Step:
     examples: int
     tokens: int
     seconds: float
-    dev: dict[str, float] = field(default_factory=dict)  # filled at the end of an epoch
+    dev: dict[str, float] = field(
+        default_factory=dict
+    )  # filled where dev is scored: at the end of an epoch, or of several
 
 
 def train(training: Training, resume: Checkpoint | None = None) -> Steps:
@@ -53,6 +55,10 @@ def train(training: Training, resume: Checkpoint | None = None) -> Steps:
     the training data (`used_rows`).
     """
     return Steps(training, resume)
+
+
+class DivergedError(TrainingError):
+    """The loss or its gradient is not a finite number."""
 
 
 class Steps(Iterator[Step]):
@@ -149,7 +155,7 @@ class StageLoop:
                 seed = self.training.seed, self.training.number, epoch, "order"
                 order = epoch_order(self.lengths, self.training.stage.batch, *seed)
             step, signal = self.take_step(epoch, order[place])
-            if progress.step % self.steps_per_epoch == 0 or progress.step == self.end:
+            if progress.step % self.training.score_every == 0 or progress.step == self.end:
                 step = replace(step, dev=self.end_epoch(epoch))
             self.keep_step()
             yield step  # logged before it is saved: a log ahead of the checkpoint is cut back, one behind it has a gap
@@ -170,13 +176,13 @@ class StageLoop:
         terms, signal = sum_over_ranks(self.network, totals)
         loss, number = sum(terms.values()), progress.step + 1
         if not math.isfinite(loss):
-            raise TrainingError(
+            raise DivergedError(
                 f"step {number}: the loss is {loss} ({terms}); this step was discarded. "
                 "Lower optimizer.rate, or check the rows"
             )
         norm = clip_norm(self.training.accelerator, self.network, settings.clip)
         if self.training.accelerator.scaler is None and not math.isfinite(norm):
-            raise TrainingError(
+            raise DivergedError(
                 f"step {number}: the norm of the gradient is {norm}; this step was discarded. Lower optimizer.rate"
             )
         self.accelerated.step()
@@ -202,7 +208,8 @@ class StageLoop:
             with unscaled_outputs(training.models, training.target_scales):
                 dev = _dev_scores(training, self.network)
             self.network.train()
-            is_best = progress.note(next(iter(dev.values())), training.stage.patience)
+            closer = dev.get(training.patient_on) if training.patient_on else None
+            is_best = progress.note(next(iter(dev.values())), training.stage.patience, closer)
             if ranks.is_first():
                 weights = {"weights": _weights(self.network)}
                 if is_best:
@@ -258,20 +265,25 @@ class Progress:
     step: int = 0
     best: float | None = None
     best_step: int = 0
+    closest: float | None = None  # the smallest distance to the teacher so far
     epochs_without_gain: int = 0
     stopped: bool = False
     history: list[dict[str, float]] = field(default_factory=list)  # dev scores after each epoch
 
-    def note(self, score: float, patience: int | None) -> bool:
+    def note(self, score: float, patience: int | None, distance: float | None = None) -> bool:
         """Take the dev score of an epoch; return True if it is the best so far.
 
         Of equal scores the later epoch is kept: it has trained longer, and an early one may predict the most frequent
-        class for every row. For `patience`, an equal score is no gain.
+        class for every row. For `patience`, an equal score is no gain; where the distance to a teacher is measured, coming
+        closer is a gain, which few rows show with less noise.
         """
         gained = self.best is None or score > self.best
         better = gained or score == self.best
         if better:
             self.best, self.best_step = score, self.step
+        if distance is not None:
+            gained = self.closest is None or distance < self.closest
+            self.closest = distance if gained else self.closest
         self.epochs_without_gain = 0 if gained else self.epochs_without_gain + 1
         self.stopped = patience is not None and self.epochs_without_gain >= patience
         return better

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from accelerate import Accelerator
 from torch import Tensor, nn
@@ -19,6 +19,22 @@ from potstill.signals import Wants
 from potstill.system.randomness import mix, seeded
 from potstill.training.method import Method
 from potstill.training.teacher.teacher import Teacher
+
+
+class Scores(Protocol):
+    """What measures the models on dev."""
+
+    def __call__(self) -> dict[str, float]: ...
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether `loss` has rows to compare by."""
+
+    def remember(self) -> None:
+        """Ask the teachers for the rows that are compared with their answers. Every rank must call it, before the first score."""
+
+    def loss(self) -> float:
+        """What compares learning rates, lower is better."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +50,14 @@ class Training:
     number: int  # of the round, over all stages
     folder: Path  # checkpoints and the best weights
     accelerator: Accelerator
-    score: Callable[[], dict[str, float]]  # on dev; the first value chooses the best epoch, higher is better
+    score: Scores  # on dev; the first value chooses the best epoch, higher is better
     save_every: int = 200
     to_pass: tuple[
         tuple[str, float], ...
     ] = ()  # for each data set: a dev score, and above which its teacher is dropped
     repetition: int = 1  # of the stage
     precision: str = "float32"  # of matrix products
+    patient_on: str | None = None  # the score by which `patience` counts, lower is better; None: the first one
 
     @property
     def keeps_step(self) -> int | None:
@@ -54,7 +71,12 @@ class Training:
     @property
     def steps(self) -> tuple[int, int]:
         """Optimizer steps of one epoch, and of the whole stage."""
-        return steps_of(self.stage, sum(len(source.examples) for source in self.sources))
+        return self.stage.steps(sum(len(source.examples) for source in self.sources))
+
+    @property
+    def score_every(self) -> int:
+        """After how many steps dev is scored."""
+        return self.stage.score_every(sum(len(source.examples) for source in self.sources))
 
     def wants(self, data: int) -> tuple[Wants, Wants]:
         """What the method asks of the student and of the teacher of a data set."""
@@ -126,9 +148,3 @@ def make_projections(training: Training) -> Projections:
 def teacher_layers(teacher: Teacher, model: PreTrainedModel) -> int:
     """The number of layers of the teacher. A file of answers has none, but then methods ask for logits alone."""
     return layer_count(teacher.model) if teacher.model is not None else layer_count(model)
-
-
-def steps_of(stage: Stage, rows: int) -> tuple[int, int]:
-    """Optimizer steps of one epoch of so many rows, and of the whole stage."""
-    per_epoch = math.ceil(rows / stage.batch)
-    return per_epoch, math.ceil(stage.passes * per_epoch)

@@ -39,7 +39,7 @@ class DistilBert(Builder):
     """
 
     architectures = ("bert",)
-    pace = FINE_TUNING._replace(rate=2 * FINE_TUNING.rate)  # as for any student with half of the layers
+    pace = FINE_TUNING._replace(rate=2 * FINE_TUNING.rate, steps=1500)  # as for any student with half of the layers
 
     layers: Literal["paper", "script"] | list[int] = "paper"
 

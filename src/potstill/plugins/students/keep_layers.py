@@ -28,7 +28,7 @@ class KeepLayers(Builder):
             count = 12 // (number or 12) if way == "every" else number or 12
         else:
             count = self.layers if isinstance(self.layers, int) else len(self.layers)
-        return FINE_TUNING._replace(rate=12 * FINE_TUNING.rate / min(12, max(1, count)))
+        return FINE_TUNING._replace(rate=12 * FINE_TUNING.rate / min(12, max(1, count)), steps=1500)
 
     def kept(self, layers: int) -> list[int]:
         if isinstance(self.layers, list | tuple):

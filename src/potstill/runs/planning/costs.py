@@ -23,6 +23,7 @@ from potstill.models.student import Student
 from potstill.recipe.schema import Stage
 from potstill.runs.build import StudentModels, reshape, with_heads
 from potstill.runs.data_set import DataSet
+from potstill.runs.dev_scores import scored_splits
 from potstill.runs.planning.batches import Batches, epoch_batches, reading_batches, token_counts
 from potstill.runs.planning.flops import forward, training_step
 from potstill.runs.planning.timing import (
@@ -38,7 +39,6 @@ from potstill.runs.stage_setup import (
     Run,
     first_student,
     make_training,
-    scored_splits,
     teacher_wants,
 )
 from potstill.signals import Wants, nothing
@@ -74,6 +74,11 @@ class Work:
 
     def __mul__(self, times: int) -> Work:
         return replace(self, **{name: times * getattr(self, name) for name in SUMMED})
+
+    def part(self, share: float) -> Work:
+        """A share of the work, as rounds that are tried before the real one."""
+        counts = {name: round(share * getattr(self, name)) for name in ("steps", "rows", "tokens")}
+        return replace(self, **counts, operations=share * self.operations, seconds=share * self.seconds)
 
     def faster(self, times: float) -> Work:
         """The same work on a machine that is so many times as fast."""

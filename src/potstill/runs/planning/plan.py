@@ -28,6 +28,7 @@ from potstill.runs.planning.costs import FLOAT, StageCost, TeacherCosts, Work, s
 from potstill.runs.planning.timing import matmul_peak
 from potstill.runs.precision import settle_by_device, settle_by_student
 from potstill.runs.prepare import DataSets, make_accelerator, rows_to_check
+from potstill.runs.rate_search import search_steps
 from potstill.runs.stage_cache import bound
 from potstill.runs.stage_setup import Run
 from potstill.runs.stages import refuse_shared_fields
@@ -36,7 +37,6 @@ from potstill.system.display import Display
 from potstill.system.files import scratch_folder
 from potstill.system.terminal import byte_size
 from potstill.training import checkpoints
-from potstill.training.setup import steps_of
 
 SLACK = 0.25  # of all tensors: runs on a CPU were seen to hold that much more than they use
 TRIAL_BYTES = 32 * 1024**2  # of a checkpoint that is written to see how fast the disk is
@@ -62,7 +62,8 @@ class PlannedStage:
 
     @property
     def epochs_and_saves(self) -> tuple[int, int]:
-        return count_saves(*steps_of(self.stage, self.cost.rows), self.recipe.save_every)
+        rows = self.cost.rows
+        return count_saves(self.stage.score_every(rows), self.stage.steps(rows)[1], self.recipe.save_every)
 
 
 def plan(
@@ -191,7 +192,7 @@ def training_work(stages: list[PlannedStage], devices: int) -> dict[str, Work]:
     work: dict[str, Work] = {}
     for planned in stages:
         cost, number = planned.cost, planned.number
-        per_epoch, steps = steps_of(planned.stage, cost.rows)
+        per_epoch, steps = planned.stage.steps(cost.rows)
         epochs, rest = divmod(steps, per_epoch)
         tokens = int(cost.token_counts.sum())
         per_step = cost.timed.step + parallel_seconds(cost.seconds, cost.batches.steps, devices) / per_epoch
@@ -205,6 +206,9 @@ def training_work(stages: list[PlannedStage], devices: int) -> dict[str, Work]:
             operations=steps / per_epoch * float(cost.operations.sum()),
             seconds=steps * per_step,
         )
+        if tried := search_steps(planned.stage.optimizer.rates or [], steps):
+            title = f"find the rate of {planned.model}"
+            work[title] = work.get(title, Work()) + seed_work.part(tried / steps) * len(planned.seeds)
         total = work.get(planned.title, Work())
         for seed in planned.seeds if rest else ():  # the rows in the first steps of an epoch depend on the seed
             total += cost.first_steps(planned.stage, rest, seed, number, epochs, "order")
@@ -230,10 +234,10 @@ def saving_work(stages: list[PlannedStage], out: Path) -> Work:
     return work
 
 
-def count_saves(per_epoch: int, steps: int, save_every: int) -> tuple[int, int]:
-    """The number of epochs that begin; and of checkpoints: at the end of each epoch, and every `save_every` steps."""
-    ends = -(-steps // per_epoch)
-    both = steps // math.lcm(per_epoch, save_every) + (steps % per_epoch > 0 and steps % save_every == 0)
+def count_saves(score_every: int, steps: int, save_every: int) -> tuple[int, int]:
+    """How often dev is scored; and the number of checkpoints: at each of these steps, and every `save_every` steps."""
+    ends = -(-steps // score_every)
+    both = steps // math.lcm(score_every, save_every) + (steps % score_every > 0 and steps % save_every == 0)
     return ends, ends + steps // save_every - both
 
 
