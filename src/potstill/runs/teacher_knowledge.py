@@ -1,4 +1,4 @@
-"""What a teacher knows, found before training: how right and how sure it is on samples of its rows, and what the test file can show."""
+"""What a teacher knows before training: how right and sure it is on samples of rows, and what the test file can show."""
 
 from __future__ import annotations
 
