@@ -1,4 +1,4 @@
-"""Which rows are the same as others, or nearly: equal up to case, punctuation and white space, or with most of their words in a row.
+"""Which rows are nearly the same as others: equal but for case and punctuation, or with most of their words in a row.
 
 Two texts are near-duplicates if one of these holds:
 

@@ -1,4 +1,4 @@
-"""Texts that packages of PyPI carry, by name: `pypi:PACKAGE[PART]`. Only installed files are read; nothing is imported or downloaded."""
+"""Texts in packages of PyPI, by name: `pypi:PACKAGE[PART]`. Installed files are read; nothing is imported or downloaded."""
 
 from __future__ import annotations
 

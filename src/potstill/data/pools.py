@@ -1,4 +1,4 @@
-"""Unlabelled texts beside train: read from files, folders, packages and data sets, cut into sentences, without rows of dev and test."""
+"""Unlabelled texts beside train, from files, folders, packages and data sets: as sentences, without rows of dev and test."""
 
 from __future__ import annotations
 

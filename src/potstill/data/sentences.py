@@ -39,7 +39,7 @@ def cut_documents(
         writer = ExampleWriter(columns, 1)
         for places in pool.chunks():
             every = (sentence for place in places for sentence in sentences_of(pool.text(place)[0]))
-            kept: list[tuple[str, str | None]] = [(one, None) for one in every if least <= len(one.split()) <= most]
+            kept: list[tuple[str, str | None]] = [(text, None) for text in every if least <= len(text.split()) <= most]
             writer.add(kept, np.zeros((len(kept), 1)), np.zeros(len(kept), np.bool_))
         writer.finish()
 

@@ -1,4 +1,4 @@
-"""What a teacher knows, what to expect of it, and what would help most: the same sentences before a run, on its page and its card."""
+"""What a teacher knows, what to expect of it and what would help most: one set of sentences for terminal, page and card."""
 
 from __future__ import annotations
 

@@ -30,6 +30,7 @@ from potstill.runs.folder import (
     disk_errors_in,
     open_folder,
     refuse_changed,
+    usable_folder,
 )
 from potstill.runs.input_files import changes, input_digests, input_paths
 from potstill.runs.measure import measure_run
@@ -50,7 +51,7 @@ from potstill.runs.temperature import store_temperatures
 from potstill.system import interrupts, ranks
 from potstill.system.display import Display
 from potstill.system.files import draft_folder, write_atomically
-from potstill.system.paths import RunFolder, output_path
+from potstill.system.paths import RunFolder
 
 
 def distill(
@@ -68,29 +69,27 @@ def distill(
     this cell alone (a seed, a point of the grid), measure nothing but seeds, and return {} unless it is the whole run.
     """
     device = make_accelerator(recipe).device  # joins the other processes, if there are any
+    folder = usable_folder(out, input_paths(recipe))
     # a run that was begun keeps its choices, also where a later version would choose otherwise
-    begun = recipe if overwrite else ranks.on_first(as_chosen)(recipe, RunFolder(output_path(out)))
-    recipe, chosen = complete_recipe(begun)
+    recipe, chosen = complete_recipe(recipe if overwrite else ranks.on_first(as_chosen)(recipe, folder))
     display = show if show and ranks.is_first() else Display(quiet=True)
-    for sentence in chosen:
-        display.say(sentence)
 
-    def choose() -> tuple[Recipe, RunFolder, Path | None]:
-        begun = recipe if overwrite else as_begun(recipe, RunFolder(output_path(out)))
-        return begun, *choose_folder(begun, out, resume, overwrite, input_paths(recipe))
+    def choose() -> tuple[Recipe, Path | None]:
+        begun = recipe if overwrite else as_begun(recipe, folder)
+        return begun, choose_folder(begun, out, resume, overwrite, input_paths(recipe))[1]
 
     if cell not in (None, ALONE):
         cell_named(all_cells(recipe), str(cell))  # an unknown name is refused at once
-    _, folder, checkpoint = choose()
+    _, checkpoint = choose()
     shared = not overwrite and (recipe.seeds > 1 or bool(recipe.grid))
     with disk_errors_in(folder), FolderLock(folder, shared) as lock:
-        recipe, _, _ = choose()  # again: another process may have worked here until now
+        recipe, _ = choose()  # again: another process may have worked here until now
         inputs = input_digests(recipe)
         changed = [] if overwrite else refuse_changed(folder, inputs, accept_changes)
         for change in changed:
             display.say(f"{change} has changed since the run was started; accepted")
         opening = Opening(inputs, changed, overwrite)
-        recipe, ready = settle_precision(recipe, device, display)
+        recipe, ready = settle_precision(recipe, device, display, chosen)
         if cell not in (None, ALONE):
             run_cell(recipe, cell_named(all_cells(recipe), str(cell)), folder, opening, display)
             return {}
@@ -168,14 +167,23 @@ def say_knowledge(run: Run, seeds: int) -> None:
                 run.display.say(sentence)
 
 
-def settle_precision(recipe: Recipe, device: torch.device, display: Display) -> tuple[Recipe, Run | None]:
-    """The recipe with the precisions that are fastest here; also what had to be prepared to find out, if anything had."""
+def settle_precision(
+    recipe: Recipe, device: torch.device, display: Display, chosen_before: Sequence[str] = ()
+) -> tuple[Recipe, Run | None]:
+    """The recipe with the precisions that are fastest here; also what had to be prepared to find out, if anything had.
+
+    `chosen_before`: sentences about other choices, said once rows and teacher were found to be usable.
+    """
     recipe = settle_by_device(recipe, device)
-    if all(getattr(recipe, name) != "auto" for name in MEASURED):
+    ready = None
+    if chosen_before or any(getattr(recipe, name) == "auto" for name in MEASURED):
+        first = seed_cells(recipe)[0].recipe
+        first = grid_cells(first)[0].recipe if first.grid else first
+        ready = prepared(first, Path(), display)
+    for sentence in chosen_before:
+        display.say(sentence)
+    if ready is None:
         return recipe, None
-    first = seed_cells(recipe)[0].recipe
-    first = grid_cells(first)[0].recipe if first.grid else first
-    ready = prepared(first, Path(), display)
     chosen = {
         "precision": settle_by_student(ready).precision,
         "teacher_precision": ready.data_sets.recipe.teacher_precision,

@@ -46,8 +46,7 @@ def choose_folder(
     recipe: Recipe, out: str | Path, resume: str, overwrite: bool, inputs: Iterable[Path]
 ) -> tuple[RunFolder, Path | None]:
     """The run's folder, refused if it holds something else; and the checkpoint to start at, if one was named."""
-    folder = RunFolder(output_path(out))
-    refuse_around_inputs(folder.root, inputs)
+    folder = usable_folder(out, inputs)
     refuse_others(recipe, folder, resume, overwrite)
     checkpoint = expand_user(resume) if resume not in ("auto", "never") else None
     if checkpoint and recipe.grid:
@@ -56,6 +55,23 @@ def choose_folder(
         instead = f"write --resume auto, never, or a folder such as {out}/stages/0/checkpoints/step-00000200"
         raise InputError(f"there is no checkpoint {resume}; {instead}")
     return folder, checkpoint
+
+
+@ranks.on_first
+def usable_folder(out: str | Path, inputs: Iterable[Path]) -> RunFolder:
+    """A folder for a run, whichever it is; refused if it holds anything but a run, or is around what the run reads."""
+    folder = RunFolder(output_path(out))
+    refuse_around_inputs(folder.root, inputs)
+    if folder.root.exists() and not folder.root.is_dir():
+        raise InputError(f"{folder.root} is a file; give another folder with --out")
+    if not _is_empty(folder) and mark_of(folder) is None:
+        raise InputError(f"{folder.root} is not empty and not a run of potstill; give another folder with --out")
+    return folder
+
+
+def _is_empty(folder: RunFolder) -> bool:
+    out = folder.root
+    return not out.exists() or all(path.name == LOCK or path.name.startswith(TEMPORARY) for path in out.iterdir())
 
 
 def refuse_around_inputs(out: Path, inputs: Iterable[Path]) -> None:
@@ -71,16 +87,9 @@ def refuse_around_inputs(out: Path, inputs: Iterable[Path]) -> None:
 
 
 def refuse_others(recipe: Recipe, folder: RunFolder, resume: str, overwrite: bool) -> None:
-    """Refuse a folder that holds something else than this run."""
-    out = folder.root
-    if out.exists() and not out.is_dir():
-        raise InputError(f"{out} is a file; give another folder with --out")
-    if not out.exists() or all(path.name == LOCK or path.name.startswith(TEMPORARY) for path in out.iterdir()):
-        return
-    mark = mark_of(folder)
-    if mark is None:
-        raise InputError(f"{out} is not empty and not a run of potstill; give another folder with --out")
-    if overwrite or not holds_work(folder):
+    """Refuse the folder of another run, and of this one if it shall not continue."""
+    out, mark = folder.root, mark_of(folder)
+    if mark is None or overwrite or not holds_work(folder):
         return
     same = mark["recipe"] == fingerprint(recipe) and (mark["seeds"] > 1) == (recipe.seeds > 1)
     if resume == "never" or not same:

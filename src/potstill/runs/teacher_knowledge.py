@@ -1,8 +1,8 @@
-"""What a teacher knows, found before training: how right and how sure it is on samples of its rows, and what the test file can show."""
+"""What a teacher knows before training: how right and sure it is on samples of rows, and what the test file can show."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -20,8 +20,8 @@ ASKED = 300  # rows of a split, the same ones for every seed: they are answered 
 
 
 def teacher_knowledge(recipe: Recipe, data: DataSet) -> TeacherKnowledge | None:
-    """Ask the teacher for some rows; None if it predicts nothing, or tokens of a vocabulary, which are too many to remember."""
-    if data.task.vocabulary or not data.has_teacher or (data.loaded_teacher and not data.predicting_teacher):
+    """Ask the teacher for some rows; None if it is not asked."""
+    if not is_asked(data):
         return None
     splits = {}
     for name, (split, examples) in groups_of_rows(data).items():
@@ -31,6 +31,21 @@ def teacher_knowledge(recipe: Recipe, data: DataSet) -> TeacherKnowledge | None:
     tests = [len(examples.labelled_only) for examples in data.tests.values()]
     classes = data.task.classes if data.task.names_outputs and data.task.outcome != "value" else None
     return TeacherKnowledge(classes, splits, tests[0] if tests else None, row_variance(recipe, data))
+
+
+def is_asked(data: DataSet) -> bool:
+    """False for a teacher that predicts nothing, or tokens of a vocabulary, which are too many to remember."""
+    return not data.task.vocabulary and data.has_teacher and not (data.loaded_teacher and not data.predicting_teacher)
+
+
+def rows_to_ask(data: DataSet) -> Iterator[tuple[str, Examples]]:
+    """Yield each split with rows of it that `teacher_knowledge` asks the teacher for, in the same order."""
+    if is_asked(data):
+        groups = groups_of_rows(data)
+        for split, examples in groups.values():
+            yield split, examples.sample(ASKED, seed=0)
+        if (labelled_dev := dev_sample(groups)) is not None:
+            yield "dev", labelled_dev
 
 
 def groups_of_rows(data: DataSet) -> dict[str, tuple[str, Examples]]:
@@ -63,15 +78,20 @@ def answered_rows(data: DataSet, examples: Examples, split: str) -> Iterator[Pre
     yield from predicted(lambda batch: data.teacher.signals(batch, wants).logits.cpu().numpy(), source)
 
 
+def dev_sample(groups: Mapping[str, tuple[str, Examples]]) -> Examples | None:
+    """Labelled rows of dev; None if there are fewer than two, or no answers for dev."""
+    sample = groups["dev"][1].labelled_only.sample(ASKED, seed=0) if "dev" in groups else None
+    return sample if sample is not None and len(sample) > 1 else None
+
+
 def row_variance(recipe: Recipe, data: DataSet) -> float | None:
     """Return the variance of the teacher's score over rows of dev, times their number; None if it is not known.
 
     A share of right rows is estimated with two more right and two more wrong (Agresti & Coull 1998), so that a few rows
     that are all right do not promise that any difference is shown.
     """
-    groups = groups_of_rows(data)
-    sample = groups["dev"][1].labelled_only.sample(ASKED, seed=0) if "dev" in groups else None
-    if sample is None or len(sample) < 2:
+    sample = dev_sample(groups_of_rows(data))
+    if sample is None:
         return None
     if data.loaded_teacher is None:
         outputs = np.asarray(sample.answers[sample.index])

@@ -119,7 +119,7 @@ def run_recipe(
     folder = run.out or f"runs/{resolved.name if recipe else run_name}"
     if run.overwrite or not RunFolder(folder).mark.exists():  # an earlier run says itself which of its inputs changed
         check_recipe(resolved)
-        if not by_labels:
+        if resolved.chooses_student and not by_labels:
             complete_recipe(resolved)  # refuses a teacher of which potstill can choose no student
         if model is not None:
             check_model(model)

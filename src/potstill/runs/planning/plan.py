@@ -32,6 +32,7 @@ from potstill.runs.rate_search import search_steps
 from potstill.runs.stage_cache import bound
 from potstill.runs.stage_setup import Run
 from potstill.runs.stages import refuse_shared_fields
+from potstill.runs.teacher_knowledge import rows_to_ask
 from potstill.system import paths
 from potstill.system.display import Display
 from potstill.system.files import scratch_folder
@@ -99,6 +100,10 @@ def plan(
     teachers = TeacherCosts(devices)
     for data in first_stage if not recipe.force else ():
         teachers.remember_logits(data, rows_to_check(data), "dev")
+    distilled = is_distillation(recipe, data_sets)
+    for data in first_stage if distilled else ():
+        for split, examples in rows_to_ask(data):
+            teachers.remember_logits(data, examples, split)
     with scratch_folder() as scratch:
         stages = planned_stages(Run(recipe, data_sets, scratch, accelerator, display), teachers)
     for data in data_sets.last:
@@ -114,7 +119,7 @@ def plan(
     work = {title: amount.faster(peak_there / peak_here) for title, amount in work.items()}
     work["save checkpoints"] = saving_work(stages, out)
     costs = list({id(stage.cost): stage.cost for stage in stages}.values())
-    with_baseline = recipe.baseline and is_distillation(recipe, data_sets)
+    with_baseline = recipe.baseline and distilled
     needed = device_bytes(costs, with_baseline, program)
     disks = disks_of(recipe, with_baseline, teachers, [stage.cost for stage in stages], out)
     limit = int(1e9 * memory) if memory else device_memory(device)

@@ -1,4 +1,4 @@
-"""The forms in which a teacher can be asked, compared on a sample of rows: how fast each is, and whether it answers the same."""
+"""The forms in which a teacher can be asked, compared on a sample of rows: their speed, and whether they answer the same."""
 
 from __future__ import annotations
 
