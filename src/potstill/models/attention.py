@@ -76,7 +76,7 @@ Attend = Callable[..., Any]
 
 def attend(function: Attend | None, module: nn.Module) -> Attend:
     """The function itself. None: "eager" is not registered, since each architecture has its own."""
-    return function or sys.modules[type(module).__module__].eager_attention_forward  # type: ignore[no-any-return]
+    return function or sys.modules[type(module).__module__].eager_attention_forward
 
 
 @contextmanager

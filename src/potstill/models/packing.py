@@ -1,6 +1,6 @@
 """What a masked language model need not compute: padding, and the head where nobody reads it.
 
-The texts of a batch are laid end to end in one row, without padding. Positions begin anew with each text, and attention stays
+The texts of a batch are laid end to end in one row, without padding. Positions begin again with each text, and attention stays
 within it (block-diagonal attention): the outputs are those of the padded batch, up to rounding.
 """
 
@@ -83,10 +83,15 @@ def packing_of(model: PreTrainedModel, view: View, wants: Wants) -> Packing | No
     """How to pack a batch; None where it has little padding, or the model or what is asked of it does not allow it."""
     if not reads_places(model) or model.config.model_type not in PACKABLE or wants.probabilities:
         return None
-    if model.base_model.config._attn_implementation != "sdpa":  # other kinds make a mask of all pairs of tokens
+    if kind_of_attention(model) != "sdpa":  # other kinds make a mask of all pairs of tokens
         return None
     padding = 1 - float(view.real.float().mean())
     return Packing.of(view.real) if padding > WORTH else None
+
+
+def kind_of_attention(model: PreTrainedModel) -> str:
+    config: Any = model.base_model.config
+    return str(config._attn_implementation)
 
 
 @contextmanager
@@ -104,7 +109,7 @@ def separate_attention(model: PreTrainedModel, packing: Packing) -> Iterator[Non
 
         return within_texts
 
-    with other_attention({model.base_model.config._attn_implementation}, separate):
+    with other_attention({kind_of_attention(model)}, separate):
         yield
 
 

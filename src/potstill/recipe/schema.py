@@ -69,6 +69,7 @@ class Data(Values):
     test: Tests = {}  # name -> file; a plain text is {"test": file}
     unlabelled: str | list[str] | None = None  # more texts, labelled only by the teacher
     sentences: Literal["auto"] | bool = "auto"  # cut unlabelled documents into sentences; auto: if the rows are short
+    windows: bool = False  # of running text: sentences of a document are joined to texts of `length` tokens
     # columns; None: found by their usual names
     text: str | None = None
     pair: str | None = None
