@@ -23,8 +23,9 @@ from potstill.inference.predict import predict
 from potstill.models.inference import torch_forward
 from potstill.models.student import load_student, save_student
 from potstill.signals import Wants
+from potstill.tasks.drawn import LOSS, RIGHT
 from potstill.tasks.label_matching import make_task
-from potstill.tasks.mask import LOSS, RIGHT, MaskedLanguageModelling
+from potstill.tasks.mask import MaskedLanguageModelling
 from potstill.training import losses
 from tests.support.commands import FAST, potstill
 from tests.support.small_models import (

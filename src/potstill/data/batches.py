@@ -18,7 +18,7 @@ from potstill.data.examples import Examples
 from potstill.data.making import Change
 from potstill.data.task import DataTask
 from potstill.data.tokens import Tokens, array_view, ranges, split_by_tokens
-from potstill.signals import Batch, Over, View, Wants, nothing
+from potstill.signals import Batch, Over, View, Wants, group_weights, nothing
 from potstill.system.randomness import draw_uniform, mix, splitmix64
 
 WINDOW = 64  # most batches whose rows are sorted by length together: enough for little padding
@@ -62,7 +62,16 @@ def view(task: DataTask, tokens: Tokens, rows: np.ndarray) -> View:
     arrays = array_view(task, tokens, rows)
     inputs = {name: torch.from_numpy(array) for name, array in arrays.inputs.items()}
     layout = nothing() if arrays.layout is None else torch.from_numpy(arrays.layout)
-    return View(inputs, torch.from_numpy(arrays.real), torch.from_numpy(arrays.at), layout)
+    second = nothing() if arrays.also_at is None else torch.from_numpy(arrays.also_at)
+    return View(inputs, torch.from_numpy(arrays.real), torch.from_numpy(arrays.at), layout, second)
+
+
+def weights_of(view: View, counts: dict[Over, int]) -> Tensor:
+    """Of the predictions of two heads, each averaged over its own; the second makes one for each example. Empty for one head."""
+    if not view.also_at.numel():
+        return nothing()
+    of_step = counts["predictions"] - counts["examples"], counts["examples"]
+    return group_weights((len(view.at), len(view.also_at)), of_step)
 
 
 class TargetScale(NamedTuple):
@@ -113,21 +122,23 @@ class TokenisedSet(Generic[SomeTask]):
     def batch(self, positions: np.ndarray, counts: dict[Over, int], epoch: int | None = None) -> Batch:
         """Return the examples at these positions, with `epoch` as they are then. `counts` are those of the whole step."""
         rows = self.examples.index[positions]
-        ours, theirs = self.aligned_tokens if epoch is None else self._drawn_tokens(epoch)
-        student = view(self.task, ours, rows)
-        predictions, sequences = self.task.predictions(ours, rows), ours.counts(rows)
+        tokens, others = self.aligned_tokens if epoch is None else self._drawn_tokens(epoch)
+        ours, places = self.task.redrawn(tokens, rows)
+        student = view(self.task, ours, places)
+        predictions, sequences = self.task.predictions(ours, places), ours.counts(places)
         taught = np.ones(len(rows), np.bool_) if self.answered is None else np.asarray(self.answered[rows])
         batch = Batch(
             keys=torch.from_numpy(window_keys(np.asarray(self.examples.keys[rows]), sequences)),
             student=student,
-            teacher=student if theirs is ours else view(self.task, theirs, rows),
-            targets=torch.from_numpy(self.scaled_targets(self.task.targets(self.examples, ours, rows))),
+            teacher=student if others is tokens else view(self.task, *self.task.redrawn(others, rows)),
+            targets=torch.from_numpy(self.scaled_targets(self.task.targets(self.examples, ours, places))),
             labelled=torch.from_numpy(np.repeat(np.asarray(self.examples.labelled[rows]), predictions)),
             taught=torch.from_numpy(np.repeat(taught, sequences)),
             taught_predictions=torch.from_numpy(np.repeat(taught, predictions)),
             counts=counts,
             outcome=self.task.outcome,
             class_weights=nothing() if self.class_weights is None else self.class_weights,
+            weights=weights_of(student, counts),
             never=self.task.impossible_classes(ours),
             vocabulary=self.task.vocabulary,
         )
@@ -150,9 +161,9 @@ class TokenisedSet(Generic[SomeTask]):
             return numbers
         return ((numbers.astype(np.float64) - self.target_scale.mean) / self.target_scale.sd).astype(numbers.dtype)
 
-    def count(self, positions: np.ndarray) -> dict[Over, int]:
-        rows = self.examples.index[positions]
-        ours, _ = self.aligned_tokens
+    def count(self, positions: np.ndarray, epoch: int | None = None) -> dict[Over, int]:
+        tokens, _ = self.aligned_tokens if epoch is None else self._drawn_tokens(epoch)
+        ours, rows = self.task.redrawn(tokens, self.examples.index[positions])
         predictions, sequences = self.task.predictions(ours, rows), ours.sequences(rows)
         return {
             "examples": len(sequences),
@@ -224,7 +235,7 @@ def step_batches(
     epoch: int = 0,
 ) -> list[MicroBatch]:
     """Return a rank's share of an optimiser step: every N-th micro-batch. The micro-batches do not depend on N."""
-    counts = step_counts(sources, step, starts)
+    counts = step_counts(sources, step, starts, epoch)
     return [
         MicroBatch(place, number, sources[number].batch(positions, counts, epoch))
         for place, (number, positions) in enumerate(step_positions(step, lengths, starts, tokens))
@@ -232,11 +243,13 @@ def step_batches(
     ]
 
 
-def step_counts(sources: Sequence[TokenisedSet], step: np.ndarray, starts: np.ndarray) -> dict[Over, int]:
+def step_counts(
+    sources: Sequence[TokenisedSet], step: np.ndarray, starts: np.ndarray, epoch: int = 0
+) -> dict[Over, int]:
     """Return the counts of a whole optimiser step, over all data sets and ranks."""
     counts: dict[Over, int] = {"examples": 0, "predictions": 0, "tokens": 0}
     for number, positions in enumerate(_by_data_set(step, starts)):
-        for name, value in sources[number].count(positions - starts[number]).items():
+        for name, value in sources[number].count(positions - starts[number], epoch).items():
             counts[name] += value
     return counts
 

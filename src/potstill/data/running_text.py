@@ -111,10 +111,11 @@ def in_windows(examples: Examples, tokenizer: Tokenizer, length: int, pairs: boo
 
     cut = [version("sentencex"), tokenizer_fingerprint(tokenizer), room, parts]
     folder = folder_of("windows", FORMAT, examples.folder.name, examples.index_hash, *cut)
-    found = write_once(folder, write)["rows"]
-    if not found:
-        raise InputError(f"{examples.source}: no document has two sentences; give longer texts, or write task = 'mask'")
-    return Examples(examples.source, folder, np.arange(found))
+    windows = Examples(examples.source, folder, np.arange(write_once(folder, write)["rows"]))
+    if pairs and (not len(windows) or windows.documents[0] == windows.documents[-1]):
+        problem = "two documents of several sentences are needed, for second texts that do not follow"
+        raise InputError(f"{examples.source}: {problem}; give more text, or write task = 'mask'")
+    return windows
 
 
 def add(writer: ExampleWriter, rows: list[tuple[str, str | None]], documents: list[int]) -> None:

@@ -27,7 +27,9 @@ WORTH = 0.04  # share of padding from which leaving it out saves more than it co
 
 def reads_places(model: PreTrainedModel) -> bool:
     """Whether the model's head is over tokens and is read at a few of them."""
-    return type(model).__name__.endswith("ForMaskedLM") and not is_spread(model)
+    name = type(model).__name__
+    two_heads = name.endswith("ForPreTraining") and hasattr(model, "cls")  # ELECTRA's has another head
+    return (name.endswith("ForMaskedLM") or two_heads) and not is_spread(model)
 
 
 @dataclass(frozen=True)
@@ -128,8 +130,13 @@ def head_at_places(model: PreTrainedModel, view: View, wanted: bool, packing: Pa
         output["last_hidden_state"] = output[0].flatten(0, 1)[rows][None]
         return output
 
-    hook = model.base_model.register_forward_hook(narrow)
+    hooks = [model.base_model.register_forward_hook(narrow)]
+    pooler = getattr(model.base_model, "pooler", None)
+    if packing is not None and pooler is not None:  # it reads the first token of each text
+        firsts = packing.numbers.view(packing.real.shape)[:, :1]
+        hooks.append(pooler.register_forward_pre_hook(lambda _, states: states[0][0][firsts]))
     try:
         yield replace(view, at=torch.stack([torch.zeros_like(rows), torch.arange(len(rows), device=rows.device)], 1))
     finally:
-        hook.remove()
+        for hook in hooks:
+            hook.remove()

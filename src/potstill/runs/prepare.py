@@ -23,15 +23,14 @@ from potstill.data.running_text import in_windows
 from potstill.data.splits import leaks, split_off_dev
 from potstill.data.tokens import tokenise
 from potstill.errors import InputError
-from potstill.inference.answers import answers, network
+from potstill.inference.answers import answers, logits_of
 from potstill.models.anatomy import longest_input
 from potstill.models.generation.languages import knows_language
-from potstill.models.inference import torch_forward
 from potstill.models.student import Student, load_student
 from potstill.recipe.schema import Data, Recipe, Stage
 from potstill.runs.build import Start, begin
 from potstill.runs.data_set import DataSet, teacher_predictions, texts_of
-from potstill.runs.tables import Say, Tables, open_tables, refuse_windows
+from potstill.runs.tables import Say, Tables, cut_in_windows, open_tables, refuse_windows
 from potstill.runs.teachers import has_forms, how_forms_compare, make_teacher
 from potstill.system import ranks
 from potstill.system.display import Display
@@ -151,11 +150,11 @@ class DataSets:
         if matched:
             say(f"{data.name}: {matched}" if len(self.recipe.data) > 1 else matched)
         refuse_windows(data, task, tables["train"])
-        splits = store_splits(tables, task, say, data.windows)
+        splits = store_splits(tables, task, say, cut_in_windows(data, task))
         if data.train is None:
             no_rows = replace(splits["dev"].take(np.arange(0)), source=", ".join(data.pools))
             splits = {**splits, "train": no_rows}
-        leaked = [] if data.windows else find_leaks(splits, task, say)
+        leaked = [] if cut_in_windows(data, task) else find_leaks(splits, task, say)
         splits = add_unlabelled(splits, data, tables["train"], task, teacher, say)
         for name, examples in splits.items():
             check_labels(examples, name, say)
@@ -167,8 +166,8 @@ class DataSets:
         task, splits, loaded_teacher = rows.task, rows.splits, rows.loaded_teacher
         readers = [model for model in (loaded_teacher, student) if model]
         length = min(self.recipe.length, *(longest_input(model.model, model.tokenizer) for model in readers))
-        if data.windows:
-            cut = ranks.first_before_others(in_windows)
+        if cut_in_windows(data, task):
+            cut = partial(ranks.first_before_others(in_windows), pairs=task.follows)
             splits = {name: cut(examples, readers[0].tokenizer, length) for name, examples in splits.items()}
             rows = rows._replace(splits=splits, leaked=find_leaks(splits, task, self.display.say))
         tokenise_splits(splits, task, readers[0], length, self.display)
@@ -342,5 +341,5 @@ def _labels_and_predictions(data: DataSet, examples: Examples, split: str) -> tu
     assert data.loaded_teacher is not None
     source = data.tokenised(examples, data.loaded_teacher.tokenizer, split)
     if data.task.vocabulary:  # its predictions of tokens are enough; decoding would take longer
-        return data.task.golds(examples), answers(network(torch_forward(data.loaded_teacher.model)), source)
+        return data.task.golds(examples), answers(logits_of(data.loaded_teacher.model), source)
     return data.task.golds(examples), teacher_predictions(data, source)

@@ -76,7 +76,12 @@ def refuse_different_rows(train: Table, other: Table) -> None:
         raise InputError(f"{problem}; name the columns with --text and --pair")
 
 
+def cut_in_windows(data: Data, task: Task) -> bool:
+    """Whether the text is cut in windows, which pairs of texts that follow each other always are."""
+    return data.windows or task.follows
+
+
 def refuse_windows(data: Data, task: Task, train: Table) -> None:
-    if data.windows and (not task.own_targets or task.generates or train.columns.pair is not None):
+    if cut_in_windows(data, task) and (not task.own_targets or task.generates or train.columns.pair is not None):
         problem = "windows are cut from running text, one text in a row, for task 'mask'"
         raise InputError(f"{train.source}: {problem}; omit windows, or give such texts")
