@@ -59,6 +59,7 @@ class Vocabulary:
     ordinary: np.ndarray  # ids of the tokens that are not special
     is_ordinary: np.ndarray  # (ids,) bool
     hashes: np.ndarray  # (ids,) float32: of each token's text, equal in all tokenizers that have the token
+    continues: np.ndarray | None = None  # (ids,) bool: part of the word before it; None: the tokenizer does not show it
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> Vocabulary:
@@ -71,7 +72,26 @@ class Vocabulary:
                 xxhash.xxh32_intdigest(token.encode()) % 2**24
             )  # whole numbers that a float32 holds exactly
         mask = -1 if tokenizer.mask_token is None else ids[tokenizer.mask_token]
-        return cls(mask, np.flatnonzero(is_ordinary), is_ordinary, hashes)
+        return cls(mask, np.flatnonzero(is_ordinary), is_ordinary, hashes, _continues(ids))
+
+
+WORD_BEGINS = ("\u0120", "\u2581")  # Ġ of byte-level tokenizers, ▁ of SentencePiece
+SHARE_OF_WORDS = 0.1  # of a vocabulary that marks the beginnings of words
+
+
+def _continues(ids: dict[str, int]) -> np.ndarray | None:
+    """(ids,) bool, see `Vocabulary`. WordPiece marks what continues a word, other tokenizers what begins one."""
+    continues = np.zeros(max(ids.values()) + 1, np.bool_)
+    parts = [number for token, number in ids.items() if token.startswith("##") and token != "##"]
+    if parts:
+        continues[parts] = True
+        return continues
+    begins = [number for token, number in ids.items() if token.startswith(WORD_BEGINS)]
+    if len(begins) < SHARE_OF_WORDS * len(ids):
+        return None
+    continues[:] = True
+    continues[begins] = False
+    return continues
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from potstill.models.student import Student, load_student
 from potstill.recipe.schema import Data, Recipe, Stage
 from potstill.runs.build import Start, begin
 from potstill.runs.data_set import DataSet, teacher_predictions, texts_of
-from potstill.runs.tables import Say, Tables, cut_in_windows, open_tables, refuse_windows
+from potstill.runs.tables import Say, Tables, cut_in_windows, open_tables, refuse_windows, with_masks
 from potstill.runs.teachers import has_forms, how_forms_compare, make_teacher
 from potstill.system import ranks
 from potstill.system.display import Display
@@ -149,6 +149,7 @@ class DataSets:
         task, matched = choose_task(data, tables, teacher, say)
         if matched:
             say(f"{data.name}: {matched}" if len(self.recipe.data) > 1 else matched)
+        task = with_masks(task, data)
         refuse_windows(data, task, tables["train"])
         splits = store_splits(tables, task, say, cut_in_windows(data, task))
         if data.train is None:

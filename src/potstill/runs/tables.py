@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from potstill.data.pixel_reader import describe_size
 from potstill.data.rows import Columns, Table, open_table
@@ -11,6 +12,7 @@ from potstill.errors import InputError
 from potstill.models.student import Student
 from potstill.recipe.schema import Data
 from potstill.recipe.task_words import Form
+from potstill.tasks.mask import MaskedLanguageModelling
 from potstill.tasks.registry import TASKS, task_class, task_of
 from potstill.tasks.task import Task
 
@@ -85,3 +87,12 @@ def refuse_windows(data: Data, task: Task, train: Table) -> None:
     if cut_in_windows(data, task) and (not task.own_targets or task.generates or train.columns.pair is not None):
         problem = "windows are cut from running text, one text in a row, for task 'mask'"
         raise InputError(f"{train.source}: {problem}; omit windows, or give such texts")
+
+
+def with_masks(task: Task, data: Data) -> Task:
+    """The task with what the data set says of its masks."""
+    if not data.whole_words:
+        return task
+    if not isinstance(task, MaskedLanguageModelling):
+        raise InputError(f"whole_words is for masked tokens, and the task is '{task.name}'; omit it")
+    return replace(task, whole_words=True)

@@ -43,6 +43,7 @@ class MaskedLanguageModelling(DrawnPredictions):
 
     labels: tuple[str, ...] = ()
     tokenizer: Tokenizer | None = field(default=None, compare=False, repr=False)  # `describe` writes its tokens
+    whole_words: bool = False  # all tokens of a word are predicted, or none
 
     name = "mask"
     how_to_ask = f"a text with {MASK} where a token is missing"
@@ -76,7 +77,9 @@ class MaskedLanguageModelling(DrawnPredictions):
         return Chosen(np.arange(len(positions)), positions, owners).take(np.flatnonzero(possible))
 
     def predictions(self, tokens: Tokens, rows: np.ndarray) -> np.ndarray:
-        """A share of each row's tokens, at least one. The number does not depend on which ones are drawn."""
+        """A share of each row's tokens, at least one. The number does not depend on which ones are drawn, but for whole words."""
+        if self.whole_words and tokens.keys is not None:
+            return np.bincount(self.chosen(tokens, rows)[0].owners, minlength=len(rows))
         counts = np.bincount(self.candidates(tokens, rows).owners, minlength=len(rows))
         return counts if tokens.keys is None else _predicted(counts)
 
@@ -89,9 +92,11 @@ class MaskedLanguageModelling(DrawnPredictions):
         longest = int(counts.max(initial=0))
         places = np.arange(len(every.owners)) - np.repeat(np.cumsum(counts) - counts, counts)  # of each in its row
         drawn = tokens.drawn(rows, DRAWS * longest).reshape(len(rows), longest, DRAWS)[every.owners, places]
-        # the tokens of a row with the lowest numbers are predicted; after sorting, `places` are their ranks
-        lowest = np.lexsort((drawn[:, 0], every.owners))
-        kept = np.sort(lowest[places < _predicted(counts)[every.owners]])
+        kept = _lowest(drawn[:, 0], every.owners)
+        if self.whole_words:
+            begins = _word_begins(every, tokens)
+            words = _lowest(drawn[begins, 0], every.owners[begins])  # the number of a word is that of its first token
+            kept = np.flatnonzero(np.isin(np.cumsum(begins) - 1, words))
         chosen, (_, how, which) = every.take(kept), drawn[kept].T
         vocabulary = _vocabulary(tokens)
         random = vocabulary.ordinary[(which * len(vocabulary.ordinary)).astype(np.int64)]
@@ -163,6 +168,22 @@ def _fill(text: str, mask: str, token: str) -> str:
 def _predicted(candidates: np.ndarray) -> np.ndarray:
     """How many tokens of a row are predicted, given how many could be."""
     return np.where(candidates > 0, np.maximum(1, np.rint(SHARE * candidates)), 0).astype(np.int64)
+
+
+def _lowest(numbers: np.ndarray, owners: np.ndarray) -> np.ndarray:
+    """The places of the lowest numbers of each owner: as many as are predicted of so many."""
+    counts = np.bincount(owners)
+    ranks = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.sort(np.lexsort((numbers, owners))[ranks < _predicted(counts)[owners]])
+
+
+def _word_begins(chosen: Chosen, tokens: Tokens) -> np.ndarray:
+    """(chosen,) bool: the first token of a word. A word does not reach over special tokens or the end of a row."""
+    continues = _vocabulary(tokens).continues
+    if continues is None:
+        raise InputError("whole_words: the tokenizer does not show where words begin; omit whole_words")
+    apart = np.diff(chosen.numbers, prepend=-2) != 1
+    return np.asarray(apart | ~continues[tokens.ids[chosen.positions]])
 
 
 def _at(tokens: Tokens, rows: np.ndarray, chosen: Chosen) -> np.ndarray:
