@@ -40,7 +40,7 @@ from tests.support.small_models import (
     write_csv,
     write_task,
 )
-from tests.support.training_world import loss_and_norm, make_world
+from tests.support.training_world import loss_and_norm, make_world, method_of
 
 TASK = MaskedLanguageModelling()
 UNLIKELY = 1e-4  # what is drawn follows from fixed keys, so that a test passes always or never
@@ -259,3 +259,31 @@ def test_a_tokenizer_that_shows_no_words_is_refused() -> None:
     hidden = replace(tokens, vocabulary=replace(tokens.vocabulary, continues=None))
     with pytest.raises(InputError, match="does not show where words begin; omit whole_words"):
         MaskedLanguageModelling(whole_words=True).chosen(hidden, np.array([0]))
+
+
+def test_masks_come_back_and_the_teacher_is_asked_once_about_each(tmp_path: Path) -> None:
+    """In every epoch a step with remembered answers is that with a live teacher, in loss and gradient norm; no run asks again."""
+    world = make_world(tmp_path, task="mask")
+    set_dropout(world.student.model, 0.0)
+    task = MaskedLanguageModelling(masks=2)
+    source, positions = replace(world.source(), task=task, seed=(1, 0)), np.arange(16)
+    first, second, third = (source.batch(positions, source.count(positions, epoch), epoch) for epoch in range(3))
+    assert torch.equal(first.student.inputs["input_ids"], third.student.inputs["input_ids"])
+    assert torch.equal(first.keys, third.keys) and not torch.equal(first.keys, second.keys)
+    assert not torch.equal(first.student.inputs["input_ids"], second.student.inputs["input_ids"])
+    method, wants = method_of("soft_targets, top 3"), Wants(logits=True, top=3)
+    assert not source.needs_live_teacher(wants) and source.needs_live_teacher(Wants(logits=True))
+    teacher = world.remembering()
+    assert teacher.remember(source, wants, epochs=5) == 2 * len(source.examples)
+    assert teacher.remember(replace(source, seed=(2, 0)), wants, epochs=5) == 0  # another run
+    asked: list[int] = []
+    hook = world.teacher.model.register_forward_hook(lambda *_: asked.append(1))
+    for epoch in range(4):
+        found = []
+        for side in (teacher, world.live()):
+            training = world.training(method, side, replace(source, draw=epoch))
+            found.append(loss_and_norm(training, positions, epoch=epoch))
+            assert bool(asked) == (side is not teacher)
+            asked.clear()
+        assert found[0] == pytest.approx(found[1], rel=1e-5)
+    hook.remove()

@@ -5,6 +5,7 @@ The order of an epoch depends only on seed, stage and epoch, so that a resumed r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -23,6 +24,7 @@ from potstill.system.randomness import draw_uniform, mix, splitmix64
 
 WINDOW = 64  # most batches whose rows are sorted by length together: enough for little padding
 WINDOWS = 4  # fewest windows of an epoch: rows of one window often meet in the same batches
+BACK = 0x6261636B  # in the seeds of draws that come back
 ROWS_AT_ONCE = 4096  # examples whose batches are planned together, so that memory does not grow with the rows
 
 
@@ -97,6 +99,9 @@ class TokenisedSet(Generic[SomeTask]):
     target_scale: TargetScale | None = None  # of regression targets; None: as in the rows
     changes: tuple[Change, ...] = ()  # of data makers that change the examples in every epoch
     seed: tuple[int, ...] = ()  # of the changes, and of what the task draws
+    draw: int | None = (
+        None  # of what is drawn and comes back, outside of training: the one that the teacher is asked about
+    )
 
     @property
     def lengths(self) -> np.ndarray:
@@ -106,7 +111,22 @@ class TokenisedSet(Generic[SomeTask]):
     @property
     def changing(self) -> bool:
         """True if the examples are others in every epoch."""
-        return bool(self.changes) or self.task.draws
+        return bool(self.changes) or (self.task.draws and self.task.masks is None)
+
+    def draws(self, epochs: float) -> list[TokenisedSet[SomeTask]]:
+        """The data set as it is in each of these epochs, if what is drawn comes back; otherwise once."""
+        if not self.task.draws or self.task.masks is None:
+            return [self]
+        return [replace(self, draw=number) for number in range(min(self.task.masks, math.ceil(epochs)))]
+
+    def memory_keys(self, rows: np.ndarray, epoch: int | None = None) -> np.ndarray:
+        """(n,) keys of rows of the folder in the teacher's memory: what comes back has one for each draw."""
+        keys, epoch = np.asarray(self.examples.keys[rows]), self.draw if epoch is None else epoch
+        if epoch is None or not self.task.draws or self.task.masks is None:
+            return keys
+        return splitmix64(keys.astype(np.uint64) ^ np.uint64(mix(*self._drawn_by(epoch), repr(self.task)))).astype(
+            np.int64
+        )
 
     def needs_live_teacher(self, wants: Wants) -> bool:
         """Tell whether the teacher's answers cannot be stored: the examples change, or states or vocabularies are too large."""
@@ -121,14 +141,14 @@ class TokenisedSet(Generic[SomeTask]):
 
     def batch(self, positions: np.ndarray, counts: dict[Over, int], epoch: int | None = None) -> Batch:
         """Return the examples at these positions, with `epoch` as they are then. `counts` are those of the whole step."""
-        rows = self.examples.index[positions]
+        rows, epoch = self.examples.index[positions], self.draw if epoch is None else epoch
         tokens, others = self.aligned_tokens if epoch is None else self._drawn_tokens(epoch)
         ours, places = self.task.redrawn(tokens, rows)
         student = view(self.task, ours, places)
         predictions, sequences = self.task.predictions(ours, places), ours.counts(places)
         taught = np.ones(len(rows), np.bool_) if self.answered is None else np.asarray(self.answered[rows])
         batch = Batch(
-            keys=torch.from_numpy(window_keys(np.asarray(self.examples.keys[rows]), sequences)),
+            keys=torch.from_numpy(window_keys(self.memory_keys(rows, epoch), sequences)),
             student=student,
             teacher=student if others is tokens else view(self.task, *self.task.redrawn(others, rows)),
             targets=torch.from_numpy(self.scaled_targets(self.task.targets(self.examples, ours, places))),
@@ -152,8 +172,12 @@ class TokenisedSet(Generic[SomeTask]):
         ours, theirs = self.aligned_tokens
         if not self.task.draws:
             return ours, theirs
-        drawn = replace(ours, seed=(*self.seed, epoch))
+        drawn = replace(ours, seed=self._drawn_by(epoch))
         return drawn, drawn if theirs is ours else replace(theirs, seed=drawn.seed)
+
+    def _drawn_by(self, epoch: int) -> tuple[int, ...]:
+        """The seed of what is drawn in an epoch. What comes back is the same for every run, so that the teacher is asked once."""
+        return (*self.seed, epoch) if self.task.masks is None else (BACK, epoch % self.task.masks)
 
     def scaled_targets(self, numbers: np.ndarray) -> np.ndarray:
         """Return targets in the unit in which they are learned."""
@@ -162,6 +186,7 @@ class TokenisedSet(Generic[SomeTask]):
         return ((numbers.astype(np.float64) - self.target_scale.mean) / self.target_scale.sd).astype(numbers.dtype)
 
     def count(self, positions: np.ndarray, epoch: int | None = None) -> dict[Over, int]:
+        epoch = self.draw if epoch is None else epoch
         tokens, _ = self.aligned_tokens if epoch is None else self._drawn_tokens(epoch)
         ours, rows = self.task.redrawn(tokens, self.examples.index[positions])
         predictions, sequences = self.task.predictions(ours, rows), ours.sequences(rows)

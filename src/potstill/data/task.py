@@ -105,6 +105,10 @@ class DataTask(Protocol):
         """True if what is predicted is drawn again in every epoch."""
 
     @property
+    def masks(self) -> int | None:
+        """After so many epochs what is drawn comes back; None: never."""
+
+    @property
     def follows(self) -> bool:
         """True if rows are pairs of texts that follow each other in a document."""
 

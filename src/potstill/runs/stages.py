@@ -220,8 +220,9 @@ def train_stage(run: Run, training: Training, resume: Checkpoint | None) -> tupl
     data_sets = run.data_sets.of(stage)
     for data, source, wants in zip(data_sets, training.sources, teacher_wants(training), strict=True):
         if not source.changing:
-            with display.bar(f"asking the teacher ({data.name})", len(source.examples)) as bar:
-                data.teacher.remember(source, wants, bar.advance)
+            rows = len(source.examples) * len(source.draws(stage.passes))
+            with display.bar(f"asking the teacher ({data.name})", rows) as bar:
+                data.teacher.remember(source, wants, bar.advance, stage.passes)
     if resume:
         display.say(f"continuing at step {resume.step} from {resume.folder}")
     if not display.quiet:

@@ -91,8 +91,9 @@ def refuse_windows(data: Data, task: Task, train: Table) -> None:
 
 def with_masks(task: Task, data: Data) -> Task:
     """The task with what the data set says of its masks."""
-    if not data.whole_words:
+    wanted = [name for name in ("whole_words", "masks") if getattr(data, name)]
+    if not wanted:
         return task
     if not isinstance(task, MaskedLanguageModelling):
-        raise InputError(f"whole_words is for masked tokens, and the task is '{task.name}'; omit it")
-    return replace(task, whole_words=True)
+        raise InputError(f"{wanted[0]} is for masked tokens, and the task is '{task.name}'; omit it")
+    return replace(task, whole_words=data.whole_words, masks=data.masks)
