@@ -183,7 +183,7 @@ def test_scores_are_those_of_the_heads(task: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("task", BOTH)
-def test_a_run_ends_in_a_stock_folder(task: str, tmp_path: Path) -> None:
+def test_a_run_ends_in_a_stock_folder(task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = write_documents(tmp_path / "a.txt", 80)
     words = ["pretrain", "--train", text, "--task", task, "--shape", "bert:2x32", "--epochs", "2", *FAST]
     assert potstill(*words, "--out", tmp_path / "run") == 0
@@ -194,6 +194,8 @@ def test_a_run_ends_in_a_stock_folder(task: str, tmp_path: Path) -> None:
     auto = AutoModelForPreTraining if task == "pretrain" else AutoModelForNextSentencePrediction
     assert type(auto.from_pretrained(folder)).__name__ == f"BertFor{BOTH[task].head}"
     assert type(AutoModel.from_pretrained(folder)).__name__ == "BertModel"
+    assert potstill("measure", folder, "--data", text) == 2  # single texts: nothing is drawn from them
+    assert "texts" in capsys.readouterr().err.splitlines()[-1]
     if task == "pretrain":
         (answer,) = predict(folder, ["the [MASK] ."])
         assert len(answer["masks"]) == 1

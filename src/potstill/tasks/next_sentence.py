@@ -70,6 +70,10 @@ def _seconds_of(tokens: Tokens, rows: np.ndarray) -> np.ndarray:
     begins, ends = tokens.offsets[rows], tokens.offsets[rows + 1]
     sizes = np.asarray(ends - begins)
     types = tokens.segments[ranges(begins, ends)].astype(np.int64)
+    if not types.any():
+        raise InputError(
+            "the rows are single texts, and only a run joins those that follow each other; measure it there"
+        )
     return np.asarray(ends - np.add.reduceat(types, np.cumsum(sizes) - sizes))
 
 
