@@ -130,16 +130,20 @@ def rate_of(steps: Iterator[Any], tokens_of: Any = lambda step: step) -> float:
     return float(tokens / (time.perf_counter() - begun))
 
 
-def padding_of(source: TokenisedSet, order: list[np.ndarray], cut: int, packs: bool = False) -> float:
+def padding_of(lengths: np.ndarray, order: list[np.ndarray], cut: int, packs: bool = False) -> float:
     """The share of padding in the micro-batches of an epoch, of at most `cut` padded tokens. `packs`: as potstill leaves it out."""
     real = padded = 0
-    lengths = source.lengths
     for step in order:
         for _, positions in step_positions(step, lengths, np.zeros(1, np.int64), cut):
             tokens = int(lengths[positions].sum())
             room = int(lengths[positions].max()) * len(positions)
             real, padded = real + tokens, padded + (tokens if packs and 1 - tokens / room > WORTH else room)
     return 1 - real / padded
+
+
+def shuffled(rows: int) -> list[np.ndarray]:
+    order = np.random.default_rng(0).permutation(rows)
+    return [order[begin : begin + BATCH] for begin in range(0, rows, BATCH)]
 
 
 def tell(**what: Any) -> None:
@@ -189,16 +193,13 @@ def compare(folder: Path) -> list[str]:
     if ratio < FASTER:
         missed.append(f"potstill trains {ratio:.2f} times as fast as the loop by hand; the target is {FASTER}")
 
-    def shuffled(source: TokenisedSet) -> list[np.ndarray]:
-        order = np.random.default_rng(0).permutation(len(source.examples))
-        return [order[begin : begin + BATCH] for begin in range(0, len(order), BATCH)]
-
     grouped, whole = epoch_order(windows.lengths, BATCH, 0), 2**30
+    parts = first.student.sizes(np.arange(len(first.student.offsets) - 1))  # each review in windows of its own
     waste = {
-        "reviews in windows of their own, random order": padding_of(first, shuffled(first), whole),
-        "windows, random order": padding_of(windows, shuffled(windows), whole),
-        "windows, in potstill's order": padding_of(windows, grouped, 4096),
-        "potstill": padding_of(windows, grouped, 4096, packs=True),
+        "reviews, random order": padding_of(parts, shuffled(len(parts)), whole),
+        "windows, random order": padding_of(windows.lengths, shuffled(len(windows.examples)), whole),
+        "windows, in potstill's order": padding_of(windows.lengths, grouped, 4096),
+        "potstill": padding_of(windows.lengths, grouped, 4096, packs=True),
     }
     tell(padding={name: round(share, 4) for name, share in waste.items()})
     if waste["potstill"] > WASTE:

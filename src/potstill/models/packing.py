@@ -99,7 +99,7 @@ def kind_of_attention(model: PreTrainedModel) -> str:
 @contextmanager
 def separate_attention(model: PreTrainedModel, packing: Packing) -> Iterator[None]:
     """Let each text of a packed row attend to itself alone."""
-    mask = packing.real[:, None, None, :].expand(-1, 1, packing.real.shape[1], -1)  # (batch, 1, queries, keys)
+    mask = packing.real[:, None, None, :]  # (batch, 1, 1, keys)
 
     def separate(function: Attend | None) -> Attend:
         def within_texts(
