@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from potstill.models.generation import ctranslate2, decoding
     from potstill.models.onnx import quantizing as onnx_quantizing
     from potstill.models.onnx import writing as onnx_writing
-    from potstill.models.tokenizers import joint_bpe, trimming, word_vectors
+    from potstill.models.tokenizers import joint_bpe, trimming, word_vectors, wordpiece
     from potstill.system import files as scratch
     from potstill.tasks import classify_images
     from potstill.tasks.metrics import texts as text_metrics
@@ -82,6 +82,7 @@ else:
         "joint_bpe": "potstill.models.tokenizers.joint_bpe",
         "trimming": "potstill.models.tokenizers.trimming",
         "word_vectors": "potstill.models.tokenizers.word_vectors",
+        "wordpiece": "potstill.models.tokenizers.wordpiece",
         "scratch": "potstill.system.files",
         "classify_images": "potstill.tasks.classify_images",
         "text_metrics": "potstill.tasks.metrics.texts",

@@ -70,7 +70,10 @@ def write_csv(path: Path, rows: Iterable[Sequence[Any]], header: Sequence[str] =
 
 
 TAGS = ("B-BAD", "B-GOOD", "I-BAD", "I-GOOD", "O")
-KINDS: dict[str, type[Task]] = {name: task for name, task in TASKS.items() if name not in ("multilabel", "regress")}
+# those that read texts which follow each other have tests of their own
+KINDS: dict[str, type[Task]] = {
+    name: task for name, task in TASKS.items() if name not in ("multilabel", "regress") and not task.follows
+}
 LABELS = {"classify": ("negative", "positive"), "tag": TAGS, "answer": ("start", "end"), "choose": ("A", "B", "C")}
 LABELS |= {"mask": ("LABEL_0", "LABEL_1")}  # of every config that names none
 

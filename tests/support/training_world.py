@@ -137,7 +137,7 @@ def make_world(
 
 
 def loss_and_norm(
-    training: Training, step: Any = None, seed_step: int = 0, precise: bool = False
+    training: Training, step: Any = None, seed_step: int = 0, precise: bool = False, epoch: int = 0
 ) -> tuple[float, float]:
     """Of one optimiser step, without taking it: two ways to say one thing must agree in both.
 
@@ -156,7 +156,14 @@ def loss_and_norm(
     terms = gradients(
         training,
         projections,
-        step_batches(training.sources, step, lengths, torch.zeros(1, dtype=torch.long).numpy(), training.stage.tokens),
+        step_batches(
+            training.sources,
+            step,
+            lengths,
+            torch.zeros(1, dtype=torch.long).numpy(),
+            training.stage.tokens,
+            epoch=epoch,
+        ),
         seed_step,
     )
     return sum(terms.values()), norm_of(training.models[0], projections)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,11 +21,13 @@ from potstill.data.tokens import Tokens, tokenise, tokenise_texts
 from potstill.errors import InputError
 from potstill.inference.answers import answers, network
 from potstill.inference.predict import predict
+from potstill.models.anatomy import set_dropout
 from potstill.models.inference import torch_forward
 from potstill.models.student import load_student, save_student
 from potstill.signals import Wants
+from potstill.tasks.drawn import LOSS, RIGHT
 from potstill.tasks.label_matching import make_task
-from potstill.tasks.mask import LOSS, RIGHT, MaskedLanguageModelling
+from potstill.tasks.mask import MaskedLanguageModelling
 from potstill.training import losses
 from tests.support.commands import FAST, potstill
 from tests.support.small_models import (
@@ -37,6 +40,7 @@ from tests.support.small_models import (
     write_csv,
     write_task,
 )
+from tests.support.training_world import loss_and_norm, make_world, method_of
 
 TASK = MaskedLanguageModelling()
 UNLIKELY = 1e-4  # what is drawn follows from fixed keys, so that a test passes always or never
@@ -215,3 +219,71 @@ def test_an_encoder_trained_on_running_text_is_the_start_of_a_classifier(tmp_pat
     classifier = load_student(tmp_path / "run/student", ("a", "b", "c"), head="SequenceClassification")
     ours, theirs = classifier.model.base_model.state_dict(), trained.model.base_model.state_dict()
     assert classifier.new_head and all(torch.equal(ours[name], tensor) for name, tensor in theirs.items())
+
+
+@pytest.mark.parametrize("architecture", ["bert", "roberta"])
+def test_whole_words_are_predicted_or_not_at_all(architecture: str) -> None:
+    """15 % of the words, in all their tokens; words are those that the tokenizer itself tells apart."""
+    words = ["watching", "dreadful", "unwatchable", "filmmakers", "the", "a", "storytelling"]
+    texts = [" ".join(np.random.default_rng(seed).choice(words, 60)) for seed in range(20)]
+    tokenizer, task = small_tokenizer(architecture), MaskedLanguageModelling(whole_words=True)
+    tokens, rows = tokenised(texts, 512, architecture), np.arange(20)
+    chosen, _ = task.chosen(tokens, rows)
+    assert np.array_equal(np.bincount(chosen.owners), task.predictions(tokens, rows))
+    several = 0
+    for row, text in enumerate(texts):
+        of_token = tokenizer(text).encodings[0].word_ids
+        predicted = set((chosen.positions[chosen.owners == row] - tokens.offsets[row]).tolist())
+        every = {word for word in of_token if word is not None}
+        whole = [{place for place, word in enumerate(of_token) if word == one} for one in every]
+        taken = [places for places in whole if places & predicted]
+        assert all(places <= predicted for places in taken) and len(taken) == round(0.15 * len(every))
+        several += sum(len(places) > 1 for places in taken)
+    assert several > 20
+
+
+def test_a_step_with_whole_words_does_not_depend_on_how_it_is_cut(tmp_path: Path) -> None:
+    world = make_world(tmp_path, task="mask")
+    set_dropout(world.student.model, 0.0)
+    source = replace(world.source(), task=MaskedLanguageModelling(whole_words=True), seed=(1, 0))
+    whole, parts = (
+        loss_and_norm(world.training("hard_labels", world.live(), source, tokens=tokens), np.arange(16), precise=True)
+        for tokens in (4096, 60)
+    )
+    assert parts == pytest.approx(whole, rel=1e-6)
+
+
+def test_a_tokenizer_that_shows_no_words_is_refused() -> None:
+    tokens = tokenised(["a film"])
+    assert tokens.vocabulary is not None
+    hidden = replace(tokens, vocabulary=replace(tokens.vocabulary, continues=None))
+    with pytest.raises(InputError, match="does not show where words begin; omit whole_words"):
+        MaskedLanguageModelling(whole_words=True).chosen(hidden, np.array([0]))
+
+
+def test_masks_come_back_and_the_teacher_is_asked_once_about_each(tmp_path: Path) -> None:
+    """In every epoch a step with remembered answers is that with a live teacher, in loss and gradient norm; no run asks again."""
+    world = make_world(tmp_path, task="mask")
+    set_dropout(world.student.model, 0.0)
+    task = MaskedLanguageModelling(masks=2)
+    source, positions = replace(world.source(), task=task, seed=(1, 0)), np.arange(16)
+    first, second, third = (source.batch(positions, source.count(positions, epoch), epoch) for epoch in range(3))
+    assert torch.equal(first.student.inputs["input_ids"], third.student.inputs["input_ids"])
+    assert torch.equal(first.keys, third.keys) and not torch.equal(first.keys, second.keys)
+    assert not torch.equal(first.student.inputs["input_ids"], second.student.inputs["input_ids"])
+    method, wants = method_of("soft_targets, top 3"), Wants(logits=True, top=3)
+    assert not source.needs_live_teacher(wants) and source.needs_live_teacher(Wants(logits=True))
+    teacher = world.remembering()
+    assert teacher.remember(source, wants, epochs=5) == 2 * len(source.examples)
+    assert teacher.remember(replace(source, seed=(2, 0)), wants, epochs=5) == 0  # another run
+    asked: list[int] = []
+    hook = world.teacher.model.register_forward_hook(lambda *_: asked.append(1))
+    for epoch in range(4):
+        found = []
+        for side in (teacher, world.live()):
+            training = world.training(method, side, replace(source, draw=epoch))
+            found.append(loss_and_norm(training, positions, epoch=epoch))
+            assert bool(asked) == (side is not teacher)
+            asked.clear()
+        assert found[0] == pytest.approx(found[1], rel=1e-5)
+    hook.remove()

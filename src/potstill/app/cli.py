@@ -41,7 +41,7 @@ _version = typer.Option("--version", callback=_print_version, is_eager=True, hel
 def program(version: Annotated[bool, _version] = False) -> None: ...
 
 
-TRAINING_COMMANDS = (train.distill, train.finetune, train.train, train.plan)
+TRAINING_COMMANDS = (train.distill, train.finetune, train.train, train.pretrain, train.plan)
 MODEL_COMMANDS = (models.predict, models.translate, models.measure, models.export, models.augment)
 for command in (*TRAINING_COMMANDS, *MODEL_COMMANDS, runs.report, runs.study, runs.cells, runs.list_, runs.show):
     app.command(name=command.__name__.strip("_"))(command)

@@ -13,6 +13,7 @@ import typer
 
 from potstill.data.rows import Columns
 from potstill.data.sources import locate
+from potstill.errors import InputError
 from potstill.models.folders import model_folder, onnx_file
 from potstill.recipe.flags import DATA, MODELS, RUN, TRAINING, Flag, parse_names
 from potstill.recipe.schema import FLAGS, Recipe
@@ -127,6 +128,20 @@ def columns(text: str | None, pair: str | None, label: str | None = None, choice
         return tuple(parse_names(names)) if names and "," in names else names
 
     return Columns(text, pair, one_or_several(label), choices=one_or_several(choices))
+
+
+def seconds_of(flag: str, text: str | None) -> float | None:
+    """The seconds of a duration such as 90s, 30m or 2h."""
+    if text is None:
+        return None
+    number, unit = text[:-1], text[-1:]
+    try:
+        seconds = float(number) * {"s": 1, "m": 60, "h": 3600}[unit]
+    except (ValueError, KeyError):
+        seconds = 0.0
+    if not 0 < seconds < 1e9:
+        raise InputError(f"{flag} {text}: expected a duration; write for example {flag} 30m, 90s or 2h")
+    return seconds
 
 
 def plugin_fields(texts: list[str] | None) -> dict[str, Any]:

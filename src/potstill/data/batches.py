@@ -5,6 +5,7 @@ The order of an epoch depends only on seed, stage and epoch, so that a resumed r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -18,11 +19,12 @@ from potstill.data.examples import Examples
 from potstill.data.making import Change
 from potstill.data.task import DataTask
 from potstill.data.tokens import Tokens, array_view, ranges, split_by_tokens
-from potstill.signals import Batch, Over, View, Wants, nothing
+from potstill.signals import Batch, Over, View, Wants, group_weights, nothing
 from potstill.system.randomness import draw_uniform, mix, splitmix64
 
 WINDOW = 64  # most batches whose rows are sorted by length together: enough for little padding
 WINDOWS = 4  # fewest windows of an epoch: rows of one window often meet in the same batches
+BACK = 0x6261636B  # in the seeds of draws that come back
 ROWS_AT_ONCE = 4096  # examples whose batches are planned together, so that memory does not grow with the rows
 
 
@@ -62,7 +64,16 @@ def view(task: DataTask, tokens: Tokens, rows: np.ndarray) -> View:
     arrays = array_view(task, tokens, rows)
     inputs = {name: torch.from_numpy(array) for name, array in arrays.inputs.items()}
     layout = nothing() if arrays.layout is None else torch.from_numpy(arrays.layout)
-    return View(inputs, torch.from_numpy(arrays.real), torch.from_numpy(arrays.at), layout)
+    second = nothing() if arrays.also_at is None else torch.from_numpy(arrays.also_at)
+    return View(inputs, torch.from_numpy(arrays.real), torch.from_numpy(arrays.at), layout, second)
+
+
+def weights_of(view: View, counts: dict[Over, int]) -> Tensor:
+    """Of the predictions of two heads, each averaged over its own; the second makes one for each example. Empty for one head."""
+    if not view.also_at.numel():
+        return nothing()
+    of_step = counts["predictions"] - counts["examples"], counts["examples"]
+    return group_weights((len(view.at), len(view.also_at)), of_step)
 
 
 class TargetScale(NamedTuple):
@@ -88,6 +99,9 @@ class TokenisedSet(Generic[SomeTask]):
     target_scale: TargetScale | None = None  # of regression targets; None: as in the rows
     changes: tuple[Change, ...] = ()  # of data makers that change the examples in every epoch
     seed: tuple[int, ...] = ()  # of the changes, and of what the task draws
+    draw: int | None = (
+        None  # of what is drawn and comes back, outside of training: the one that the teacher is asked about
+    )
 
     @property
     def lengths(self) -> np.ndarray:
@@ -97,7 +111,22 @@ class TokenisedSet(Generic[SomeTask]):
     @property
     def changing(self) -> bool:
         """True if the examples are others in every epoch."""
-        return bool(self.changes) or self.task.draws
+        return bool(self.changes) or (self.task.draws and self.task.masks is None)
+
+    def draws(self, epochs: float) -> list[TokenisedSet[SomeTask]]:
+        """The data set as it is in each of these epochs, if what is drawn comes back; otherwise once."""
+        if not self.task.draws or self.task.masks is None:
+            return [self]
+        return [replace(self, draw=number) for number in range(min(self.task.masks, math.ceil(epochs)))]
+
+    def memory_keys(self, rows: np.ndarray, epoch: int | None = None) -> np.ndarray:
+        """(n,) keys of rows of the folder in the teacher's memory: what comes back has one for each draw."""
+        keys, epoch = np.asarray(self.examples.keys[rows]), self.draw if epoch is None else epoch
+        if epoch is None or not self.task.draws or self.task.masks is None:
+            return keys
+        return splitmix64(keys.astype(np.uint64) ^ np.uint64(mix(*self._drawn_by(epoch), repr(self.task)))).astype(
+            np.int64
+        )
 
     def needs_live_teacher(self, wants: Wants) -> bool:
         """Tell whether the teacher's answers cannot be stored: the examples change, or states or vocabularies are too large."""
@@ -112,22 +141,24 @@ class TokenisedSet(Generic[SomeTask]):
 
     def batch(self, positions: np.ndarray, counts: dict[Over, int], epoch: int | None = None) -> Batch:
         """Return the examples at these positions, with `epoch` as they are then. `counts` are those of the whole step."""
-        rows = self.examples.index[positions]
-        ours, theirs = self.aligned_tokens if epoch is None else self._drawn_tokens(epoch)
-        student = view(self.task, ours, rows)
-        predictions, sequences = self.task.predictions(ours, rows), ours.counts(rows)
+        rows, epoch = self.examples.index[positions], self.draw if epoch is None else epoch
+        tokens, others = self.aligned_tokens if epoch is None else self._drawn_tokens(epoch)
+        ours, places = self.task.redrawn(tokens, rows)
+        student = view(self.task, ours, places)
+        predictions, sequences = self.task.predictions(ours, places), ours.counts(places)
         taught = np.ones(len(rows), np.bool_) if self.answered is None else np.asarray(self.answered[rows])
         batch = Batch(
-            keys=torch.from_numpy(window_keys(np.asarray(self.examples.keys[rows]), sequences)),
+            keys=torch.from_numpy(window_keys(self.memory_keys(rows, epoch), sequences)),
             student=student,
-            teacher=student if theirs is ours else view(self.task, theirs, rows),
-            targets=torch.from_numpy(self.scaled_targets(self.task.targets(self.examples, ours, rows))),
+            teacher=student if others is tokens else view(self.task, *self.task.redrawn(others, rows)),
+            targets=torch.from_numpy(self.scaled_targets(self.task.targets(self.examples, ours, places))),
             labelled=torch.from_numpy(np.repeat(np.asarray(self.examples.labelled[rows]), predictions)),
             taught=torch.from_numpy(np.repeat(taught, sequences)),
             taught_predictions=torch.from_numpy(np.repeat(taught, predictions)),
             counts=counts,
             outcome=self.task.outcome,
             class_weights=nothing() if self.class_weights is None else self.class_weights,
+            weights=weights_of(student, counts),
             never=self.task.impossible_classes(ours),
             vocabulary=self.task.vocabulary,
         )
@@ -141,8 +172,12 @@ class TokenisedSet(Generic[SomeTask]):
         ours, theirs = self.aligned_tokens
         if not self.task.draws:
             return ours, theirs
-        drawn = replace(ours, seed=(*self.seed, epoch))
+        drawn = replace(ours, seed=self._drawn_by(epoch))
         return drawn, drawn if theirs is ours else replace(theirs, seed=drawn.seed)
+
+    def _drawn_by(self, epoch: int) -> tuple[int, ...]:
+        """The seed of what is drawn in an epoch. What comes back is the same for every run, so that the teacher is asked once."""
+        return (*self.seed, epoch) if self.task.masks is None else (BACK, epoch % self.task.masks)
 
     def scaled_targets(self, numbers: np.ndarray) -> np.ndarray:
         """Return targets in the unit in which they are learned."""
@@ -150,9 +185,10 @@ class TokenisedSet(Generic[SomeTask]):
             return numbers
         return ((numbers.astype(np.float64) - self.target_scale.mean) / self.target_scale.sd).astype(numbers.dtype)
 
-    def count(self, positions: np.ndarray) -> dict[Over, int]:
-        rows = self.examples.index[positions]
-        ours, _ = self.aligned_tokens
+    def count(self, positions: np.ndarray, epoch: int | None = None) -> dict[Over, int]:
+        epoch = self.draw if epoch is None else epoch
+        tokens, _ = self.aligned_tokens if epoch is None else self._drawn_tokens(epoch)
+        ours, rows = self.task.redrawn(tokens, self.examples.index[positions])
         predictions, sequences = self.task.predictions(ours, rows), ours.sequences(rows)
         return {
             "examples": len(sequences),
@@ -224,7 +260,7 @@ def step_batches(
     epoch: int = 0,
 ) -> list[MicroBatch]:
     """Return a rank's share of an optimiser step: every N-th micro-batch. The micro-batches do not depend on N."""
-    counts = step_counts(sources, step, starts)
+    counts = step_counts(sources, step, starts, epoch)
     return [
         MicroBatch(place, number, sources[number].batch(positions, counts, epoch))
         for place, (number, positions) in enumerate(step_positions(step, lengths, starts, tokens))
@@ -232,11 +268,13 @@ def step_batches(
     ]
 
 
-def step_counts(sources: Sequence[TokenisedSet], step: np.ndarray, starts: np.ndarray) -> dict[Over, int]:
+def step_counts(
+    sources: Sequence[TokenisedSet], step: np.ndarray, starts: np.ndarray, epoch: int = 0
+) -> dict[Over, int]:
     """Return the counts of a whole optimiser step, over all data sets and ranks."""
     counts: dict[Over, int] = {"examples": 0, "predictions": 0, "tokens": 0}
     for number, positions in enumerate(_by_data_set(step, starts)):
-        for name, value in sources[number].count(positions - starts[number]).items():
+        for name, value in sources[number].count(positions - starts[number], epoch).items():
             counts[name] += value
     return counts
 

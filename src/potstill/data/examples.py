@@ -7,6 +7,7 @@ not grow with the texts; only positions and lengths (a few bytes per row) are he
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from potstill.data.formats.reading import TEXT_LINES
 from potstill.data.label_names import column_order
 from potstill.data.row import Row
 from potstill.data.rows import Table
@@ -27,6 +29,7 @@ from potstill.system.randomness import mix
 
 CHUNK = 1000  # rows that are read and tokenised together
 CHUNK_CHARACTERS = 2**24  # a chunk has fewer rows if its texts are longer than this
+HEADING = re.compile(r"\s*= [^=].* =\s*")  # of an article of WikiText
 FORMAT = 3  # of the folders; raise it to have old folders ignored and written again
 
 
@@ -102,6 +105,11 @@ class Examples:
     def origins(self) -> np.ndarray:
         """(rows of the folder,) position of the example from which each was made. Only derived examples have it."""
         return column(self.folder, "origins", np.int64)
+
+    @cached_property
+    def documents(self) -> np.ndarray:
+        """(rows of the folder,) number of the document, ascending. Only running text has it."""
+        return column(self.folder, "documents", np.int64)
 
     def gold(self, row: int) -> np.ndarray | None:
         """Return the targets of a row of the folder; None if it has no label."""
@@ -191,6 +199,7 @@ def store(table: Table, task: DataTask | None = None) -> Examples:
     """Write the table's rows to disk, with targets if there is a task. A second call with the same bytes reads them back."""
     content = [table.kind, table.fingerprint, table.columns.__dict__, table.answers, table.choices, table.shape]
     labels = [task.form, task.outcome, task.labels, sorted(task.numbers.items())] if task else []
+    labels += ["documents"] if task and task.own_targets else []
     folder = folder_of(*content, *labels)
     meta = write_once(folder, partial(_write, table, task))
     return Examples(table.source, folder, np.arange(meta["rows"]))
@@ -202,9 +211,8 @@ def _write(table: Table, task: DataTask | None, columns: ColumnFiles) -> None:
     with_answers = task is not None and table.answers is not None and not task.vocabulary
     own_targets = task is not None and task.own_targets
     order = _answer_order(table, task) if task else None
-    # the empty lines between paragraphs of running text hold nothing to predict
-    rows = (row for row in table.rows() if not own_targets or row.text.strip() or row.pair)
-    for chunk in _chunks(rows):
+    documents = Documents(table.kind)
+    for chunk in _chunks(row for row in table.rows() if not own_targets or documents.take(row)):
         labelled = np.array([own_targets or (task is not None and row.label is not None) for row in chunk], np.bool_)
         targets = [
             task.encode(row.label, f"{table.source}:{row.line}") if task and row.label is not None else nothing
@@ -212,10 +220,38 @@ def _write(table: Table, task: DataTask | None, columns: ColumnFiles) -> None:
         ]
         answers = [_answer(row, order, task, table.source) for row in chunk] if task and with_answers else []
         others = {"answers": np.stack(answers)} if answers else {}
+        others |= {"documents": documents.numbers(len(chunk))} if own_targets else {}
         writer.add([(row.text, row.pair) for row in chunk], targets, labelled, **others)
     if table.digest() != table.fingerprint:
         raise InputError(f"{table.source} changed while it was read; run again when it is complete")
     writer.finish(with_answers)
+
+
+class Documents:
+    """Which document each row of running text belongs to. Every row of a table is one; in a text file an empty line ends a
+    document, in WikiText's the heading of the next article."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.number, self.ended = -1, True
+        self.taken: list[int] = []
+
+    def take(self, row: Row) -> bool:
+        """Number the row, unless it is an empty line between paragraphs, which holds nothing to predict."""
+        if not row.text.strip() and not row.pair:
+            self.ended = self.ended or self.kind == "lines"
+            return False
+        heading = self.kind == "wikitext" and HEADING.fullmatch(row.text)
+        if self.ended or heading or self.kind not in TEXT_LINES:
+            self.number += 1
+        self.ended = False
+        self.taken.append(self.number)
+        return True
+
+    def numbers(self, rows: int) -> np.ndarray:
+        """(rows,) the documents of the first rows that were taken, which are forgotten."""
+        numbers, self.taken = self.taken[:rows], self.taken[rows:]
+        return np.array(numbers, np.int64)
 
 
 def _chunks(rows: Iterator[Row]) -> Iterator[list[Row]]:

@@ -15,14 +15,19 @@ from potstill.system.randomness import mix
 DEV_SHARE = 10  # one row in so many
 
 
-def split_off_dev(rows: Examples, task: DataTask) -> tuple[Examples, Examples]:
-    """Return the rows for training, and a tenth of each class as dev. Rows with the same text are on the same side.
+def split_off_dev(rows: Examples, task: DataTask, documents: bool = False) -> tuple[Examples, Examples]:
+    """Return the rows for training, and a tenth of each class as dev. Rows with the same text are on the same side;
+    with `documents` those of the same document, and of a single one the end is dev.
 
     The split does not depend on the seed, so that seeds are compared on the same rows.
     """
     if len(rows) < 2:
         raise InputError(f"{rows.source}: one row cannot be train and dev; add rows, or give a file with --dev")
-    _, first, text = np.unique(text_keys(rows, task), return_index=True, return_inverse=True)
+    keys = np.asarray(rows.documents[rows.index]) if documents else text_keys(rows, task)
+    if documents and keys[0] == keys[-1]:
+        end = len(rows) - max(1, round(len(rows) / DEV_SHARE))
+        return rows.take(np.arange(end)), rows.take(np.arange(end, len(rows)))
+    _, first, text = np.unique(keys, return_index=True, return_inverse=True)
     if len(first) < 2:
         raise InputError(f"{rows.source}: all rows have the same text, so none can be dev; give a file with --dev")
     sizes, classes = np.bincount(text), _classes(rows, task)[first]

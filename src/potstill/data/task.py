@@ -105,6 +105,14 @@ class DataTask(Protocol):
         """True if what is predicted is drawn again in every epoch."""
 
     @property
+    def masks(self) -> int | None:
+        """After so many epochs what is drawn comes back; None: never."""
+
+    @property
+    def follows(self) -> bool:
+        """True if rows are pairs of texts that follow each other in a document."""
+
+    @property
     def two_stacks(self) -> bool:
         """True if the model reads a text with an encoder and writes another with a decoder."""
 
@@ -130,6 +138,12 @@ class DataTask(Protocol):
 
     def align(self, student: Tokens, teacher: Tokens) -> tuple[Tokens, Tokens]:
         """Return two tokenisations of the same rows, changed where needed so that both make the same predictions."""
+
+    def redrawn(self, tokens: Tokens, rows: np.ndarray) -> tuple[Tokens, np.ndarray]:
+        """Return rows as they are read now, and their numbers among these; the other methods expect them so."""
+
+    def second_places(self, tokens: Tokens, rows: np.ndarray) -> np.ndarray | None:
+        """Return (places, 2) where a second head is read, once for each row; None: the task has one head."""
 
     def predictions(self, tokens: Tokens, rows: np.ndarray) -> np.ndarray:
         """Return (n,) the number of predictions of each row."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,7 @@ class Vocabulary:
     ordinary: np.ndarray  # ids of the tokens that are not special
     is_ordinary: np.ndarray  # (ids,) bool
     hashes: np.ndarray  # (ids,) float32: of each token's text, equal in all tokenizers that have the token
+    continues: np.ndarray | None = None  # (ids,) bool: part of the word before it; None: the tokenizer does not show it
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> Vocabulary:
@@ -71,7 +72,26 @@ class Vocabulary:
                 xxhash.xxh32_intdigest(token.encode()) % 2**24
             )  # whole numbers that a float32 holds exactly
         mask = -1 if tokenizer.mask_token is None else ids[tokenizer.mask_token]
-        return cls(mask, np.flatnonzero(is_ordinary), is_ordinary, hashes)
+        return cls(mask, np.flatnonzero(is_ordinary), is_ordinary, hashes, _continues(ids))
+
+
+WORD_BEGINS = ("\u0120", "\u2581")  # Ġ of byte-level tokenizers, ▁ of SentencePiece
+SHARE_OF_WORDS = 0.1  # of a vocabulary that marks the beginnings of words
+
+
+def _continues(ids: dict[str, int]) -> np.ndarray | None:
+    """(ids,) bool, see `Vocabulary`. WordPiece marks what continues a word, other tokenizers what begins one."""
+    continues = np.zeros(max(ids.values()) + 1, np.bool_)
+    parts = [number for token, number in ids.items() if token.startswith("##") and token != "##"]
+    if parts:
+        continues[parts] = True
+        return continues
+    begins = [number for token, number in ids.items() if token.startswith(WORD_BEGINS)]
+    if len(begins) < SHARE_OF_WORDS * len(ids):
+        return None
+    continues[:] = True
+    continues[begins] = False
+    return continues
 
 
 @dataclass(frozen=True)
@@ -91,6 +111,9 @@ class Tokens:
     pixels: np.ndarray | None = None  # (sequences, channels, height, width) uint8
     vocabulary: Vocabulary | None = None  # of tasks that draw
     keys: np.ndarray | None = None  # (rows,) int64, see `key_of`; None: rows that are only asked about, with no targets
+    documents: np.ndarray | None = (
+        None  # (rows,) ascending; of tasks whose rows are pairs of texts that follow each other
+    )
     seed: tuple[int, ...] = ()  # of what is drawn; () outside of training, where the keys alone decide
 
     def drawn(self, rows: np.ndarray, count: int) -> np.ndarray:
@@ -177,7 +200,8 @@ def tokenise(
     meta = write_once(folder, write)
     stored = {name: how for name, how in ARRAYS.items() if (folder / f"{name}.bin").exists()}
     arrays = {name: column(folder, name, *how) for name, how in stored.items()}
-    return _tokens(task, arrays, meta["shortened"], tokenizer, examples.keys)
+    tokens = _tokens(task, arrays, meta["shortened"], tokenizer, examples.keys)
+    return replace(tokens, documents=examples.documents) if task.follows else tokens
 
 
 def tokenise_texts(
@@ -235,6 +259,7 @@ class ArrayView:
     real: np.ndarray  # (batch, tokens) bool: not padding
     at: np.ndarray  # (places, 2) row and position where the head is read
     layout: np.ndarray | None  # (predictions, classes); None: a place is a prediction
+    also_at: np.ndarray | None = None  # (places, 2) of a second head
 
     def predictions(self, heads: np.ndarray) -> np.ndarray:
         """Return the logits, (predictions, classes), of a head's (batch, outputs) or (batch, tokens, outputs)."""
@@ -260,7 +285,7 @@ def array_view(task: DataTask, tokens: Tokens, rows: np.ndarray) -> ArrayView:
     if tokens.pixels is not None:
         arrays["pixel_values"] = tokens.pixels[sequences].astype(np.float32) / 255
     at, layout = task.places(tokens, rows)
-    return ArrayView(task.inputs(arrays, real, tokens, rows), real, at, layout)
+    return ArrayView(task.inputs(arrays, real, tokens, rows), real, at, layout, task.second_places(tokens, rows))
 
 
 def split_by_tokens(positions: np.ndarray, lengths: np.ndarray, tokens: int) -> list[np.ndarray]:

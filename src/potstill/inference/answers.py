@@ -51,7 +51,9 @@ def answers(ask: Ask, source: TokenisedSet[Task]) -> np.ndarray:
     for positions, batch in source.in_order(AT_ONCE):
         rows = source.examples.index[positions]
         # where student and teacher truncate differently, the student's reading counts
-        read = source.task.read_logits(ask(batch), source.aligned_tokens[0], rows, source.examples)
+        read = source.task.read_logits(
+            ask(batch), *source.task.redrawn(source.aligned_tokens[0], rows), source.examples
+        )
         for position, prediction in zip(positions, read, strict=True):
             predictions[position] = prediction
     return padded(predictions) if predictions else np.empty((0, source.task.classes), np.float32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -70,6 +70,30 @@ def eager_attention(model: PreTrainedModel) -> Iterator[None]:
             setattr(owner, name, value)
 
 
+Attend = Callable[..., Any]
+"""transformers' attention function: module, queries, keys, values and mask -> (batch, tokens, heads, width of a head), weights."""
+
+
+def attend(function: Attend | None, module: nn.Module) -> Attend:
+    """The function itself. None: "eager" is not registered, since each architecture has its own."""
+    return function or sys.modules[type(module).__module__].eager_attention_forward
+
+
+@contextmanager
+def other_attention(kinds: Collection[str], wrapped: Callable[[Attend | None], Attend]) -> Iterator[None]:
+    """Put another function around transformers' attention functions of these kinds."""
+    before = {kind: ALL_ATTENTION_FUNCTIONS.get(kind) for kind in kinds}
+    try:
+        for kind, function in before.items():
+            ALL_ATTENTION_FUNCTIONS[kind] = wrapped(function)
+        yield
+    finally:
+        for kind, function in before.items():
+            del ALL_ATTENTION_FUNCTIONS[kind]
+            if ALL_ATTENTION_FUNCTIONS.get(kind) is not function:  # it was wrapped already
+                ALL_ATTENTION_FUNCTIONS[kind] = function
+
+
 @contextmanager
 def attention_inputs(model: PreTrainedModel, layers: Collection[int]) -> Iterator[dict[int, AttentionInputs]]:
     """Fill the yielded dictionary with what these layers (from 1) give to transformers' attention function.
@@ -89,16 +113,11 @@ def attention_inputs(model: PreTrainedModel, layers: Collection[int]) -> Iterato
                 found[layer] = AttentionInputs(
                     query, key, value, query.shape[-1] ** -0.5 if scaling is None else scaling
                 )
-            run = function or sys.modules[type(module).__module__].eager_attention_forward
-            return run(module, query, key, value, *more, **named)
+            return attend(function, module)(module, query, key, value, *more, **named)
 
         return record
 
-    with ExitStack() as stack:
-        for name in {config._attn_implementation for config in configs(model)}:
-            # "eager" is not registered: each architecture has its own
-            ALL_ATTENTION_FUNCTIONS[name] = recording(ALL_ATTENTION_FUNCTIONS.get(name))
-            stack.callback(ALL_ATTENTION_FUNCTIONS.__delitem__, name)
+    with other_attention({config._attn_implementation for config in configs(model)}, recording):
         yield found
     if len(found) < len(set(layers)):
         raise no_scores(model, "computes them in its own way")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from transformers import PreTrainedModel
 from potstill.errors import InputError
 from potstill.models.anatomy import architecture_name, encoder_layers, is_causal
 from potstill.models.attention import INSTEAD, AttentionInputs, attention_inputs, eager_attention, side_by_side
+from potstill.models.packing import Packing, head_at_places, packing_of, reads_places, separate_attention
 from potstill.signals import Signals, View, Wants, nothing
 
 # models whose head reads only the first token; the exact classes, because a subclass may read more
@@ -34,16 +36,28 @@ def listen(model: PreTrainedModel, view: View, wants: Wants, project: Project | 
 
     [CLS] is the first token; in causal models, whose first token sees only itself, it is the last one before padding.
     """
+    packing = packing_of(model, view, wants)
     states: dict[int, Tensor] = {}  # layer -> (batch, tokens, width), or (batch, width) where only [CLS] is wanted
     last = view.real.sum(1) - 1 if wants.cls and is_causal(model) else None  # (batch,)
-    hooks = [_hook(model, layer, states, layer in wants.hidden, last) for layer in {*wants.cls, *wants.hidden}]
+    seen = partial(_seen, packing=packing, last=last)
+    hooks = [_hook(model, layer, states, partial(seen, layer in wants.hidden)) for layer in {*wants.cls, *wants.hidden}]
     if not wants.hidden and (end := end_of_attention(model)) is not None:
         hooks.append(end.register_forward_pre_hook(lambda _, inputs: tuple(tensor[:, :1] for tensor in inputs)))
     eager, layers = bool(wants.probabilities), wants.projections
-    recorded = attention_inputs(model, layers) if layers else nullcontext[dict[int, AttentionInputs]]({})
+    inputs: dict[int, AttentionInputs] = {}
     try:
-        with eager_attention(model) if eager else nullcontext(), recorded as inputs:
-            heads, attention = head_outputs(model, view.inputs, eager)
+        with ExitStack() as stack:
+            if eager:
+                stack.enter_context(eager_attention(model))
+            if layers:
+                inputs = stack.enter_context(attention_inputs(model, layers))
+            given = view.inputs
+            if packing is not None:
+                given = packing.inputs(model, given)
+                stack.enter_context(separate_attention(model, packing))
+            if reads_places(model):
+                view = stack.enter_context(head_at_places(model, view, wants.logits, packing))
+            heads, attention = head_outputs(model, given, eager)
     finally:
         for hook in hooks:
             hook.remove()
@@ -125,13 +139,19 @@ def _cls(states: Tensor, last: Tensor | None) -> Tensor:
     return states[:, 0] if last is None else states[torch.arange(len(states), device=states.device), last]
 
 
+def _seen(every_token: bool, states: Tensor, packing: Packing | None, last: Tensor | None) -> Tensor:
+    """(batch, tokens, width), or (batch, width) of the token that represents the text, of a layer's states."""
+    padded = states if packing is None else packing.unpack(states)
+    return padded if every_token else _cls(padded, last)
+
+
 def _hook(
-    model: PreTrainedModel, layer: int, states: dict[int, Tensor], every_token: bool, last: Tensor | None
+    model: PreTrainedModel, layer: int, states: dict[int, Tensor], seen: Callable[[Tensor], Tensor]
 ) -> torch.utils.hooks.RemovableHandle:
     """Store the output of a layer in `states`; layer 0 is the input of the first."""
 
     def store(tensor: Tensor) -> None:
-        states[layer] = tensor if every_token else _cls(tensor, last)
+        states[layer] = seen(tensor)
 
     layers = encoder_layers(model)
     if layer == 0:

@@ -55,7 +55,7 @@ def _soft_targets(temperature: float | None) -> dict[str, Any]:
 
 METHOD_RULES = (
     MethodRule(
-        lambda facts: facts.task in ("translate", "write", "mask"),
+        lambda facts: facts.task in ("translate", "write", "mask", "pretrain"),
         _soft_targets(1.0),
         "the teacher predicts tokens, and at a higher temperature many improbable ones outweigh the others",
     ),

@@ -72,6 +72,9 @@ class Data(Values):
     test: Tests = {}  # name -> file; a plain text is {"test": file}
     unlabelled: str | list[str] | None = None  # more texts, labelled only by the teacher
     sentences: Literal["auto"] | bool = "auto"  # cut unlabelled documents into sentences; auto: if the rows are short
+    windows: bool = False  # of running text: sentences of a document are joined to texts of `length` tokens
+    masks: Count | None = None  # so many different masks of a text, which come back; None: others in every epoch
+    whole_words: bool = False  # of masked tokens: all tokens of a word are predicted, or none
     # columns; None: found by their usual names
     text: str | None = None
     pair: str | None = None

@@ -135,6 +135,31 @@ fill(f"A text with a {fill.tokenizer.mask_token} in it .")""",
         note="Its predictions of masked and replaced tokens were measured, the same ones for every model.",
         vocabulary=True,
     ),
+    "next_sentence": TaskWords(
+        form="text",
+        rows="running text",
+        model="a model for the next sentence",
+        head="NextSentencePrediction",
+        hub="text-classification",
+        code="""from potstill import predict
+
+for answer in predict("path/to/this/folder", [("A sentence .", "Perhaps the next one .")]):
+    print(answer["next"], answer["probability"])""",
+        note="`AutoModelForNextSentencePrediction` loads it too; its class 0 means that the second text is the next.",
+    ),
+    "pretrain": TaskWords(
+        form="text",
+        rows="running text",
+        model="a model for masked tokens and the next sentence",
+        head="PreTraining",
+        hub="fill-mask",
+        code="""from transformers import pipeline
+
+fill = pipeline("fill-mask", model="path/to/this/folder")
+fill(f"A text with a {fill.tokenizer.mask_token} in it .")""",
+        note="`AutoModelForPreTraining` loads both heads.",
+        vocabulary=True,
+    ),
 }
 IMAGES = TaskWords(  # of the first three tasks where the rows are images: they have no word of their own
     form="pixels",

@@ -115,12 +115,16 @@ def finetune(
 
     Without a model, the recipe's student is trained; its first builder must make a new network, as `mlp` does.
     """
+    return distill(by_labels(model, recipe), out, resume, overwrite, show, accept_changes, cell)
+
+
+def by_labels(model: str | Path | None, recipe: Recipe) -> Recipe:
+    """The recipe of `finetune`."""
     last = recipe.stage[-1]
     method = last.method if last.method["name"] == "hard_labels" else {"name": "hard_labels"}
     stage = last.model_copy(update={"method": method, "stop_teaching": None, "reshape": [], "teacher": None})
     student = {"start": str(model), "student": []} if model is not None else {"start": None}
-    plain = recipe.model_copy(update={**student, "teacher": None, "stage": [stage]})
-    return distill(plain, out, resume, overwrite, show, accept_changes, cell)
+    return recipe.model_copy(update={**student, "teacher": None, "stage": [stage]})
 
 
 def run_seed(

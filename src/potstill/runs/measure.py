@@ -111,7 +111,7 @@ def measure_run(run: Run, students: Mapping[str, Trained], timed: bool) -> Measu
     predictions: Predictions = {}
     plain: Predictions = {}  # the same at a temperature of 1
     speeds: Speeds = {}
-    to_onnx = (deploys or (timed and recipe.timing == "all")) and not first.task.generates
+    to_onnx = (deploys or (timed and recipe.timing == "all")) and not (first.task.generates or first.task.two_heads)
     deployed: Deployed | None = None
     with onnx_files(exportable if to_onnx else {}, cached=TEACHER, show=display) as files:
         add_onnx_models(models, files, first)

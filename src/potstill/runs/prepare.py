@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -17,37 +17,33 @@ from accelerate.utils import InitProcessGroupKwargs
 from torch import Tensor
 
 from potstill.data.examples import Examples, store
-from potstill.data.pixel_reader import describe_size
 from potstill.data.pools import Pool, with_unlabelled
-from potstill.data.rows import Columns, Table, open_table
+from potstill.data.rows import Table
+from potstill.data.running_text import in_windows
 from potstill.data.splits import leaks, split_off_dev
 from potstill.data.tokens import tokenise
 from potstill.errors import InputError
-from potstill.inference.answers import answers, network
+from potstill.inference.answers import answers, logits_of
 from potstill.models.anatomy import longest_input
 from potstill.models.generation.languages import knows_language
-from potstill.models.inference import torch_forward
 from potstill.models.student import Student, load_student
 from potstill.recipe.schema import Data, Recipe, Stage
-from potstill.recipe.task_words import Form
 from potstill.runs.build import Start, begin
 from potstill.runs.data_set import DataSet, teacher_predictions, texts_of
+from potstill.runs.tables import Say, Tables, cut_in_windows, open_tables, refuse_windows, with_masks
 from potstill.runs.teachers import has_forms, how_forms_compare, make_teacher
 from potstill.system import ranks
 from potstill.system.display import Display
 from potstill.system.randomness import mix
 from potstill.tasks.chance import judge, near_chance
 from potstill.tasks.label_matching import labels_of, make_task, with_positive
-from potstill.tasks.registry import TASKS, task_class, task_of
+from potstill.tasks.registry import TASKS
 from potstill.tasks.task import Task
 from potstill.training.teacher.forms import Comparison, described, fastest
 
 CHECKED_ROWS = 1000  # on which the teacher is compared with chance
 CHECKED_TEXTS = 100  # of models that predict tokens, many in each text
 
-Say = Callable[[str], None]
-Tables = dict[str, Table]
-"""The opened files of a data set: "train" (without it, dev once more), then "dev" if there is one, then the tests."""
 Splits = dict[str, Examples]
 """The rows of a data set: "train", "dev", then the tests."""
 
@@ -153,11 +149,13 @@ class DataSets:
         task, matched = choose_task(data, tables, teacher, say)
         if matched:
             say(f"{data.name}: {matched}" if len(self.recipe.data) > 1 else matched)
-        splits = store_splits(tables, task, say)
+        task = with_masks(task, data)
+        refuse_windows(data, task, tables["train"])
+        splits = store_splits(tables, task, say, cut_in_windows(data, task))
         if data.train is None:
             no_rows = replace(splits["dev"].take(np.arange(0)), source=", ".join(data.pools))
             splits = {**splits, "train": no_rows}
-        leaked = find_leaks(splits, task, say)
+        leaked = [] if cut_in_windows(data, task) else find_leaks(splits, task, say)
         splits = add_unlabelled(splits, data, tables["train"], task, teacher, say)
         for name, examples in splits.items():
             check_labels(examples, name, say)
@@ -169,6 +167,10 @@ class DataSets:
         task, splits, loaded_teacher = rows.task, rows.splits, rows.loaded_teacher
         readers = [model for model in (loaded_teacher, student) if model]
         length = min(self.recipe.length, *(longest_input(model.model, model.tokenizer) for model in readers))
+        if cut_in_windows(data, task):
+            cut = partial(ranks.first_before_others(in_windows), pairs=task.follows)
+            splits = {name: cut(examples, readers[0].tokenizer, length) for name, examples in splits.items()}
+            rows = rows._replace(splits=splits, leaked=find_leaks(splits, task, self.display.say))
         tokenise_splits(splits, task, readers[0], length, self.display)
         teacher, answered = make_teacher(self.recipe, loaded_teacher, splits, task, length, self.device)
         weights = class_weights(data, task, splits["train"])
@@ -219,56 +221,6 @@ class ReadRows(NamedTuple):
     loaded_teacher: Student | None
 
 
-def open_tables(data: Data, teacher: Student | None, say: Say) -> Tables:
-    """Open the files of a data set, and check that their rows have the same shape."""
-    columns = Columns(
-        data.text,
-        data.pair,
-        tuple(data.label) if isinstance(data.label, list) else data.label,
-        data.separator,
-        f">>{data.language}<< " if data.language else "",
-        tuple(data.choices) if isinstance(data.choices, list) else data.choices,
-    )
-    form = row_form(data, teacher)
-    # without a dev file, rows of train need a translation to be scored by
-    dev_from_train = form is not None and task_class(form).two_stacks and not data.dev
-    if (first := data.train or data.dev) is None:  # without train, dev shows which form the unlabelled texts have
-        problem = "there are only texts without labels, so none can be dev"
-        raise InputError(f"{', '.join(data.pools)}: {problem}; give labelled rows with --dev, or with --train")
-    train = open_table(first, columns, need_label=dev_from_train, form=form)
-    if data.task is None and form and train.unread_label:
-        unread = f"the labels in {train.unread_label!r} are not read, since the teacher is made for {task_class(form).words.rows}"
-        say(f"{train.source}: {unread}; give a classifier as the teacher to learn them")
-    files = {**({"dev": data.dev} if data.dev else {}), **data.test}
-    others = {name: open_table(path, columns, form=train.form) for name, path in files.items()}
-    for other in others.values():
-        refuse_different_rows(train, other)
-    return {"train": train, **others}
-
-
-def row_form(data: Data, teacher: Student | None) -> Form | None:
-    """The form of the rows where the task or a generative teacher decides it; None: the columns decide."""
-    if data.task:
-        return TASKS[data.task].form
-    if teacher is not None and (kind := task_of(teacher.model.config)).generates:
-        return kind.form  # two columns of texts could be anything
-    return None
-
-
-def refuse_different_rows(train: Table, other: Table) -> None:
-    if other.choices != train.choices:
-        counts = (
-            f"{other.source} has {other.choices} candidates for each question and {train.source} has {train.choices}"
-        )
-        raise InputError(f"{counts}; give the same number in both")
-    if other.shape and train.shape and other.shape != train.shape:
-        sizes = f"images of {describe_size(other.shape)} and {train.source} of {describe_size(train.shape)}"
-        raise InputError(f"{other.source} has {sizes}; give images of one size")
-    if (other.columns.pair is None) != (train.columns.pair is None):
-        problem = f"only one of {other.source} and {train.source} has a second text"
-        raise InputError(f"{problem}; name the columns with --text and --pair")
-
-
 def choose_task(data: Data, tables: Tables, teacher: Student | None, say: Say) -> tuple[Task, str]:
     """The task, and how labels were matched to classes ("" where there was nothing to match)."""
     train = tables["train"]
@@ -282,8 +234,8 @@ def choose_task(data: Data, tables: Tables, teacher: Student | None, say: Say) -
     return task, matched if labels or teacher else ""
 
 
-def store_splits(tables: Tables, task: Task, say: Say) -> Splits:
-    """Store the rows in the cache. Without a dev file, a tenth of train is held out."""
+def store_splits(tables: Tables, task: Task, say: Say, documents: bool = False) -> Splits:
+    """Store the rows in the cache. Without a dev file, a tenth of train is held out; of whole `documents`, if asked."""
     save = ranks.first_before_others(store)
     splits = {
         name: save(table, task if name == "train" else task.with_spellings_of(labels_of(table, task.name)))
@@ -291,11 +243,10 @@ def store_splits(tables: Tables, task: Task, say: Say) -> Splits:
     }
     if "dev" in splits:
         return splits
-    train, dev = split_off_dev(splits.pop("train"), task)
-    say(
-        f"no dev file: a tenth of {train.source} is held out as dev ({len(dev)} rows, drawn from each class, "
-        "whose texts do not occur in train any more); give your own with --dev"
-    )
+    train, dev = split_off_dev(splits.pop("train"), task, documents)
+    drawn = "whole documents" if documents else "drawn from each class, whose texts do not occur in train any more"
+    held_out = f"a tenth of {train.source} is held out as dev ({len(dev)} rows, {drawn})"
+    say(f"no dev file: {held_out}; give your own with --dev")
     return {"train": train, "dev": dev, **splits}
 
 
@@ -391,5 +342,5 @@ def _labels_and_predictions(data: DataSet, examples: Examples, split: str) -> tu
     assert data.loaded_teacher is not None
     source = data.tokenised(examples, data.loaded_teacher.tokenizer, split)
     if data.task.vocabulary:  # its predictions of tokens are enough; decoding would take longer
-        return data.task.golds(examples), answers(network(torch_forward(data.loaded_teacher.model)), source)
+        return data.task.golds(examples), answers(logits_of(data.loaded_teacher.model), source)
     return data.task.golds(examples), teacher_predictions(data, source)

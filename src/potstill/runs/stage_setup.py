@@ -27,6 +27,7 @@ from potstill.system import ranks
 from potstill.system.display import Display
 from potstill.system.paths import RunFolder
 from potstill.system.randomness import mix
+from potstill.tasks.task import Task
 from potstill.training.giving import (
     Problem,
     problem_of_head,
@@ -77,7 +78,7 @@ def make_training(run: Run, round_: Round, student: StudentModels, make: MakeWit
     method = short_forms.make_plugin("methods", stage.method).in_round(round_.repetition)
     changes = tuple(maker.change for maker in data_makers(stage) if isinstance(maker, EpochDataMaker))
     pairs = list(zip(student.models, data_sets, strict=True))
-    asks = [check_method(name, method, model, data, bool(changes) or data.task.draws) for model, data in pairs]
+    asks = [check_method(name, method, model, data, bool(changes) or never_again(data.task)) for model, data in pairs]
     refuse(name, problem_of_widths((data.teacher for data in data_sets), asks))
     if stage.stop_teaching is not None and all(wants == Wants() for wants in asks):
         raise InputError(
@@ -117,6 +118,11 @@ def make_training(run: Run, round_: Round, student: StudentModels, make: MakeWit
     if (step := training.keeps_step) is not None and step > training.steps[1]:
         raise InputError(f"rewind = {step}: the stage has {training.steps[1]} steps; write a smaller number")
     return training
+
+
+def never_again(task: Task) -> bool:
+    """Whether what the task draws differs in every epoch."""
+    return task.draws and task.masks is None
 
 
 def teacher_wants(training: Training) -> list[Wants]:

@@ -233,7 +233,7 @@ def train_stage(run: Run, training: Training, resume: Checkpoint | None) -> tupl
         with Follower(folder, resume, run.recipe.tracker, display) as follower:
             for step in steps:
                 follower.note(step)
-        if advice := still_rising(dev_scores(folder), stage.optimizer.full_rate, stage.passes):
+        if advice := still_rising(dev_scores(folder), stage.optimizer.full_rate, training.epochs):
             display.say(advice)
     else:
         for _ in steps:
@@ -247,8 +247,10 @@ def remember_teachers(run: Run, training: Training) -> None:
     data_sets = run.data_sets.of(training.stage)
     for data, source, wants in zip(data_sets, training.sources, teacher_wants(training), strict=True):
         if not source.changing:
-            with run.display.bar(f"asking the teacher ({data.name})", len(source.examples)) as bar:
-                data.teacher.remember(source, wants, bar.advance)
+            epochs = training.epochs
+            rows = len(source.examples) * len(source.draws(epochs))
+            with run.display.bar(f"asking the teacher ({data.name})", rows) as bar:
+                data.teacher.remember(source, wants, bar.advance, epochs)
     training.score.remember()
 
 

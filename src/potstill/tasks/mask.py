@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from potstill.data.examples import Examples
-from potstill.data.row import Label
 from potstill.data.task import Texts, Tokenizer
 from potstill.data.tokens import MASK, Encoded, Tokens, Vocabulary, ranges, with_mask_token
 from potstill.errors import InputError
-from potstill.tasks.generate import text_hashes
-from potstill.tasks.metrics import labels as metrics
-from potstill.tasks.metrics import texts as text_metrics
-from potstill.tasks.metrics.labels import Score, softmax
-from potstill.tasks.task import Rows, Task
+from potstill.tasks.drawn import RIGHT, DrawnPredictions, scored
+from potstill.tasks.metrics.labels import softmax
+from potstill.tasks.task import Rows
 from potstill.tasks.truncation import encode_texts, truncated_on_the_right
 
 SHARE = 0.15  # of the tokens of a row are predicted, special tokens aside
 MASKED, REPLACED = 0.8, 0.1  # of these, by the mask token or by a random one; the others stay
 DRAWS = 3  # numbers for each token: is it predicted, what is read in its place, and which random token
 NBEST = 5  # tokens that `predict` gives for a mask
-NAME, PROBABILITY, LOSS, RIGHT = range(4)  # of an output; the name is a hash of the predicted token
 
 
 class Chosen(NamedTuple):
@@ -39,34 +34,23 @@ class Chosen(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MaskedLanguageModelling(Task):
+class MaskedLanguageModelling(DrawnPredictions):
     """What is predicted is drawn from the key of the row, in training in every epoch again, on dev and test always the same.
 
-    `outputs` are (n, predictions, 4): a hash of the predicted token, its probability, the loss of the right one, and
-    whether it is predicted; -1 fills short rows. `targets` are (n, 2) length and hash of the text. A long text is read in
-    windows. Rows that are only asked about (`predict`) have predictions at their mask tokens: (masks, 2 · NBEST) ids and
-    probabilities.
+    The name of an output is a hash of the predicted token. A long text is read in windows. Rows that are only asked about
+    (`predict`) have predictions at their mask tokens: (masks, 2 · NBEST) ids and probabilities.
     """
 
     labels: tuple[str, ...] = ()
     tokenizer: Tokenizer | None = field(default=None, compare=False, repr=False)  # `describe` writes its tokens
+    whole_words: bool = False  # all tokens of a word are predicted, or none
 
     name = "mask"
-    labels_are_classes = False
-    own_targets = True
-    draws = True
     how_to_ask = f"a text with {MASK} where a token is missing"
-    metrics = ("accuracy", "likelihood", "perplexity")
-
-    @classmethod
-    def without_labels(cls, choices: int, where: str) -> tuple[Task, str]:
-        return cls(), "masked tokens are predicted"
+    metrics: ClassVar[tuple[str, ...]] = ("accuracy", "likelihood", "perplexity")
 
     def with_tokenizer(self, tokenizer: Tokenizer) -> Self:
         return replace(self, tokenizer=tokenizer)
-
-    def encode(self, label: Label, where: str) -> list[float]:
-        return [0.0]  # the text is its own label
 
     def tokenize(self, texts: Texts, tokenizer: Tokenizer, length: int) -> Encoded:
         """A text in consecutive windows, each token once; a pair as one sequence, truncated."""
@@ -93,7 +77,9 @@ class MaskedLanguageModelling(Task):
         return Chosen(np.arange(len(positions)), positions, owners).take(np.flatnonzero(possible))
 
     def predictions(self, tokens: Tokens, rows: np.ndarray) -> np.ndarray:
-        """A share of each row's tokens, at least one. The number does not depend on which ones are drawn."""
+        """A share of each row's tokens, at least one. The number does not depend on which ones are drawn, but for whole words."""
+        if self.whole_words and tokens.keys is not None:
+            return np.bincount(self.chosen(tokens, rows)[0].owners, minlength=len(rows))
         counts = np.bincount(self.candidates(tokens, rows).owners, minlength=len(rows))
         return counts if tokens.keys is None else _predicted(counts)
 
@@ -106,9 +92,11 @@ class MaskedLanguageModelling(Task):
         longest = int(counts.max(initial=0))
         places = np.arange(len(every.owners)) - np.repeat(np.cumsum(counts) - counts, counts)  # of each in its row
         drawn = tokens.drawn(rows, DRAWS * longest).reshape(len(rows), longest, DRAWS)[every.owners, places]
-        # the tokens of a row with the lowest numbers are predicted; after sorting, `places` are their ranks
-        lowest = np.lexsort((drawn[:, 0], every.owners))
-        kept = np.sort(lowest[places < _predicted(counts)[every.owners]])
+        kept = _lowest(drawn[:, 0], every.owners)
+        if self.whole_words:
+            begins = _word_begins(every, tokens)
+            words = _lowest(drawn[begins, 0], every.owners[begins])  # the number of a word is that of its first token
+            kept = np.flatnonzero(np.isin(np.cumsum(begins) - 1, words))
         chosen, (_, how, which) = every.take(kept), drawn[kept].T
         vocabulary = _vocabulary(tokens)
         random = vocabulary.ordinary[(which * len(vocabulary.ordinary)).astype(np.int64)]
@@ -140,21 +128,13 @@ class MaskedLanguageModelling(Task):
             best = np.argsort(-logits, axis=-1, kind="stable")[:, :NBEST]
             outputs = np.concatenate([best, np.take_along_axis(softmax(logits), best, 1)], 1)
         else:
-            gold, best = np.asarray(tokens.ids[chosen.positions], np.int64), logits.argmax(-1)
-            every, names = np.arange(len(logits)), _vocabulary(tokens).hashes
-            surprise = np.log(np.exp(logits - logits[every, best][:, None]).sum(-1))  # -log p of the best
-            losses = surprise + logits[every, best] - logits[every, gold]
+            names = _vocabulary(tokens).hashes
+            gold = np.asarray(tokens.ids[chosen.positions], np.int64)
             # a model may have more outputs than the tokenizer has tokens
-            named = np.where(best < len(names), names[np.minimum(best, len(names) - 1)], 0.0)
-            outputs = np.stack([named, np.exp(-surprise), losses, best == gold], 1)
+            outputs = scored(
+                logits, gold, lambda best: np.where(best < len(names), names[np.minimum(best, len(names) - 1)], 0.0)
+            )
         return np.split(outputs.astype(np.float32), ends)
-
-    def golds(self, examples: Examples) -> np.ndarray:
-        return text_hashes(examples, (text + (pair or "") for text, pair in examples.texts()))
-
-    def decode(self, outputs: np.ndarray) -> np.ndarray:
-        """(n, predictions) hashes of the predicted tokens."""
-        return outputs[..., NAME]
 
     # for people
 
@@ -177,54 +157,6 @@ class MaskedLanguageModelling(Task):
         right = output[output[:, RIGHT] >= 0, RIGHT]
         return f"{int(right.sum())} of {len(right)} masked tokens right", None
 
-    def describe_gold(self, gold: np.ndarray, text: str, pair: str | None) -> str:
-        return "all right"
-
-    # scoring
-
-    def scorer(self, metric: str, targets: np.ndarray, outputs: np.ndarray) -> Score:
-        """The sums of each row are computed once, so that any sample of rows is scored quickly."""
-        there = outputs[..., RIGHT] >= 0
-        tokens = there.sum(1)
-        sums = np.where(there, outputs[..., RIGHT if metric == "accuracy" else LOSS], 0.0).sum(1, dtype=np.float64)
-        if metric == "accuracy":
-            return lambda rows: float(sums[rows].sum() / max(tokens[rows].sum(), 1))
-        sign = 1 if metric == "perplexity" else -1
-
-        def score(rows: np.ndarray) -> float:
-            count = int(tokens[rows].sum())
-            return text_metrics.perplexity(float(sums[rows].sum()), count) ** sign if count else math.nan
-
-        return score
-
-    def is_correct(self, targets: np.ndarray, outputs: np.ndarray) -> np.ndarray:
-        """(n,) bool: all masked tokens of the row."""
-        return np.asarray((outputs[..., RIGHT] != 0).all(1))
-
-    def share_right(self, outputs: np.ndarray) -> tuple[float, float, str]:
-        right = outputs[..., RIGHT]
-        return float((right == 1).sum()), float((right >= 0).sum()), "share of right tokens"
-
-    def calibration_error(self, targets: np.ndarray, outputs: np.ndarray) -> float | None:
-        """Over masked tokens."""
-        predicted = outputs[outputs[..., RIGHT] >= 0]
-        return (
-            metrics.calibration_error(predicted[:, PROBABILITY], predicted[:, RIGHT] == 1) if len(predicted) else None
-        )
-
-    def agreement(self, ours: np.ndarray, theirs: np.ndarray) -> float | None:
-        """Share of masked tokens for which both predict the same; None if their tokenizers split the texts differently."""
-        if not _alike(ours, theirs):
-            return None
-        there = theirs[..., RIGHT] >= 0
-        return float((self.decode(ours) == self.decode(theirs))[there].mean()) if there.any() else None
-
-    def disagreement(self, ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-        if not _alike(ours, theirs):
-            return np.zeros(len(ours))
-        differ = (self.decode(ours) != self.decode(theirs)) & (theirs[..., RIGHT] >= 0)
-        return np.asarray((differ * theirs[..., PROBABILITY]).max(1, initial=0.0))
-
 
 def _fill(text: str, mask: str, token: str) -> str:
     """Write a token in place of the first mask; one that continues a word is joined to what precedes it."""
@@ -238,6 +170,22 @@ def _predicted(candidates: np.ndarray) -> np.ndarray:
     return np.where(candidates > 0, np.maximum(1, np.rint(SHARE * candidates)), 0).astype(np.int64)
 
 
+def _lowest(numbers: np.ndarray, owners: np.ndarray) -> np.ndarray:
+    """The places of the lowest numbers of each owner: as many as are predicted of so many."""
+    counts = np.bincount(owners)
+    ranks = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.sort(np.lexsort((numbers, owners))[ranks < _predicted(counts)[owners]])
+
+
+def _word_begins(chosen: Chosen, tokens: Tokens) -> np.ndarray:
+    """(chosen,) bool: the first token of a word. A word does not reach over special tokens or the end of a row."""
+    continues = _vocabulary(tokens).continues
+    if continues is None:
+        raise InputError("whole_words: the tokenizer does not show where words begin; omit whole_words")
+    apart = np.diff(chosen.numbers, prepend=-2) != 1
+    return np.asarray(apart | ~continues[tokens.ids[chosen.positions]])
+
+
 def _at(tokens: Tokens, rows: np.ndarray, chosen: Chosen) -> np.ndarray:
     """(chosen, 2) sequence among those of the rows, and position in it."""
     sizes = tokens.sizes(tokens.sequences(rows))
@@ -249,8 +197,3 @@ def _at(tokens: Tokens, rows: np.ndarray, chosen: Chosen) -> np.ndarray:
 def _vocabulary(tokens: Tokens) -> Vocabulary:
     assert tokens.vocabulary is not None
     return tokens.vocabulary
-
-
-def _alike(ours: np.ndarray, theirs: np.ndarray) -> bool:
-    """Whether both have the same number of predictions in every row."""
-    return ours.shape == theirs.shape and bool(((ours[..., RIGHT] < 0) == (theirs[..., RIGHT] < 0)).all())

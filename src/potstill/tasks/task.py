@@ -69,6 +69,9 @@ class Task(ABC):
     labels_are_classes: ClassVar[bool] = True  # the labels in the rows decide what the classes are
     own_targets: ClassVar[bool] = False  # rows need no label, since what is predicted is in the text
     draws: ClassVar[bool] = False  # what is predicted is drawn again in every epoch
+    masks: int | None = field(default=None, kw_only=True)  # after so many epochs what is drawn comes back; None: never
+    follows: ClassVar[bool] = False  # rows are pairs of texts that follow each other in a document
+    two_heads: ClassVar[bool] = False  # the network has a second head, which is read once for each row
     label_lists: ClassVar[bool] = False  # the labels of a row are one for each of its parts, and no set
     ranks_rows: ClassVar[bool] = True  # an output holds the probability of every class of its row
     two_stacks: ClassVar[bool] = False  # the model reads with an encoder and writes with a decoder
@@ -149,6 +152,12 @@ class Task(ABC):
 
     def align(self, student: Tokens, teacher: Tokens) -> tuple[Tokens, Tokens]:
         return student, teacher
+
+    def redrawn(self, tokens: Tokens, rows: np.ndarray) -> tuple[Tokens, np.ndarray]:
+        return tokens, rows
+
+    def second_places(self, tokens: Tokens, rows: np.ndarray) -> np.ndarray | None:
+        return None
 
     def predictions(self, tokens: Tokens, rows: np.ndarray) -> np.ndarray:
         return np.ones(len(rows), np.int64)

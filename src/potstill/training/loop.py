@@ -191,7 +191,7 @@ class StageLoop:
         self.accelerated.zero_grad(set_to_none=True)
         progress.step = number
         spent = time.perf_counter() - begun
-        tokens = step_counts(self.training.sources, examples, self.starts)["tokens"]
+        tokens = step_counts(self.training.sources, examples, self.starts, epoch)["tokens"]
         return Step(number, self.steps, epoch + 1, loss, terms, norm, rate, len(examples), tokens, spent), signal
 
     def micro_batches(self, epoch: int, examples: np.ndarray) -> list[MicroBatch]:

@@ -71,12 +71,20 @@ class Training:
     @property
     def steps(self) -> tuple[int, int]:
         """Optimizer steps of one epoch, and of the whole stage."""
-        return self.stage.steps(sum(len(source.examples) for source in self.sources))
+        return self.stage.steps(self.rows)
+
+    @property
+    def rows(self) -> int:
+        return sum(len(source.examples) for source in self.sources)
+
+    @property
+    def epochs(self) -> float:
+        return self.stage.epochs_over(self.rows)
 
     @property
     def score_every(self) -> int:
         """After how many steps dev is scored."""
-        return self.stage.score_every(sum(len(source.examples) for source in self.sources))
+        return self.stage.score_every(self.rows)
 
     def wants(self, data: int) -> tuple[Wants, Wants]:
         """What the method asks of the student and of the teacher of a data set."""

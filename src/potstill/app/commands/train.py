@@ -24,7 +24,12 @@ MODEL_HELP = "An encoder or a generative model in Hugging Face's layout, or a hu
 GRID_HELP = "A TOML file to start from, for example with a \\[grid] over rates."
 RATE_HELP = "Learning rate, or several as 5e-5,2e-5: the best by dev is kept."
 SHAPE_HELP = "The network: marian:4+4x256, lstm_translator:2x500, mlp … (`potstill list students`)."
+ENCODER_HELP = "An encoder to go on with; omit it for a new one."
+NEW_ENCODER_HELP = "A new encoder: bert:LAYERSxWIDTH, or another student. Default: bert:6x384."
+TOKENIZER_HELP = "A folder with the tokenizer of a new encoder. Default: one that is trained on the text."
+WITHIN_HELP = "Train for as many epochs as `plan` foretells for 30m, 2h, …, instead of --epochs."
 PEAK_HELP = "Estimate hours for a machine that multiplies matrices at so many GFLOPS."
+NEW_ENCODER = "bert:6x384"
 TEACHER_FLAGS = ("--teacher", "--start", "--unlabelled", "--method", "--no-baseline", "--force")  # without a teacher
 
 
@@ -81,6 +86,37 @@ def train(
     run_recipe(recipe, flags, run, run_name="trained", by_labels=True)
 
 
+@recipe_command(omit=(*TEACHER_FLAGS, "--student", "--pair", "--label", "--labels", "--choices", "--label-map"))
+def pretrain(
+    run: RunOptions,
+    flags: Flags,
+    model: Annotated[str | None, typer.Argument(help=ENCODER_HELP)] = None,
+    shape: Annotated[str | None, typer.Option(help=NEW_ENCODER_HELP, rich_help_panel=MODELS)] = None,
+    tokenizer: Annotated[str | None, typer.Option(help=TOKENIZER_HELP, rich_help_panel=MODELS)] = None,
+    recipe: Annotated[str | None, typer.Option(help=GRID_HELP)] = None,
+    within: Annotated[str | None, typer.Option(help=WITHIN_HELP, rich_help_panel=TRAINING)] = None,
+) -> None:
+    """Train an encoder on running text: masked tokens, in windows of consecutive sentences. The result is in OUT/student.
+
+    potstill pretrain --train texts/ --out runs/encoder
+    """
+    if model is not None and (shape or tokenizer):
+        raise InputError("give either MODEL or --shape and --tokenizer, not both")
+    if within is not None and flags["stage.0.epochs"][1] is not None:
+        raise InputError("give either --within or --epochs, not both")
+    seconds = options.seconds_of("--within", within)
+    new = shape or (NEW_ENCODER if model is None and recipe is None else None)
+    flags = {
+        "data.0.task": ("pretrain", "mask" if recipe is None else None),
+        "data.0.windows": ("pretrain", True if recipe is None else None),
+        "student": ("--shape", new if model is None else []),
+        "student.0.tokenizer": ("--tokenizer", tokenizer),
+        "stage.0.method": ("pretrain", "hard_labels"),
+        **{path: flag for path, flag in flags.items() if path != "data.0.task" or flag[1] is not None},
+    }
+    run_recipe(recipe, flags, run, run_name="pretrained", by_labels=True, model=model, seconds=seconds)
+
+
 @recipe_command()
 def plan(
     *,
@@ -112,9 +148,18 @@ def plan(
 
 
 def run_recipe(
-    recipe: str | None, flags: Flags, run: RunOptions, run_name: str, by_labels: bool = False, model: str | None = None
+    recipe: str | None,
+    flags: Flags,
+    run: RunOptions,
+    run_name: str,
+    by_labels: bool = False,
+    model: str | None = None,
+    seconds: float | None = None,
 ) -> None:
-    """Resolve the recipe, train and print the table. `by_labels`: without a teacher, from `model` or from random weights."""
+    """Resolve the recipe, train and print the table. `by_labels`: without a teacher, from `model` or from random weights.
+
+    `seconds`: for the whole run, from which its epochs follow.
+    """
     resolved = resolve(recipe, flags, run.set_ or ()).recipe
     folder = run.out or f"runs/{resolved.name if recipe else run_name}"
     if run.overwrite or not RunFolder(folder).mark.exists():  # an earlier run says itself which of its inputs changed
@@ -131,6 +176,12 @@ def run_recipe(
     from potstill.runs import distill as runs
     from potstill.system import ranks
 
+    if seconds is not None:
+        from potstill.runs.planning.within import epochs_within
+
+        epochs = epochs_within(runs.by_labels(model, resolved), folder, seconds, run.overwrite, Display(run.quiet))
+        stage = resolved.stage[-1].model_copy(update={"epochs": epochs, "min_steps": 0})
+        resolved = resolved.model_copy(update={"stage": [*resolved.stage[:-1], stage]})
     settings = (folder, run.resume, run.overwrite, Display(run.quiet), run.accept_changes, run.cell)
     written = runs.finetune(model, resolved, *settings) if by_labels else runs.distill(resolved, *settings)
     if not ranks.is_first():

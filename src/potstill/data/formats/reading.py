@@ -10,6 +10,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, NamedTuple, cast
 
@@ -176,8 +177,12 @@ def line_records(path: Path, source: str) -> Records:
             rows = number
 
 
+def open_lines(kind: str, path: Path, source: str) -> Opened:
+    return Opened(["text"], lambda _: line_records(path, source), kind)
+
+
+TEXT_LINES = ("lines", "wikitext")  # kinds of files of running text
 FORMATS = (  # WikiText is published as .tokens
-    FileFormat(
-        (".txt", ".tokens"), lambda path, source: Opened(["text"], lambda _: line_records(path, source), "lines")
-    ),
+    FileFormat((".txt",), partial(open_lines, "lines")),
+    FileFormat((".tokens",), partial(open_lines, "wikitext")),
 )

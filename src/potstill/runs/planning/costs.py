@@ -262,7 +262,7 @@ class TeacherQueries:
             for row, names in asking.shard_layout(wants, one_place_each=bool((per_sequence == 1).all())):
                 if counts[row]:
                     self.shards.append((counts[row], {name: self.columns[name] for name in names}))
-            keys = np.asarray(part.examples.keys[part.examples.index])
+            keys = part.memory_keys(part.examples.index)
             for name in asking.columns(wants):
                 self.keys[name] = np.union1d(self.keys.get(name, NO_KEYS), keys)
             self.parts.append(part)
@@ -327,10 +327,11 @@ class TeacherCosts:
         self.taught.add(data.name)
         return self.by_memory.setdefault(memory.folder, TeacherQueries(data.teacher, model, memory))
 
-    def remember_training(self, cost: StageCost) -> None:
+    def remember_training(self, cost: StageCost, epochs: float) -> None:
         for data, source, wants in zip(cost.data_sets, cost.sources, cost.asks, strict=True):
             if queries := self.queries(data):
-                queries.remember(source, wants)
+                for draw in source.draws(epochs):
+                    queries.remember(draw, wants)
 
     def remember_logits(self, data: DataSet, examples: Examples, split: str) -> None:
         if (queries := self.queries(data)) and data.loaded_teacher:

@@ -4,7 +4,7 @@ A forward pass takes 2 · weights · tokens, where the weights are those of all 
 multiplied), and for attention 4 · layers · tokens · length · width: each token meets every token of its sequence in the
 scores and in the weighted sum, and in a decoder those of the source as well. Training takes three times that: the forward
 pass, and the gradients by input and by weight. Tokens include padding, which is multiplied too. Norms, activations, dropout
-and softmax are not counted.
+and softmax are not counted. The head of a masked language model passes only the tokens that it predicts.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from transformers.pytorch_utils import Conv1D
 
 from potstill.models.anatomy import has_layers, in_head, layer_count, layers_path, stacks, width
 from potstill.models.hooks import end_of_attention
+from potstill.models.packing import reads_places
 from potstill.runs.planning.batches import Batches
 from potstill.signals import Wants
+from potstill.tasks.mask import SHARE
 from potstill.training.setup import Training, make_projections
 
-TOKEN_HEADS = ("ForTokenClassification", "ForQuestionAnswering")  # that read every token
+TOKEN_HEADS = ("ForTokenClassification", "ForQuestionAnswering", "ForMaskedLM")  # that read every token
 # over the source
 CROSS_ATTENTION = ("encoder_attn.k_proj", "encoder_attn.v_proj", "EncDecAttention.k", "EncDecAttention.v")
 
@@ -35,6 +37,9 @@ def forward(model: PreTrainedModel, batches: Batches, wants: Wants | None = None
     per_token, per_sequence = weights_passed(model, shortened)
     if type(model).__name__.endswith("ForImageClassification"):  # an image is one token without attention
         return np.asarray(2.0 * (per_token + per_sequence) * batches.sequences)
+    if wants is not None and reads_places(model):  # its head computes nothing but what is read
+        head = sum(weights for name, weights in matrices(model) if in_head(model, name))
+        per_token -= head * (1 - SHARE * wants.logits)
     attention = 4 * layer_count(model) * width(model) * batches.tokens * batches.lengths
     return np.asarray(2.0 * (per_token * batches.tokens + per_sequence * batches.sequences) + attention)
 
@@ -80,11 +85,11 @@ def training_step(training: Training, batches: Batches) -> np.ndarray:
     return operations
 
 
-def weights_passed(model: PreTrainedModel, shortened: bool) -> tuple[int, int]:
+def weights_passed(model: PreTrainedModel, shortened: bool) -> tuple[float, int]:
     """The weights of linear maps that every token passes, and those that one token of each sequence passes."""
     last = f"{layers_path(model)}.{layer_count(model) - 1}." if shortened else ""
     head_reads_all = type(model).__name__.endswith(TOKEN_HEADS) or model.can_generate()
-    per_token = per_sequence = 0
+    per_token, per_sequence = 0.0, 0
     for name, weights in matrices(model):
         after_attention = shortened and name.startswith(last) and not name.startswith(f"{last}attention.self")
         if after_attention or (in_head(model, name) and not head_reads_all):

@@ -157,8 +157,8 @@ def planned_stages(run: Run, teachers: TeacherCosts) -> list[PlannedStage]:
         if key not in timed:
             run.display.say(f"timing a few batches: {model}")
             timed[key] = stage_costs(replace(run, recipe=recipe, folder=run.folder / str(len(timed))), teachers.make)
-            for cost in timed[key]:
-                teachers.remember_training(cost)
+            for cost, round_ in zip(timed[key], recipe.rounds, strict=True):
+                teachers.remember_training(cost, round_.stage.epochs_over(cost.rows))
         return timed[key]
 
     def cells(model: str, recipe: Recipe) -> Iterator[PlannedStage]:

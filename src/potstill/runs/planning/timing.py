@@ -102,7 +102,7 @@ def time_training(training: Training, batches: Batches, turns: int, memory: bool
 
         def backward(data: int, positions: np.ndarray) -> None:
             source = training.sources[data]
-            batch = source.batch(positions, source.count(positions), 0)
+            batch = source.batch(positions, source.count(positions, 0), 0)
             gradients(training, projections, [MicroBatch(0, data, batch)], 0)
 
         def step() -> None:

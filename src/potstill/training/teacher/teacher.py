@@ -129,8 +129,16 @@ class Teacher:
         with torch.no_grad(), autocast(model, self.device, self.precision, bool(wants.probabilities)):
             return listen(model, view, wants)
 
-    def remember(self, source: TokenisedSet, wants: Wants, progress: Callable[[int], None] | None = None) -> int:
-        """Ask the model for all answers that memory lacks; return for how many examples. A stopped call can be repeated."""
+    def remember(
+        self, source: TokenisedSet, wants: Wants, progress: Callable[[int], None] | None = None, epochs: float = 1.0
+    ) -> int:
+        """Ask the model for all answers that memory lacks; return for how many examples. A stopped call can be repeated.
+
+        Examples whose masks come back are asked about as they are in each of these epochs.
+        """
+        return sum(self._remember(draw, wants, progress) for draw in source.draws(epochs))
+
+    def _remember(self, source: TokenisedSet, wants: Wants, progress: Callable[[int], None] | None) -> int:
         if self.memory is None or self.model is None or source.needs_live_teacher(wants) or wants == Wants():
             return 0
         # one process holds the lock throughout, so that another run waits and finds the answers; ranks lock to write
@@ -196,7 +204,7 @@ def missing_examples(
     missing: Callable[[np.ndarray, list[str]], np.ndarray], source: TokenisedSet, wants: Wants
 ) -> np.ndarray:
     """Positions of the examples that memory lacks, each text once."""
-    keys = np.asarray(source.examples.keys[source.examples.index])
+    keys = source.memory_keys(source.examples.index)
     positions = np.flatnonzero(missing(keys, columns(wants)))
     _, first = np.unique(keys[positions], return_index=True)
     return positions[np.sort(first)]
@@ -205,7 +213,8 @@ def missing_examples(
 def blocks(source: TokenisedSet, positions: np.ndarray) -> list[TokenisedSet]:
     """The examples at these positions in blocks, tokenised for the teacher."""
     parts = [source.examples.take(positions[begin : begin + BLOCK]) for begin in range(0, len(positions), BLOCK)]
-    return [TokenisedSet(source.task, part, source.teacher, source.teacher) for part in parts]
+    asked = TokenisedSet(source.task, source.examples, source.teacher, source.teacher, draw=source.draw)
+    return [replace(asked, examples=part) for part in parts]
 
 
 def shard_layout(wants: Wants, one_place_each: bool) -> list[ShardLayout]:
