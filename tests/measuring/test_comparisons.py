@@ -291,6 +291,7 @@ def test_every_study_answers(name: str, home: Path, tmp_path: Path, capsys: pyte
         ],
         "kd_or_augmentation": [],
         "hinton_mnist": ["rates=[0.05, 0.2, 1e30]", "temperatures=[1, 5]", "epochs=1"],
+        "ingredients": ["parts=['temperature', 'answers']"],
         "sequence_kd": ["beam=2", "top=4", "epochs_after=0.5"],
     }
     recipe: dict[str, Any] = {"teacher": f"{home}/teacher/student", "dropout": 0.0, "length": 32, "timing": "none"}

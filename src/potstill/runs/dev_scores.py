@@ -1,4 +1,4 @@
-"""How good a student in training is on dev: its scores, its distance to the teacher, and the loss that compares learning rates."""
+"""How good a student in training is on dev: its scores, its distance to the teacher, and the loss that judges rates."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class HintonMnist(Study):
         changes: dict[str, dict[str, Any]] = {"omitted": {"data": without}}  # of the stage, by the name of the run
         for rate in self.rates:
             for kind, method in (("soft", stage.method), ("hard", {"name": "hard_labels"})):
-                optimizer = stage.optimizer.model_copy(update={"rate": rate})
+                optimizer = stage.optimizer.model_copy(update={"rate": rate, "rates": []})
                 changes[f"{kind}-{rate:g}"] = {"method": method, "optimizer": optimizer, "epochs": self.epochs}
         recipes = {"whole": recipe.model_copy(update={"name": "whole"})}
         for name, change in changes.items():

@@ -51,14 +51,14 @@ class SequenceKd(Study):
         best, closest = short_forms.complete("data", [outputs, {**outputs, "closest": True}])
         stage = recipe.stage[-1].model_copy(update={"data": [], "method": plain, "stop_teaching": None})
         seq = stage.model_copy(update={"data": [best]})
-        rate = stage.optimizer.model_copy(update={"rate": self.rate_after * stage.optimizer.full_rate})
-        after = {"epochs": self.epochs_after, "optimizer": rate, "reshape": []}  # the student is reshaped already
+        rate = stage.optimizer.model_copy(update={"rate": self.rate_after * stage.optimizer.full_rate, "rates": []})
+        after = {"epochs": self.epochs_after, "min_steps": 0, "optimizer": rate, "reshape": []}  # the student is reshaped already
         inter = stage.model_copy(update={"data": [closest], **after})
         stages: dict[str, list[Stage]] = {
             "no-kd": [stage],
             "word-kd": [stage.model_copy(update={"method": word})],
             "seq-kd": [seq],
-            "seq-inter": [seq.model_copy(update={"epochs": stage.passes - self.epochs_after}), inter],
+            "seq-inter": [seq.model_copy(update={"epochs": stage.passes - self.epochs_after, "min_steps": 0}), inter],
         }
         return {
             name: recipe.model_copy(update={"name": name, "baseline": False, "stage": listed})

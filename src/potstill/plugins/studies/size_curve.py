@@ -38,7 +38,7 @@ class SizeCurve(Study):
         students |= {f"layers-{count}": {"build": "keep_layers", "layers": count} for count in sorted(self.layers)}
         recipes = {}
         for name, student in students.items():
-            rate = {"rate": self.rate / student["layers"]}
+            rate = {"rate": self.rate / student["layers"], "rates": []}
             stages = [
                 stage.model_copy(update={"optimizer": stage.optimizer.model_copy(update=rate)})
                 for stage in recipe.stage
