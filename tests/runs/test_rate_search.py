@@ -195,3 +195,10 @@ def test_the_page_says_what_was_tried() -> None:
         "distilled: 0.0001 was taken. Losses on dev: 0.0001 for 20 steps: 0.5000, 0.0002 for 20 steps: diverged, "
         "0.0001 for 40 steps: 0.2500."
     )
+    both = [*tried, TriedRate(rate=1e-4, seed=1, steps=20, loss=0.5)]
+    assert [
+        text.partition(":")[0] for text in rate_sentences(Measurements(models={"distilled": MeasuredModel(rates=both)}))
+    ] == [
+        "distilled, seed 0",
+        "distilled, seed 1",
+    ]

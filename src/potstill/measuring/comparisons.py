@@ -240,6 +240,7 @@ def _average(models: Sequence[MeasuredModel]) -> MeasuredModel:
         confusion=_mean([model.confusion for model in models]),
         mean_probabilities=_mean([model.mean_probabilities for model in models]),
         temperature=_mean([model.temperature for model in models]),
+        rates=[trial for model in models for trial in model.rates],
         learned=None if first.learned is None else all(model.learned for model in models),
         **several,
     )

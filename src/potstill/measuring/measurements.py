@@ -139,6 +139,7 @@ class TriedRate:
     """A learning rate that was tried before a stage was trained; the best of those with most steps was taken."""
 
     stage: Maybe[StrictInt] = 0
+    seed: Maybe[StrictInt] = 0
     rate: Number
     steps: StrictInt
     loss: Maybe[Number] = None  # on dev; None: the training diverged

@@ -14,6 +14,7 @@ from potstill.measuring.measurements import (
     MeasuredModel,
     Measurements,
     Place,
+    TriedRate,
     clean,
     short_name,
 )
@@ -243,21 +244,25 @@ def nearest_classes(probabilities: Sequence[Sequence[float | None]], names: Sequ
 
 
 def rate_sentences(measurements: Measurements) -> list[str]:
-    """Return for each model and stage which learning rates were tried, with their losses on dev, and which was taken."""
+    """Return for each model, stage and seed which learning rates were tried, with their losses on dev, and which was taken."""
     said = []
     for name, model in measurements.models.items():
-        for stage in sorted({trial.stage or 0 for trial in model.rates}):
-            trials = [trial for trial in model.rates if (trial.stage or 0) == stage]
-            longest = max(trial.steps for trial in trials)
-            last = [trial for trial in trials if trial.steps == longest and trial.loss is not None]
+        trainings = sorted({(trial.stage or 0, trial.seed or 0) for trial in model.rates})
+        stages, seeds = ({training[place] for training in trainings} for place in (0, 1))
+        for stage, seed in trainings:
+            trials = [trial for trial in model.rates if (trial.stage or 0, trial.seed or 0) == (stage, seed)]
+            most = max(trial.steps for trial in trials)
+            last = [trial for trial in trials if trial.steps == most and trial.loss is not None]
             if not last:
                 continue
             best = min(last, key=lambda trial: trial.loss or 0.0)
-            shown = ", ".join(
-                f"{trial.rate:g} for {trial.steps} steps: "
-                + ("diverged" if trial.loss is None else f"{trial.loss:.4f}")
-                for trial in trials
-            )
-            where = f", stage {stage + 1}" if any((trial.stage or 0) != stage for trial in model.rates) else ""
-            said.append(f"{short_name(name)}{where}: {best.rate:g} was taken. Losses on dev: {shown}.")
+            where = [f"stage {stage + 1}"] if len(stages) > 1 else []
+            where += [f"seed {seed}"] if len(seeds) > 1 else []
+            title = ", ".join([short_name(name), *where])
+            losses = ", ".join(f"{trial.rate:g} for {trial.steps} steps: {_loss(trial)}" for trial in trials)
+            said.append(f"{title}: {best.rate:g} was taken. Losses on dev: {losses}.")
     return said
+
+
+def _loss(trial: TriedRate) -> str:
+    return "diverged" if trial.loss is None else f"{trial.loss:.4f}"

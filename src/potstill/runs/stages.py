@@ -134,7 +134,7 @@ def train_student(run: Run, start_at: Path | None = None, keep_first: bool = Fal
         result = train_or_reuse(run, round_, training, student, start_at)
         dev = float(result.state["dev"])
         rows.append(int(result.state["rows"]))
-        rates += [TriedRate(stage=round_.place, **trial) for trial in result.state.get("rates", [])]
+        rates += [TriedRate(stage=round_.place, seed=recipe.seed, **trial) for trial in result.state.get("rates", [])]
         if training.keeps_step is not None:
             start = student.clone()
             load_models(start, result, "rewind-")

@@ -52,7 +52,12 @@ class SequenceKd(Study):
         stage = recipe.stage[-1].model_copy(update={"data": [], "method": plain, "stop_teaching": None})
         seq = stage.model_copy(update={"data": [best]})
         rate = stage.optimizer.model_copy(update={"rate": self.rate_after * stage.optimizer.full_rate, "rates": []})
-        after = {"epochs": self.epochs_after, "min_steps": 0, "optimizer": rate, "reshape": []}  # the student is reshaped already
+        after = {
+            "epochs": self.epochs_after,
+            "min_steps": 0,
+            "optimizer": rate,
+            "reshape": [],
+        }  # the student is reshaped already
         inter = stage.model_copy(update={"data": [closest], **after})
         stages: dict[str, list[Stage]] = {
             "no-kd": [stage],
