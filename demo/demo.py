@@ -23,7 +23,7 @@ from typing import Any
 ROWS = {"train": 4000, "dev": 1000, "test": 3530}
 SENTENCES, EPOCHS = {"quick": 14_000, "full": 40_000}, {"quick": 2, "full": 4}
 LONGEST_SENTENCE = 60  # words
-SHAPE = ["--length", "64", "--set", "precision=auto", "--set", "teacher_precision=auto"]
+SHAPE = ["--length", "64"]
 
 
 def package_folder(name: str) -> Path:

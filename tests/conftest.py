@@ -1,4 +1,4 @@
-"""Every test run has a cache of its own, no network, and one thread in each process it starts."""
+"""Every test run has a cache of its own, no network, no fast bfloat16, and one thread in each process it starts."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["OMP_NUM_THREADS"] = "1"  # bits are promised for one number of threads, and a child would count the cores
+# a clock must not decide what a test compares: oneDNN then multiplies no faster in bfloat16, in every process and cache
+os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE"
 # what a test says of training would be said of a file, if the stage were the result of another run
 os.environ["POTSTILL_STAGES_GB"] = "0"
 
@@ -18,11 +20,5 @@ os.environ["POTSTILL_STAGES_GB"] = "0"
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     cache = tmp_path_factory.mktemp("cache")
     os.environ["POTSTILL_CACHE"] = str(cache)
-    # a clock must not decide what a test compares: as on a processor that multiplies no faster in bfloat16
-    from potstill.models.precision import machine  # not above: torch reads the number of threads
-    from potstill.system import processor
-    from tests.support.training_world import CPU
-
-    processor.note({"what": "products", **machine(CPU)}, {"gain": 1.0})
     yield cache
     del os.environ["POTSTILL_CACHE"]

@@ -186,10 +186,10 @@ class Recipe(Values):
     dropout: Annotated[float, Field(ge=0, lt=1)] | None = None  # None: as the start's config says
     length: Annotated[int, Field(ge=3)] = 128  # tokens read of each text at most
     device: str = "auto"  # auto, cpu, cuda, mps
-    # of matrix products; auto: measured. float32 is the default until it is shown that bfloat16 costs no quality
-    precision: Literal["auto", "float32", "bfloat16", "float16"] = "float32"
+    # of matrix products; auto: the faster one, as measured
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     # auto: the fastest form whose answers are measured to be the same; onnx, int8: files that ONNX Runtime runs
-    teacher_precision: Literal["auto", "float32", "bfloat16", "onnx", "int8"] = "float32"
+    teacher_precision: Literal["auto", "float32", "bfloat16", "onnx", "int8"] = "auto"
     baseline: bool = True  # also train the same student on the labels alone
     timing: Literal["all", "pytorch", "none"] = "all"  # all: also in ONNX Runtime, and in eight bits
     # as what the student is kept beside itself; auto: int8 or onnx, whichever is better, where timing measures both
