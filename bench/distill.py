@@ -282,17 +282,22 @@ def compare(folder: Path, teacher: Student, student: Student, source: TokenisedS
     return [*missed, *(["a second recipe asked the teacher again"] if asked or again.seconds else [])]
 
 
+def models() -> tuple[Student, Student]:
+    """The teacher, with random weights, and the student."""
+    torch.manual_seed(0)
+    config = AutoConfig.from_pretrained(encoder_folder(), num_hidden_layers=12, num_labels=2)
+    model = AutoModelForSequenceClassification.from_config(config)
+    teacher = Student(model.eval(), AutoTokenizer.from_pretrained(encoder_folder()))
+    three = plugins.make("students", "keep_layers", {"layers": 3})
+    return teacher, three.build(teacher, BuildContext(teacher, 0, lambda: iter(())))
+
+
 def main() -> int:
     logging.disable_progress_bar()
     loop.checkpoints.save = loop.checkpoints.rotate = lambda *_, **__: None  # type: ignore[assignment]  # nobody saves
     with tempfile.TemporaryDirectory() as place:
         os.environ["POTSTILL_CACHE"] = place
-        torch.manual_seed(0)
-        config = AutoConfig.from_pretrained(encoder_folder(), num_hidden_layers=12, num_labels=2)
-        model = AutoModelForSequenceClassification.from_config(config)
-        teacher = Student(model.eval(), AutoTokenizer.from_pretrained(encoder_folder()))
-        three = plugins.make("students", "keep_layers", {"layers": 3})
-        student = three.build(teacher, BuildContext(teacher, 0, lambda: iter(())))
+        teacher, student = models()
         missed = compare(Path(place), teacher, student, read_rows(Path(place), teacher))
     for line in missed:
         print(f"missed: {line}", file=sys.stderr)

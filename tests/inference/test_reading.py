@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from potstill.inference import agreement, reading
 from potstill.inference import predict as predicting
-from potstill.inference import reading
 from potstill.inference.predict import AT_ONCE, Predictor
 from potstill.inference.reading import PADDED, UNMEASURED, Way, fastest_way
+from potstill.models import inference
 from potstill.models.onnx import exported
 from potstill.models.onnx.writing import write_onnx
 from potstill.models.student import save_student
+from potstill.system.files import unseal
 from tests.support.small_models import sentences, small_model
 
 LENGTHS = np.full(400, 16)
@@ -77,12 +79,33 @@ def test_many_texts_are_measured_once_and_few_never(form: str, tmp_path: Path, m
     many = Predictor(tmp_path / "model", say=said.append)
     found = list(many(texts))
     assert many.way is not None and many.way.padded in PADDED and str(many.way.padded) in said[0] and len(said) == 1
-    assert len(list((tmp_path / "cache/speed").iterdir())) == 1
+    kept = [unseal(file.read_bytes())["of"]["what"] for file in (tmp_path / "cache/speed").iterdir()]
+    assert sorted(kept) == (["products", "reading"] if form == "pytorch" else ["reading"])
     for one, other in zip(found, expected, strict=True):
         assert one["probability"] == pytest.approx(other["probability"], abs=1e-5)
     monkeypatch.setattr(reading, "best_seconds", lambda *arguments: pytest.fail("it was measured before"))
     again = Predictor(tmp_path / "model")
     assert list(again(texts)) == found and again.way == many.way
+
+
+@pytest.mark.parametrize(("times", "bound", "taken"), [(2.0, 0.02, True), (2.0, 0.0, False), (1.05, 0.02, False)])
+def test_a_folder_is_read_in_bfloat16_where_that_is_faster_and_answers_the_same(
+    times: float, bound: float, taken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POTSTILL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(inference, "bfloat16_gain", lambda device: 4.1)
+    monkeypatch.setattr(agreement, "best_seconds", lambda works, turns: {"float32": times, "bfloat16": 1.0})
+    monkeypatch.setattr(agreement, "MOST_APART", bound)
+    save_student(small_model("bert", layers=1), tmp_path / "model")
+    texts = [text for text, _ in sentences(AT_ONCE, 0)]
+    plain = [*Predictor(tmp_path / "model")(texts[:-1])]  # few enough to be answered at once
+    said: list[str] = []
+    found = [*Predictor(tmp_path / "model", say=said.append)(texts)][:-1]
+    apart = max(abs(one["probability"] - other["probability"]) for one, other in zip(found, plain, strict=True))
+    assert (1e-5 < apart <= 0.02) if taken else apart <= 1e-5
+    assert (" in bfloat16, as measured on " in said[0]) == taken
+    monkeypatch.setattr(agreement, "best_seconds", lambda *arguments: pytest.fail("it was measured before"))
+    assert [*Predictor(tmp_path / "model")(texts)][:-1] == found
 
 
 def test_streams_answer_as_threads_do_and_in_order(tmp_path: Path) -> None:

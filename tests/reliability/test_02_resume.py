@@ -4,6 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 from potstill.models.builder import BuildContext
 from potstill.recipe import plugins
@@ -22,14 +24,27 @@ def test_02_stopped_in_mid_epoch_at_four_points_it_goes_on_to_the_same_bits(
     figure(2, f"{len(STOPS)} of {len(STOPS)} equal")
 
 
-def test_02_so_it_does_in_bfloat16(tmp_path: Path, figure: Callable[..., None]) -> None:
+def test_02_so_it_does_in_bfloat16(
+    tmp_path: Path, figure: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On every processor: without such instructions it is only slow."""
+
     def make(folder: Path) -> World:
         world = make_world(folder)
         world.precision = "bfloat16"
         return world
 
+    products: set[torch.dtype] = set()
+    linear = nn.modules.linear.Linear.forward
+
+    def noted(module: nn.Linear, states: torch.Tensor) -> torch.Tensor:
+        made = linear(module, states)
+        products.add(made.dtype)
+        return made
+
+    monkeypatch.setattr(nn.Linear, "forward", noted)
     difference, changed = stopped_and_resumed(make, tmp_path, "patient", STOPS)
-    assert difference == 0 and changed
+    assert difference == 0 and changed and torch.bfloat16 in products
     figure(2, "in bfloat16 too")
 
 

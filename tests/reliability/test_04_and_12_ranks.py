@@ -126,6 +126,8 @@ def test_12_in_bfloat16_two_ranks_make_it_as_closely_as_its_rounding_allows(
     for ours, theirs in zip(steps(tmp_path / "one"), steps(tmp_path / "two"), strict=True):
         assert float(theirs["loss"]) == pytest.approx(float(ours["loss"]), rel=0.01)
     assert difference(tmp_path / "one", tmp_path / "two") <= 0.003  # the learning rate; 12 steps were taken
+    for name in ("one", "two"):
+        assert 'precision = "bfloat16"' in (tmp_path / name / "recipe.toml").read_text()
     figure(12, "in bfloat16 by {:.0e}", difference(tmp_path / "one", tmp_path / "two"))
 
 

@@ -8,15 +8,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+import torch
 
 from potstill.measuring.measure_models import measure_models
 from potstill.models import inference
+from potstill.recipe.schema import Recipe
 from potstill.runs import precision, teachers
+from potstill.runs.planning import plan
 from potstill.system import processor
 from potstill.training.teacher import forms
 from tests.support.commands import FAST, make_home, measurements, patient, potstill
 
-AUTO = [*FAST, "--set", "precision=auto", "--set", "teacher_precision=auto", "--epochs", "1"]
+AUTO = [*FAST, "--set", "precision=auto", "--epochs", "1"]
 LOUD = [word for word in AUTO if word != "--quiet"]
 
 
@@ -37,6 +40,11 @@ def recipe(run: Path) -> dict[str, str]:
     return tomllib.loads((run / "recipe.toml").read_text())
 
 
+def test_the_faster_precision_is_the_default() -> None:
+    plain = Recipe.model_validate({"data": {"train": "train.csv"}})
+    assert (plain.precision, plain.teacher_precision) == ("auto", "auto")
+
+
 def test_bfloat16_is_chosen_said_and_written_where_it_is_faster(
     home: Path, tmp_path: Path, fast: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -44,6 +52,18 @@ def test_bfloat16_is_chosen_said_and_written_where_it_is_faster(
     said = capsys.readouterr().err
     assert said.count("multiplies 4.1 times faster in bfloat16, and trains this student 2.4 times faster") == 1
     assert recipe(tmp_path / "run")["precision"] == "bfloat16"
+
+
+def test_a_plan_says_what_the_machine_has_and_foretells_with_the_precision_of_the_run(
+    home: Path, tmp_path: Path, fast: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    peaks: list[torch.dtype] = []
+    fast.setattr(plan, "matmul_peak", lambda device, dtype: peaks.append(dtype) or 1e12)
+    assert potstill("plan", *patient(home)[1:], *AUTO, "--out", tmp_path / "run") == 0
+    said = capsys.readouterr().out
+    assert f"{processor.described(1)}: it multiplies " in said
+    assert "the student is trained in bfloat16, the teacher is asked in float32" in said
+    assert peaks == [torch.bfloat16]
 
 
 @pytest.mark.parametrize(("here", "gain"), [(1.0, 9.0), (4.1, 0.9)])
@@ -58,20 +78,25 @@ def test_float32_stays_where_the_processor_or_the_student_gains_nothing(
     assert recipe(tmp_path / "auto")["precision"] == "float32" and weights[0] == weights[1]
 
 
+GAINS = {"float32": 1.0, "bfloat16": 4.1}  # of a machine that chooses it
+
+
+@pytest.mark.parametrize(("begun", "other"), [("bfloat16", "float32"), ("float32", "bfloat16")])
 def test_a_run_goes_on_in_the_precision_that_it_was_begun_with(
-    home: Path, tmp_path: Path, fast: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    begun: str, other: str, home: Path, tmp_path: Path, fast: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    fast.setattr(precision, "bfloat16_gain", lambda device: GAINS[begun])
     run = [*patient(home), *AUTO, "--out", tmp_path / "run"]
     assert potstill(*run) == 0
     (tmp_path / "run/measurements.json").unlink()
-    fast.setattr(precision, "bfloat16_gain", lambda device: 1.0)  # as on another machine
+    fast.setattr(precision, "bfloat16_gain", lambda device: GAINS[other])  # as on another machine
     assert potstill(*run) == 0
-    assert recipe(tmp_path / "run")["precision"] == "bfloat16"
-    assert potstill(*run, "--set", "precision=float32") == 2
+    assert recipe(tmp_path / "run")["precision"] == begun
+    assert potstill(*run, "--set", f"precision={other}") == 2
     problem = capsys.readouterr().err
-    assert 'precision was "bfloat16", is "float32"' in problem and "write --overwrite" in problem
+    assert f'precision was "{begun}", is "{other}"' in problem and "write --overwrite" in problem
     assert potstill(*run, "--overwrite") == 0
-    assert recipe(tmp_path / "run")["precision"] == "float32"
+    assert recipe(tmp_path / "run")["precision"] == other
 
 
 def test_seeds_and_cells_share_one_precision(home: Path, tmp_path: Path, fast: pytest.MonkeyPatch) -> None:
@@ -169,7 +194,9 @@ def test_speed_in_bfloat16_is_measured_and_the_fastest_form_is_said(
         assert set(model["speed"]) == {"pytorch", "pytorch bfloat16"} and model["fastest"] in model["speed"]
     assert found["models"]["teacher"]["times_faster_at_best"] == 1
     assert processor.processor_name() in found["device"]
-    assert "the fastest forms on " in capsys.readouterr().err
+    said = capsys.readouterr().out
+    assert f"fastest on {found['device']}: teacher by PyTorch" in said and "each at its" in " ".join(said.split())
     alone = measure_models([str(home / "teacher/student")], str(home / "test.csv"))
     (model,) = alone["models"].values()
+    assert processor.processor_name() in alone["device"]
     assert set(model["speed"]) == {"pytorch", "pytorch bfloat16"} and model["times_faster_at_best"] == 1

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
@@ -17,9 +18,9 @@ import numpy as np
 from potstill.data.formats.reading import short_repr
 from potstill.data.row import Row
 from potstill.data.rows import Columns, open_table
-from potstill.data.tokens import array_view, split_by_tokens, tokenise_texts
+from potstill.data.tokens import Tokens, array_view, split_by_tokens, tokenise_texts
 from potstill.errors import InputError
-from potstill.inference.reading import Way, fastest_way
+from potstill.inference.reading import UNMEASURED, Way, circumstances, fastest_way
 from potstill.models.folders import onnx_file, stored_temperature
 from potstill.models.onnx.exported import ArrayForward, ExportedModel, can_load_light, default_threads, load_exported
 from potstill.system import processor
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 AT_ONCE = 256  # examples read ahead: few enough for a pipe to flow, enough to sort by length
 
 Say = Callable[[str], None]
-Streams = Callable[[], ArrayForward | None]
-"""Opens a model in streams, if it has them; see `inference.reading`."""
+Opens = Callable[[], ArrayForward | None]
+"""Opens a model in another form, if it has that."""
 
 
 def predict(model: str | Path, texts: Iterable[Asked], length: int | None = None) -> Iterator[dict[str, Any]]:
@@ -54,7 +55,7 @@ class Predictor:
     def __init__(self, model: str | Path, length: int | None = None, say: Say = lambda message: None) -> None:
         """`length`: tokens that are read of an example; None: as many as the model was trained with."""
         self.model, self.say = str(model), say
-        self.network, self.forward, self._streams = _load(model)
+        self.network, self.forward, self._streams, self._bfloat16 = _load(model)
         self.way: Way | None = None  # measured when there are many texts
         self.kind = task_of(self.network.config)
         self.temperature = stored_temperature(self.network.config, model)
@@ -92,10 +93,14 @@ class Predictor:
             return
         tokens = tokenise_texts(task, rows, self.network.tokenizer, self.length)
         streams, library = self._streams(), "torch" if file is None else "onnxruntime"
+        engine = f"{library} {version(library)}"
+        form = ""
+        if (faster := self._bfloat16()) is not None and self._same_in(faster, task, tokens, files, engine):
+            self.forward, form = faster, " in bfloat16"
         self.way = fastest_way(
             files,
             default_threads(),
-            f"{library} {version(library)}",
+            engine + form,
             {False: self.forward, **({True: streams} if streams else {})},
             tokens.lengths(np.arange(len(rows))),
             lambda batch: array_view(task, tokens, batch).inputs,
@@ -103,7 +108,27 @@ class Predictor:
         if self.way.streams and streams:
             self.forward = streams
         on = processor.described(default_threads())
-        self.say(f"reading {self.way.padded} tokens at once{' in streams' * self.way.streams}, as measured on {on}")
+        self.say(
+            f"reading {self.way.padded} tokens at once{' in streams' * self.way.streams}{form}, as measured on {on}"
+        )
+
+    def _same_in(self, faster: ArrayForward, task: Task, tokens: Tokens, files: list[Path], engine: str) -> bool:
+        """Whether these texts are answered the same in bfloat16, and faster."""
+        import torch  # it is loaded already
+
+        from potstill.inference.agreement import better_in_bfloat16
+
+        def logits(forward: ArrayForward) -> Callable[[np.ndarray], torch.Tensor]:
+            def of(rows: np.ndarray) -> torch.Tensor:
+                view = array_view(task, tokens, rows)
+                return torch.from_numpy(view.predictions(forward(view.inputs)))
+
+            return of
+
+        every = np.arange(AT_ONCE)
+        batches = list(split_by_tokens(every, tokens.lengths(every), UNMEASURED))
+        what = circumstances("form", files, default_threads(), engine)
+        return better_in_bfloat16(logits(self.forward), logits(faster), batches, task.outcome, what)
 
     def _outputs(self, task: Task, rows: list[tuple[str, str | None]]) -> list[np.ndarray]:
         tokens = tokenise_texts(task, rows, self.network.tokenizer, self.length)
@@ -116,25 +141,28 @@ class Predictor:
         return [outputs[place] for place in range(len(rows))]
 
 
-def _load(model: str | Path) -> tuple[ExportedModel | Network, ArrayForward, Streams]:
+def _load(model: str | Path) -> tuple[ExportedModel | Network, ArrayForward, Opens, Opens]:
+    """The model, how it answers, and its other forms: in streams, and in bfloat16."""
     file = onnx_file(model)
     if file is not None and can_load_light(file):
         exported = load_exported(file)
-        return exported, exported.forward, exported.in_streams
+        return exported, exported.forward, exported.in_streams, lambda: None
     import torch  # not above: see the first lines of this file
 
     from potstill.models.inference import Forward, load_network
+    from potstill.models.onnx.exported import refuse_infinite
 
     def of_arrays(forward: Forward) -> ArrayForward:
         return lambda arrays: forward({name: torch.from_numpy(arrays[name]) for name in arrays})
 
     network = load_network(model)
 
-    def in_streams() -> ArrayForward | None:
-        forward = network.in_streams()
-        return of_arrays(forward) if forward else None
+    def opened(make: Callable[[], Forward | None]) -> ArrayForward | None:
+        forward = make()
+        return of_arrays(refuse_infinite(forward, model)) if forward else None
 
-    return network, of_arrays(network.forward), in_streams
+    others = partial(opened, network.in_streams), partial(opened, network.bfloat16)
+    return network, of_arrays(network.forward), *others
 
 
 def rows_for(config: Any, file: str, text: str | None = None, pair: str | None = None) -> Iterator[Row]:

@@ -42,8 +42,7 @@ def fastest_way(
     `files`: the weights; `forwards`: in threads (False) and, where that is possible, in streams (True). `lengths`:
     (rows,) tokens of some texts, and `inputs` makes a batch of rows.
     """
-    what: dict[str, Any] = {"what": "reading", "model": [file_xxh3(file) for file in files], "engine": engine}
-    what |= {"device": processor.processor_name(), "instructions": processor.instructions(), "threads": threads}
+    what = circumstances("reading", files, threads, engine)
     known = processor.recall(what)
     if known is None:
         rates = _tokens_per_second(forwards, lengths, inputs)
@@ -51,6 +50,12 @@ def fastest_way(
         known = {"streams": best.streams, "padded": best.padded, "tokens_per_second": rates[best]}
         processor.note(what, known)
     return Way(known["streams"] and True in forwards, known["padded"])
+
+
+def circumstances(what: str, files: Iterable[Path], threads: int, engine: str) -> dict[str, Any]:
+    """All that the speed of reading depends on."""
+    model = {"what": what, "model": [file_xxh3(file) for file in files], "engine": engine}
+    return {**model, "device": processor.processor_name(), "instructions": processor.instructions(), "threads": threads}
 
 
 def _tokens_per_second(

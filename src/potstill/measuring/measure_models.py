@@ -100,7 +100,7 @@ def measure_models(
     busy = too_busy(speeds, [])
     return {
         "data": data,
-        "processor": processor.described(torch.get_num_threads()),
+        "device": processor.described(torch.get_num_threads()),
         "metrics": {"task": list(task.metrics)},
         **({"signatures": signatures()} if task.decodes else {}),
         **({"too_busy": busy} if busy else {}),

@@ -65,6 +65,11 @@ def machine(device: torch.device) -> dict[str, Any]:
     return {"device": name, "instructions": flags, "threads": torch.get_num_threads(), "torch": torch.__version__}
 
 
+def device_described(device: torch.device) -> str:
+    """In one line, as "AMD EPYC (AVX2, AVX-512, VNNI, BF16), 2 threads"; of a GPU its name."""
+    return str(machine(device)["device"]) if device.type == "cuda" else processor.described(torch.get_num_threads())
+
+
 def bfloat16_gain(device: torch.device) -> float:
     """How many times faster this device multiplies matrices in bfloat16 than in float32; measured once, then remembered."""
     if device.type not in SIZES:

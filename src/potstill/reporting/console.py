@@ -7,7 +7,14 @@ from typing import Any
 
 from potstill.measuring.measurements import Comparison, Measurements, as_number
 from potstill.reporting.numbers import MISSING, count, metric_title, percent, points, short
-from potstill.reporting.sentences import caveats, correction_note, gap_sentences, signatures, verdict_words
+from potstill.reporting.sentences import (
+    caveats,
+    correction_note,
+    fastest_forms,
+    gap_sentences,
+    signatures,
+    verdict_words,
+)
 from potstill.reporting.tables import Cell, Table, summary
 from potstill.system.terminal import as_printed, byte_size, duration, print_line
 
@@ -25,6 +32,7 @@ def print_measurements(measurements: Measurements) -> None:
             f"models were timed in different engines: {', '.join(f'{name} in {engines[name]}' for name in engines)}"
         )
     notes = (
+        *fastest_forms(measurements),
         *signatures(measurements),
         *baseline_starts(measurements),
         *constants(measurements),
@@ -101,6 +109,10 @@ def print_plan(plan: dict[str, Any]) -> None:
         )
     devices = f", {machine['devices']} devices" if machine["devices"] > 1 else ""
     peak, share = f"{machine['peak_gflops']:,.0f} GFLOPS at best{devices}", percent(machine["share_of_peak"], 0)
+    faster = f"{machine['bfloat16_gain']:.1f} times as fast in bfloat16 as in float32"
+    print_line(f"{machine['processor']}: it multiplies {faster}")
+    teacher = f", the teacher is asked in {machine['teacher_precision']}" if machine["teacher_precision"] else ""
+    print_line(f"the student is trained in {machine['precision']}{teacher}")
     print_line(f"time is for {peak}, of which training reaches {share} %")
     print_line(f"will not fit: {plan['will_not_fit']}" if plan["will_not_fit"] else "everything fits")
 

@@ -19,7 +19,17 @@ from potstill.measuring.measurements import (
     short_name,
 )
 from potstill.measuring.significance import NO_DIFFERENCE
-from potstill.reporting.numbers import count, metric_format, metric_title, parameters, percent, points, score_text
+from potstill.reporting.columns import ENGINES
+from potstill.reporting.numbers import (
+    count,
+    metric_format,
+    metric_title,
+    parameters,
+    percent,
+    points,
+    score_text,
+    short,
+)
 from potstill.tasks.metrics.texts import BEAM, search_name
 
 BY_BEAM = "bleu_beam"
@@ -44,6 +54,21 @@ def headline(measurements: Measurements, student: str | None = None) -> list[str
     if not by_beam:
         sentences += [_greedy_beside_beam(model, teacher, measurements, place) for place in places[:1]]
     return [f"{sentence}." for sentence in sentences if sentence]
+
+
+def fastest_forms(measurements: Measurements) -> list[str]:
+    """Return in which form each network reads most texts a second, and on which processor."""
+    if measurements.too_busy:
+        return []
+    found = []
+    for name, model in measurements.models.items():
+        if model.fastest is not None and (rate := model.timing(model.fastest, "best_examples_per_second")) is not None:
+            ways = [ENGINES.get(model.fastest, model.fastest)]
+            for key, what in (("best_streams", "streams"), ("best_batch", "at once")):
+                number = model.timing(model.fastest, key)
+                ways += [f"{count(number)} {what}"] if number is not None else []
+            found.append(f"{name} by {', '.join(ways)}: {short(rate)} a second")
+    return [f"fastest on {measurements.device}: {'; '.join(found)}"] if found else []
 
 
 def _quality(model: MeasuredModel, teacher: MeasuredModel | None, place: Place, several: bool) -> str:

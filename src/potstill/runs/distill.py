@@ -178,7 +178,7 @@ def settle_precision(
 
     `chosen_before`: sentences about other choices, said once rows and teacher were found to be usable.
     """
-    recipe = settle_by_device(recipe, device)
+    recipe = settle_by_device(recipe, device, display.say)
     ready = None
     if chosen_before or any(getattr(recipe, name) == "auto" for name in MEASURED):
         first = seed_cells(recipe)[0].recipe

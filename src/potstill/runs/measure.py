@@ -51,7 +51,6 @@ from potstill.models.fingerprints import weights_hash
 from potstill.models.folders import stored_temperature
 from potstill.models.inference import Forward, bfloat16_forward, onnx_forward, streams_forward, torch_forward
 from potstill.recipe.schema import Recipe, Stage
-from potstill.reporting.columns import ENGINES
 from potstill.runs import input_files
 from potstill.runs.baseline import initial_weights
 from potstill.runs.data_set import DataSet, selection_metric, teacher_predictions
@@ -127,8 +126,6 @@ def measure_run(run: Run, students: Mapping[str, Trained], timed: bool) -> Measu
         if timed and recipe.timing != "none":
             display.say("timing all models in turns")
             speeds = measure_speeds(first, students, models)
-            if speeds and not first.task.decodes:
-                display.say(said_forms(speeds, described(torch.get_num_threads())))
         if deploys and main in files:
             teacher = MeasuredModel.from_json(models[TEACHER].size) if TEACHER in models else None
             same = int8_agreement(first, predictions)
@@ -325,18 +322,6 @@ def speed_of(name: str, speeds: Speeds) -> dict[str, Any]:
         if of_teacher:
             found["times_faster_at_best"] = rate_at_best(own[found["fastest"]]) / max(of_teacher)
     return found
-
-
-def said_forms(speeds: Speeds, device: str) -> str:
-    """Which form of each network is fastest on this processor."""
-    forms = fastest_forms(speeds)
-
-    def rate(name: str, engine: str) -> str:
-        speed, form = speeds[name, engine], "eight bits" if name.endswith("int8") else ENGINES[engine]
-        streams = f" in {speed['best_streams']:.0f} streams" if "best_streams" in speed else ""
-        return f"{name}: {form}{streams}, {rate_at_best(speed):.0f} a second"
-
-    return f"the fastest forms on {device}: {'; '.join(rate(*form) for form in forms.items())}"
 
 
 def same_networks(models: Mapping[str, Candidate], speeds: Speeds) -> list[tuple[tuple[str, str], tuple[str, str]]]:

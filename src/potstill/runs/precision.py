@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from potstill.data.batches import TokenisedSet
 from potstill.models.hooks import listen
-from potstill.models.precision import FASTER, autocast, bfloat16_gain, machine, synchronise
+from potstill.models.precision import FASTER, autocast, bfloat16_gain, device_described, machine, synchronise
 from potstill.recipe.schema import MEASURED, Recipe, fingerprint
 from potstill.runs.folder import holds_work, mark_of
 from potstill.runs.stage_setup import Run, first_student
@@ -43,12 +43,13 @@ def as_begun(recipe: Recipe, folder: RunFolder) -> Recipe:
     return begun if mark["recipe"] == fingerprint(begun) or holds_work(folder) else recipe
 
 
-def settle_by_device(recipe: Recipe, device: torch.device) -> Recipe:
+def settle_by_device(recipe: Recipe, device: torch.device, say: Say) -> Recipe:
     """Without fast bfloat16 the student is trained in float32; else its precision stays open. Without a teacher nothing is
     asked; else its form stays open."""
     settled = {}
-    if recipe.precision == "auto" and ranks.on_first(bfloat16_gain)(device) < FASTER:
+    if recipe.precision == "auto" and (gain := ranks.on_first(bfloat16_gain)(device)) < FASTER:
         settled["precision"] = "float32"
+        say(f"precision: float32 on {device_described(device)}: it multiplies {gain:.1f} times as fast in bfloat16")
     if recipe.teacher_precision == "auto" and not recipe.teachers:
         settled["teacher_precision"] = "float32"
     return recipe.model_copy(update=settled)
@@ -60,17 +61,16 @@ def settle_by_student(run: Run) -> Recipe:
         return run.recipe
     here, gain = bfloat16_gain(run.accelerator.device), student_gain(run)
     chosen = "bfloat16" if gain >= STUDENT_FASTER else "float32"
-    thing = "processor" if run.accelerator.device.type == "cpu" else "device"
-    products = f"this {thing} multiplies {here:.1f} times faster in bfloat16"
+    products = f"{device_described(run.accelerator.device)}: it multiplies {here:.1f} times faster in bfloat16"
     if chosen == "bfloat16":
-        run.display.say(f"precision: bfloat16; {products}, and trains this student {gain:.1f} times faster")
+        run.display.say(f"precision: bfloat16 on {products}, and trains this student {gain:.1f} times faster")
     else:
         reason = (
             f"but trains this student only {gain:.1f} times as fast"
             if gain
             else "but this student cannot compute in it"
         )
-        run.display.say(f"precision: float32; {products}, {reason}")
+        run.display.say(f"precision: float32 on {products}, {reason}")
     return run.recipe.model_copy(update={"precision": chosen})
 
 

@@ -17,7 +17,7 @@ import torch
 
 from potstill.errors import InputError
 from potstill.measuring.measurements import BASELINE, STUDENT
-from potstill.models.precision import TYPES
+from potstill.models.precision import TYPES, bfloat16_gain, device_described
 from potstill.recipe.resolve import grid_recipes
 from potstill.recipe.schema import Recipe, Stage
 from potstill.runs.baseline import baseline_recipe, is_distillation
@@ -88,7 +88,7 @@ def plan(
     refuse_shared_fields(recipe)
     accelerator = make_accelerator(recipe)
     device = accelerator.device
-    recipe = settle_by_device(recipe, device)
+    recipe = settle_by_device(recipe, device, display.say)
     program = private_bytes() if device.type == "cpu" else 0
     unchecked = recipe.model_copy(update={"force": True})  # the teacher is not asked
     data_sets = DataSets(unchecked, device, display)
@@ -133,6 +133,10 @@ def plan(
         "device_memory": {**needed, "limit": limit},
         "disks": [{**asdict(disk), "folder": str(disk.folder), "free": disk.free} for disk in disks],
         "machine": {
+            "processor": device_described(device),
+            "bfloat16_gain": bfloat16_gain(device),
+            "precision": recipe.precision,
+            "teacher_precision": data_sets.recipe.teacher_precision if recipe.teachers else None,
             "peak_gflops": peak_there / 1e9,
             "peak_gflops_here": peak_here / 1e9,
             "devices": devices,

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from potstill.data.batches import TokenisedSet
 from potstill.errors import InputError
+from potstill.inference.agreement import FASTER, MOST_APART, SAME_CLASS, differences
 from potstill.inference.onnx_forms import cached_files
 from potstill.models.anatomy import is_spread
 from potstill.models.inference import Forward, onnx_forward
@@ -33,9 +34,6 @@ OF_ONNX: tuple[Form, ...] = ("onnx", "int8")  # files: they give the outputs of 
 MANY_ROWS = 1000  # to be asked: a comparison for fewer would cost a good part of what it saves
 LONG_ENOUGH = 30.0  # seconds that PyTorch would need for all rows: writing and loading the files takes about ten
 SAMPLE, TURNS = 128, 2
-MOST_APART = 0.02  # the largest difference of a probability; of values, in standard deviations
-SAME_CLASS = 0.99  # share of predictions
-FASTER = 1.1
 
 Measured = dict[str, float]
 """Of a form, on the sample: "rate" in rows a second, "apart" and "same" as `differences` returns them."""
@@ -158,19 +156,3 @@ def _asked(
             logits[form].append(answer)
             seconds[form] += best[form]
     return logits, seconds
-
-
-def differences(outcome: str, plain: list[Tensor], other: list[Tensor]) -> tuple[float, float]:
-    """The largest difference of a probability, and the share of predictions of the same class."""
-    if outcome == "value":
-        values, others = torch.cat(plain).double(), torch.cat(other).double()
-        return float((values - others).abs().max() / values.std().clamp_min(1e-6)), 1.0
-    apart, same, count = 0.0, 0, 0
-    for before, after in zip(plain, other, strict=True):
-        p, q = (
-            each.double().sigmoid() if outcome == "classes" else each.double().softmax(-1) for each in (before, after)
-        )
-        apart = max(apart, float((p - q).nan_to_num(nan=1.0).abs().max()))
-        agree = (p > 0.5) == (q > 0.5) if outcome == "classes" else p.argmax(-1) == q.argmax(-1)
-        same, count = same + int(agree.sum()), count + agree.numel()
-    return apart, same / max(count, 1)
