@@ -1,4 +1,4 @@
-"""Whether two forms of a network answer the same for the purpose: the difference of probabilities, and of predicted classes."""
+"""Whether two forms of a network answer the same for the purpose: differences of probabilities and predicted classes."""
 
 from __future__ import annotations
 

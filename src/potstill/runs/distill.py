@@ -90,6 +90,8 @@ def distill(
             display.say(f"{change} has changed since the run was started; accepted")
         opening = Opening(inputs, changed, overwrite)
         recipe, ready = settle_precision(recipe, device, display, chosen)
+        if cell not in (None, ALONE) or recipe.seeds > 1:  # each cell prepares its own, and this one holds a teacher
+            ready = None
         if cell not in (None, ALONE):
             run_cell(recipe, cell_named(all_cells(recipe), str(cell)), folder, opening, display)
             return {}
