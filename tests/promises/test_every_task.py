@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -34,8 +33,7 @@ from potstill.reporting.numbers import metric_title
 from potstill.tasks.answer import LONGEST_ANSWER, QuestionAnswering
 from potstill.tasks.label_matching import labels_of, make_task
 from potstill.tasks.tag import TokenClassification
-from potstill.training import checkpoints
-from tests.support.commands import FAST, measurements, potstill
+from tests.support.commands import FAST, killed_after, measurements, potstill
 from tests.support.small_models import (
     ARCHITECTURES,
     GENERATED,
@@ -160,23 +158,6 @@ def test_an_exported_student_answers_as_the_student(
     if export == "onnx":
         wanted = {"tag": "tags", "answer": "answer", "choose": "candidate", "mask": "text"}[(home / "task").read_text()]
         assert [one[wanted] for one in said[:60]] == [one[wanted] for one in said[60:]]
-
-
-def killed_after(saves: int, words: list[str | Path]) -> None:
-    """Runs in a child: no chance to tidy up."""
-    really = checkpoints.save
-    done = 0
-
-    def save(*arguments: Any) -> Any:
-        nonlocal done
-        kept = really(*arguments)
-        done += 1
-        if done == saves:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return kept
-
-    checkpoints.save = save  # type: ignore[assignment]
-    potstill(*words)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import shutil
+import signal
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,7 +19,7 @@ from potstill.runs import measure, precision, teachers
 from potstill.runs.planning import plan
 from potstill.system import processor
 from potstill.training.teacher import forms
-from tests.support.commands import FAST, make_home, measurements, patient, potstill
+from tests.support.commands import FAST, killed_after, make_home, measurements, patient, potstill
 
 AUTO = [*FAST, "--set", "precision=auto", "--epochs", "1"]
 LOUD = [word for word in AUTO if word != "--quiet"]
@@ -97,6 +99,27 @@ def test_a_run_goes_on_in_the_precision_that_it_was_begun_with(
     assert f'precision was "{begun}", is "{other}"' in problem and "write --overwrite" in problem
     assert potstill(*run, "--overwrite") == 0
     assert recipe(tmp_path / "run")["precision"] == other
+
+
+def test_killed_and_resumed_it_has_the_same_bits_in_bfloat16(
+    home: Path, tmp_path: Path, fast: pytest.MonkeyPatch
+) -> None:
+    """Dropout and micro-batches on, killed in the middle of an epoch; the run that goes on is on a machine without."""
+    more = [*patient(home), *AUTO, "--set", "dropout=0.1", "--set", "tokens=100", "--set", "save_every=3"]
+    assert potstill(*more, "--out", tmp_path / "whole") == 0
+    child = multiprocessing.get_context("fork").Process(
+        target=killed_after, args=(2, [*more, "--out", tmp_path / "run"])
+    )
+    child.start()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
+    fast.setattr(precision, "bfloat16_gain", lambda device: 1.0)
+    assert potstill(*more, "--out", tmp_path / "run") == 0
+    assert potstill(*more, "--set", "precision=float32", "--out", tmp_path / "plain") == 0
+    whole, run, plain = (
+        (tmp_path / name / "student/model.safetensors").read_bytes() for name in ("whole", "run", "plain")
+    )
+    assert whole == run != plain
 
 
 def test_seeds_and_cells_share_one_precision(home: Path, tmp_path: Path, fast: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 
 from potstill.app import cli
 from potstill.models import student as students
+from potstill.training import checkpoints
 from tests.support.small_models import sentences, small_model, write_csv
 
 FAST = ["--set", "optimizer.rate=0.003", "--set", "batch=8", "--set", "dropout=0", "--length", "32", "--quiet"]
@@ -61,3 +64,20 @@ def command(*words: str | Path, **more: Any) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         **more,
     )
+
+
+def killed_after(saves: int, words: list[str | Path]) -> None:
+    """The command, killed after so many checkpoints. Runs in a child: no chance to tidy up."""
+    really = checkpoints.save
+    done = 0
+
+    def save(*arguments: Any) -> Any:
+        nonlocal done
+        kept = really(*arguments)
+        done += 1
+        if done == saves:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return kept
+
+    checkpoints.save = save  # type: ignore[assignment]
+    potstill(*words)
