@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from potstill.data.batches import TokenisedSet
 from potstill.models.hooks import listen
+from potstill.models.kernels import TrainingKernels
 from potstill.models.precision import FASTER, autocast, bfloat16_gain, device_described, machine, synchronise
 from potstill.recipe.schema import MEASURED, Recipe, fingerprint
 from potstill.runs.folder import holds_work, mark_of
@@ -90,7 +91,7 @@ def _student_gain(run: Run, model: PreTrainedModel, source: TokenisedSet, most: 
     begin = max(0, len(order) // 2 - count // 2)
     positions = order[begin : begin + count]
     shape = json.dumps([type(model).__name__, model.config.to_dict()], sort_keys=True, default=str)
-    what = {"what": "student", "shape": xxhash.xxh3_64_hexdigest(shape.encode()), **machine(device)}
+    what = {"what": "a student's passes", "shape": xxhash.xxh3_64_hexdigest(shape.encode()), **machine(device)}
     what |= {"batch": len(positions), "tokens": 8 * -(-length // 8)}
     known = processor.recall(what)
     if known is None:
@@ -98,7 +99,7 @@ def _student_gain(run: Run, model: PreTrainedModel, source: TokenisedSet, most: 
         model.to(device).train()
 
         def passes(precision: str) -> None:
-            with autocast(model, device, precision):
+            with autocast(model, device, precision), TrainingKernels(0):  # as in training
                 logits = listen(model, batch.student, Wants(logits=True)).logits
             logits.square().mean().backward()
             model.zero_grad(set_to_none=True)
