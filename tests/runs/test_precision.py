@@ -130,11 +130,24 @@ def test_seeds_and_cells_share_one_precision(home: Path, tmp_path: Path, fast: p
     assert {recipe(tmp_path / "run" / name)["precision"] for name in (".", "seed-0", "seed-1")} == {"bfloat16"}
 
 
-def test_the_student_is_really_timed(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And one of 32 units is too small to gain."""
+@pytest.mark.parametrize(("gain", "chosen"), [(1.19, "float32"), (1.21, "bfloat16")])
+def test_the_student_is_really_timed(
+    gain: float, chosen: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forward and backward, in both; and one that gains less than a fifth stays in float32."""
+    monkeypatch.setenv("POTSTILL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(precision, "bfloat16_gain", lambda device: 4.1)
+    timed: list[str] = []
+
+    def seconds(works: Mapping[str, Callable[[], object]], turns: int, limit: float) -> dict[str, float]:
+        timed.extend(works)
+        for work in works.values():
+            work()
+        return {"float32": gain, "bfloat16": 1.0}
+
+    monkeypatch.setattr(precision, "best_seconds", seconds)
     assert potstill(*patient(home), *AUTO, "--out", tmp_path / "run") == 0
-    assert recipe(tmp_path / "run")["precision"] == "float32"
+    assert recipe(tmp_path / "run")["precision"] == chosen and timed == ["float32", "bfloat16"]
 
 
 @pytest.fixture
