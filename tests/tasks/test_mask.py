@@ -17,7 +17,7 @@ from transformers import pipeline as pipeline_of
 from potstill.data.batches import TokenisedSet, view
 from potstill.data.examples import key_of, store
 from potstill.data.rows import open_table
-from potstill.data.tokens import Tokens, tokenise, tokenise_texts
+from potstill.data.tokens import Tokens, Vocabulary, tokenise, tokenise_texts
 from potstill.errors import InputError
 from potstill.inference.answers import answers, network
 from potstill.inference.predict import predict
@@ -287,3 +287,17 @@ def test_masks_come_back_and_the_teacher_is_asked_once_about_each(tmp_path: Path
             asked.clear()
         assert found[0] == pytest.approx(found[1], rel=1e-5)
     hook.remove()
+
+
+def test_a_byte_level_tokenizer_with_a_token_of_number_signs_shows_where_words_begin() -> None:
+    """GPT-2's and RoBERTa's vocabularies have "####" too, which is no part of a word of WordPiece."""
+
+    class ByteLevel:
+        mask_token, all_special_tokens = "<mask>", ["<mask>"]
+
+        def get_vocab(self) -> dict[str, int]:
+            tokens = ["<mask>", "\u0120the", "\u0120film", "ing", "##", "####"]
+            return {token: number for number, token in enumerate(tokens)}
+
+    continues = Vocabulary.of(ByteLevel()).continues  # type: ignore[arg-type]
+    assert continues is not None and continues[1:].tolist() == [False, False, True, True, True]

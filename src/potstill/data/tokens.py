@@ -82,16 +82,15 @@ SHARE_OF_WORDS = 0.1  # of a vocabulary that marks the beginnings of words
 def _continues(ids: dict[str, int]) -> np.ndarray | None:
     """(ids,) bool, see `Vocabulary`. WordPiece marks what continues a word, other tokenizers what begins one."""
     continues = np.zeros(max(ids.values()) + 1, np.bool_)
-    parts = [number for token, number in ids.items() if token.startswith("##") and token != "##"]
-    if parts:
-        continues[parts] = True
-        return continues
     begins = [number for token, number in ids.items() if token.startswith(WORD_BEGINS)]
-    if len(begins) < SHARE_OF_WORDS * len(ids):
-        return None
-    continues[:] = True
-    continues[begins] = False
-    return continues
+    if len(begins) >= SHARE_OF_WORDS * len(ids):
+        continues[:] = True
+        continues[begins] = False
+        return continues
+    # asked last: other tokenizers have tokens such as "####" too
+    parts = [number for token, number in ids.items() if token.startswith("##") and token != "##"]
+    continues[parts] = True
+    return continues if parts else None
 
 
 @dataclass(frozen=True)
