@@ -62,7 +62,8 @@ def _paced(stage: Stage, pace: Pace) -> dict[str, Any]:
     optimizer = stage.optimizer
     searches = optimizer.rate is None and optimizer.name not in OTHER_OPTIMIZERS
     rates = optimizer.rates if optimizer.rates is not None else pace.rates if searches else []
-    rate = optimizer.rate or OTHER_OPTIMIZERS.get(optimizer.name, pace.rate)
+    only = rates[0] if len(rates) == 1 else None
+    rate = optimizer.rate or only or OTHER_OPTIMIZERS.get(optimizer.name, pace.rate)
     min_steps = stage.min_steps if stage.min_steps is not None else pace.steps if stage.epochs is None else 0
     return {
         "optimizer": optimizer.model_copy(update={"rate": rate, "rates": rates}),

@@ -151,7 +151,7 @@ class Stage(Values):
         """Optimizer steps of one epoch of so many rows, and of the whole stage."""
         per_epoch = math.ceil(rows / self.batch)
         exact = self.epochs_over(rows) * per_epoch
-        return per_epoch, math.ceil(round(exact, 6))  # 1500 / 7 * 7 is above 1500
+        return per_epoch, max(1, math.ceil(round(exact, 6)))  # 1500 / 7 * 7 is above 1500
 
     def epochs_over(self, rows: int) -> float:
         """The epochs over so many rows: enough for the least number of steps."""
@@ -212,6 +212,10 @@ class Recipe(Values):
         if len(set(names)) < len(names):
             raise InputError(f"recipe: the data sets are named {', '.join(names)}; give each [[data]] its own name")
         for number, data in enumerate(self.data):
+            pools = [("unlabelled", pool) for pool in data.pools]
+            named = [("train", data.train), ("dev", data.dev), *pools, *data.test.items()]
+            if empty := [name for name, source in named if source == ""]:
+                raise InputError(f"recipe: data.{number}.{empty[0]} is an empty text; write the path of a file")
             if data.train is None and not data.pools:
                 raise InputError(f"recipe: data.{number}.train is missing; write data.train = … (a text)")
         for number, stage in enumerate(self.stage):
