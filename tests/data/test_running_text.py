@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from potstill.data.derived import AddedRows, add_rows
 from potstill.data.examples import Examples, store
 from potstill.data.pools import open_pool
 from potstill.data.rows import Columns
@@ -138,3 +139,10 @@ def test_files_of_a_folder_that_no_format_reads_are_named(tmp_path: Path) -> Non
     told: list[str] = []
     open_running_text(str(tmp_path), Columns(), told.append)
     assert told == [f"{tmp_path}: not read, since the ending is of no known format: b.docx"]
+
+
+def test_rows_that_were_added_belong_to_no_document(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one .\ntwo .\n")
+    more = add_rows(read(tmp_path / "a.txt"), ["copies"], lambda: iter([AddedRows([("three .", None)], np.array([0]))]))
+    with pytest.raises(InputError, match="belong to no document; omit unlabelled"):
+        in_windows(more, small_tokenizer("bert"), 16)
