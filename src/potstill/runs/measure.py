@@ -145,7 +145,8 @@ def measure_run(run: Run, students: Mapping[str, Trained], timed: bool) -> Measu
             measured["temperature"] = dict(models[name].temperature)
             if name in students:
                 dev = [(data, predictions[name, data.name, "dev"]) for data in data_sets]
-                learned = [has_learned(recipe.stage[-1], data, name, ours, display.say) for data, ours in dev]
+                stage = students[name].as_trained(recipe.stage[-1])
+                learned = [has_learned(stage, data, name, ours, display.say) for data, ours in dev]
                 measured["learned"] = all(learned)
                 measured["begun_from"] = initial_weights(recipe) if name != main else None
                 measured["rates"] = list(students[name].rates)
