@@ -100,6 +100,14 @@ def test_each_student_of_a_grid_has_its_own() -> None:
     assert with_pace(recipe) == recipe
 
 
+def test_each_optimizer_of_a_grid_has_its_own_rate() -> None:
+    grid = 'grid={"optimizer.name" = ["adamw", "adadelta"]}'
+    recipe = resolve(None, None, [*SETS, "student=keep_layers:3", grid]).recipe
+    adamw, adadelta = (cell.stage[0].optimizer for _, cell in grid_recipes(recipe))
+    assert adamw.rate == pytest.approx(2e-4) and len(adamw.rates or []) == 4
+    assert (adadelta.rate, adadelta.rates) == (1.0, [])
+
+
 def test_a_recipe_made_in_python_is_completed_and_a_stage_that_builds_anew_has_the_new_rate() -> None:
     made = Recipe.model_validate(
         {"data": {"train": "a.csv"}, "student": "keep_layers:3", "stage": [{}, {"reshape": "fresh:2"}]}

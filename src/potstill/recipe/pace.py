@@ -33,6 +33,7 @@ AUTO = ("rate", "rates", "epochs", "min_steps")  # the fields that a pace sets; 
 TRIED = (0.5, 1.0, 2.0, 4.0)  # times the rate of the pace
 FINE_TUNING = Pace(5e-5, 4.0, 750)
 FROM_RANDOM_WEIGHTS = Pace(1e-3, 10.0, 3000)
+OPTIMIZER = ("optimizer", "optimizer.name")  # ends of paths
 OTHER_OPTIMIZERS = {"adadelta": 1.0, "sgd": 0.01}  # their learning rates do not depend on the student
 
 
@@ -42,11 +43,13 @@ def has_random_weights(builders: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def with_pace(recipe: Recipe) -> Recipe:
-    """The recipe with rates, epochs and a least number of steps for every stage, unless a grid tries several students, which may differ in them.
+    """The recipe with rates, epochs and a least number of steps for every stage, unless a grid tries several students or
+    optimizers, which may differ in them.
 
     A student that is still to be chosen leaves them open too.
     """
-    if any({"student", "reshape"} & set(path.split(".")) for path in recipe.grid) or recipe.chooses_student:
+    tried = any({"student", "reshape"} & set(path.split(".")) or path.endswith(OPTIMIZER) for path in recipe.grid)
+    if tried or recipe.chooses_student:
         return recipe
     stages, tables = [], [table for table in recipe.student if table["build"] != defaults.AUTO]
     for stage in recipe.stage:
