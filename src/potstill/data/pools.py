@@ -44,9 +44,8 @@ class Found(NamedTuple):
     """What of some texts is new."""
 
     texts: Examples
-    held: dict[
-        str, tuple[int, int]
-    ]  # split -> how many of its rows are equal to one of the texts, and how many are nearly
+    # split -> how many of its rows are equal to one of the texts, and how many are nearly
+    held: dict[str, tuple[int, int]]
     omitted: int  # texts that are, or nearly are, rows of these splits
     repeated: int  # texts that are in train, or came before
 

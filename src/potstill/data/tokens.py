@@ -110,9 +110,8 @@ class Tokens:
     pixels: np.ndarray | None = None  # (sequences, channels, height, width) uint8
     vocabulary: Vocabulary | None = None  # of tasks that draw
     keys: np.ndarray | None = None  # (rows,) int64, see `key_of`; None: rows that are only asked about, with no targets
-    documents: np.ndarray | None = (
-        None  # (rows,) ascending; of tasks whose rows are pairs of texts that follow each other
-    )
+    # (rows,) ascending; of tasks whose rows are pairs of texts that follow each other
+    documents: np.ndarray | None = None
     seed: tuple[int, ...] = ()  # of what is drawn; () outside of training, where the keys alone decide
 
     def drawn(self, rows: np.ndarray, count: int) -> np.ndarray:

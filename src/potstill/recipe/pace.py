@@ -29,7 +29,7 @@ class Pace(NamedTuple):
         return [float(f"{factor * self.rate:.3g}") for factor in TRIED]
 
 
-AUTO = ("rate", "rates", "epochs", "min_steps")  # the fields that a pace sets; "auto" is another word for None there
+PACED = ("rate", "rates", "epochs", "min_steps")  # the fields that a pace sets; "auto" is another word for None there
 TRIED = (0.5, 1.0, 2.0, 4.0)  # times the rate of the pace
 FINE_TUNING = Pace(5e-5, 4.0, 750)
 FROM_RANDOM_WEIGHTS = Pace(1e-3, 10.0, 3000)

@@ -33,9 +33,8 @@ class DevScores:
     students: list[Student]
     splits: dict[str, list[TokenisedSet[Task]]]
     precision: str  # in which they are trained, and predict
-    followed: (
-        bool  # the method learns from the teachers' logits, so that the distance to them on dev says how far it is
-    )
+    # the method learns from the teachers' logits, so that the distance to them on dev says how far it is
+    followed: bool
 
     def remember(self) -> None:
         """Ask the teachers for dev. Every rank must call it, before the first score."""

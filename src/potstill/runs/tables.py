@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from potstill.data.pixel_reader import describe_size
+from potstill.data.pools import Say
 from potstill.data.rows import Columns, Table, open_table
 from potstill.data.running_text import open_running_text
 from potstill.errors import InputError
@@ -16,7 +16,6 @@ from potstill.tasks.mask import MaskedLanguageModelling
 from potstill.tasks.registry import TASKS, task_class, task_of
 from potstill.tasks.task import Task
 
-Say = Callable[[str], None]
 Tables = dict[str, Table]
 """The opened files of a data set: "train" (without it, dev once more), then "dev" if there is one, then the tests."""
 
