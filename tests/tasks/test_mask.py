@@ -289,15 +289,13 @@ def test_masks_come_back_and_the_teacher_is_asked_once_about_each(tmp_path: Path
     hook.remove()
 
 
-def test_a_byte_level_tokenizer_with_a_token_of_number_signs_shows_where_words_begin() -> None:
+def test_a_byte_level_tokenizer_with_a_token_of_number_signs_shows_where_words_begin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """GPT-2's and RoBERTa's vocabularies have "####" too, which is no part of a word of WordPiece."""
-
-    class ByteLevel:
-        mask_token, all_special_tokens = "<mask>", ["<mask>"]
-
-        def get_vocab(self) -> dict[str, int]:
-            tokens = ["<mask>", "\u0120the", "\u0120film", "ing", "##", "####"]
-            return {token: number for number, token in enumerate(tokens)}
-
-    continues = Vocabulary.of(ByteLevel()).continues  # type: ignore[arg-type]
-    assert continues is not None and continues[1:].tolist() == [False, False, True, True, True]
+    tokenizer = small_tokenizer("roberta")
+    plain, tokens = Vocabulary.of(tokenizer).continues, tokenizer.get_vocab()
+    monkeypatch.setattr(tokenizer, "get_vocab", lambda: {**tokens, "####": len(tokens)})
+    more = Vocabulary.of(tokenizer).continues
+    assert plain is not None and more is not None and plain.any()
+    assert np.array_equal(more[: len(plain)], plain) and more[-1]
