@@ -154,6 +154,7 @@ def test_stages_and_makers_are_reached_by_index(write):
         (["epochs=0"], "recipe: stage.0.epochs = 0: expected a number more than 0"),
         (["name=../up"], 'recipe: name = "../up" names files'),
         (["keep=worst"], 'recipe: stage.0.keep = "worst": expected "best" or "last"'),
+        (["optimizer.rates=1e-4"], "stage.0.optimizer.rates = 0.0001: expected a valid list"),
         (["optimizer.clip=-1"], 'expected a number more than 0, or "none"'),
         (["student=slcie:3"], "there is no student 'slcie'; did you mean 'slice'?"),
         (["student=whole:3"], "student.whole takes no value; write 'whole'"),
