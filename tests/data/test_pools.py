@@ -71,7 +71,7 @@ def test_a_folder_is_read_file_by_file(home: Path) -> None:
     write_csv(folder / "d.csv", [("five", "x")], ("review", "label"))
     texts, told = added(home, folder)
     assert texts == ["one", "two", "three", "four", "five"]
-    assert told == [f"{folder}: README.md in the folder are not read, since the ending is of no known format"]
+    assert told == [f"{folder}: not read, since the ending is of no known format: README.md"]
     (folder / "b.txt").write_text("one\ntwo\nsix")  # the folder is read again
     assert added(home, folder)[0] == ["one", "two", "six", "three", "four", "five"]
 

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from potstill.data.derived import AddedRows, add_rows
 from potstill.data.examples import Examples, store
+from potstill.data.pools import open_pool
 from potstill.data.rows import Columns
 from potstill.data.running_text import in_windows, open_running_text
 from potstill.data.sentences import sentences_of
@@ -118,3 +120,29 @@ def test_whole_documents_are_held_out(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_text("\n".join(f"film {n} ." for n in range(40)))
     train, dev = split_off_dev(read(tmp_path / "b.txt"), TASK, documents=True)
     assert texts(dev) == [f"film {n} ." for n in range(36, 40)] and len(train) == 36
+
+
+def test_a_folder_that_was_a_pool_before_still_has_documents_that_end_with_its_files(tmp_path: Path) -> None:
+    folder = tmp_path / "both"
+    folder.mkdir()
+    (folder / "a.txt").write_text("one .\ntwo .\n")
+    (folder / "b.txt").write_text("three .\n")
+    like = open_running_text(str(folder / "a.txt"), Columns())
+    (pool,) = open_pool(str(folder), like, print)
+    assert documents(store(pool, TASK)) == [0, 0, 0]  # those of a pool are not asked for
+    assert documents(read(folder)) == [0, 0, 1]
+
+
+def test_files_of_a_folder_that_no_format_reads_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one .\n")
+    (tmp_path / "b.docx").write_text("two .\n")
+    told: list[str] = []
+    open_running_text(str(tmp_path), Columns(), told.append)
+    assert told == [f"{tmp_path}: not read, since the ending is of no known format: b.docx"]
+
+
+def test_rows_that_were_added_belong_to_no_document(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one .\ntwo .\n")
+    more = add_rows(read(tmp_path / "a.txt"), ["copies"], lambda: iter([AddedRows([("three .", None)], np.array([0]))]))
+    with pytest.raises(InputError, match="belong to no document; omit unlabelled"):
+        in_windows(more, small_tokenizer("bert"), 16)

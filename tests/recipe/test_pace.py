@@ -100,6 +100,14 @@ def test_each_student_of_a_grid_has_its_own() -> None:
     assert with_pace(recipe) == recipe
 
 
+def test_each_optimizer_of_a_grid_has_its_own_rate() -> None:
+    grid = 'grid={"optimizer.name" = ["adamw", "adadelta"]}'
+    recipe = resolve(None, None, [*SETS, "student=keep_layers:3", grid]).recipe
+    adamw, adadelta = (cell.stage[0].optimizer for _, cell in grid_recipes(recipe))
+    assert adamw.rate == pytest.approx(2e-4) and len(adamw.rates or []) == 4
+    assert (adadelta.rate, adadelta.rates) == (1.0, [])
+
+
 def test_a_recipe_made_in_python_is_completed_and_a_stage_that_builds_anew_has_the_new_rate() -> None:
     made = Recipe.model_validate(
         {"data": {"train": "a.csv"}, "student": "keep_layers:3", "stage": [{}, {"reshape": "fresh:2"}]}
@@ -122,3 +130,32 @@ def test_a_model_that_is_fine_tuned_as_it_is_has_the_rate_of_fine_tuning(
 def test_a_published_recipe_says_its_rate_itself(name: str) -> None:
     sources = resolve(name).sources
     assert not [leaf for leaf, source in sources.items() if source == "student" and not leaf.startswith("data.")]
+
+
+@pytest.mark.parametrize("grid", [False, True])
+def test_a_rate_and_epochs_that_are_given_later_take_the_place_of_what_follows_from_the_student(
+    tmp_path: Path, grid: bool
+) -> None:
+    """Of a recipe beside a result, in which everything is written, and of a grid over epochs."""
+    written = resolve(None, None, [*SETS, "student=keep_layers:3"]).recipe
+    (tmp_path / "recipe.toml").write_text(to_toml(written))
+    if grid:
+        recipe = resolve(
+            None, None, [*SETS, "student=keep_layers:3", 'grid={epochs=[1, 2], "optimizer.rate"=[1e-4]}']
+        ).recipe
+        stages = [cell.stage[0] for _, cell in grid_recipes(recipe)]
+    else:
+        stages = resolve(tmp_path / "recipe.toml", None, ["optimizer.rate=1e-4", "epochs=1"]).recipe.stage
+    for stage in stages:
+        assert (stage.optimizer.rate, stage.optimizer.rates, stage.min_steps) == (1e-4, [], 0)
+    both = resolve(None, None, [*SETS, "student=bag", "min_steps=7", "epochs=1"]).recipe.stage[0]
+    assert both.min_steps == 7
+    assert resolve(tmp_path / "recipe.toml", None, ["batch=8"]).recipe.stage[0].min_steps == 1500
+
+
+def test_one_rate_to_try_is_the_rate() -> None:
+    assert chosen("student=keep_layers:3", "optimizer.rates=[3e-4]")[0] == 3e-4
+
+
+def test_a_stage_has_a_step() -> None:
+    assert Stage(epochs=1e-9).steps(100) == (4, 1) and Stage(epochs=1e-9).score_every(100) == 4

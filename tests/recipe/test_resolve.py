@@ -154,6 +154,7 @@ def test_stages_and_makers_are_reached_by_index(write):
         (["epochs=0"], "recipe: stage.0.epochs = 0: expected a number more than 0"),
         (["name=../up"], 'recipe: name = "../up" names files'),
         (["keep=worst"], 'recipe: stage.0.keep = "worst": expected "best" or "last"'),
+        (["optimizer.rates=1e-4"], "stage.0.optimizer.rates = 0.0001: expected a valid list"),
         (["optimizer.clip=-1"], 'expected a number more than 0, or "none"'),
         (["student=slcie:3"], "there is no student 'slcie'; did you mean 'slice'?"),
         (["student=whole:3"], "student.whole takes no value; write 'whole'"),
@@ -317,3 +318,17 @@ def test_a_test_set_is_not_called_as_what_the_run_learns_from_or_chooses_by(name
     named = parse_test_files([f"one/x/{name}.csv", "one/x/test.csv"])
     assert named == {f"x-{name}": f"one/x/{name}.csv", "test": "one/x/test.csv"}
     assert parse_test_files([f"x/{name}.csv"]) == {"test": f"x/{name}.csv"}
+
+
+@pytest.mark.parametrize(
+    ("sets", "field"),
+    [
+        (['data.train=""', "data.dev=dev.csv"], "train"),  # as of a variable of a shell that is not set
+        (["data.train=a.csv", 'data.unlabelled=["more.txt", ""]'], "unlabelled"),
+        (["data.train=a.csv", 'data.test=""'], "test"),
+    ],
+)
+def test_a_source_of_rows_is_not_empty(sets: list[str], field: str) -> None:
+    """An empty path would be the current folder, and without train the rows of dev say which form the texts have."""
+    with pytest.raises(InputError, match=f"data.0.{field} is an empty text; write the path of a file"):
+        resolve(None, None, ["teacher=t", *sets])

@@ -16,6 +16,7 @@ from potstill.models.student import save_student
 from potstill.recipe import defaults
 from potstill.recipe.resolve import resolve
 from potstill.recipe.schema import Recipe
+from potstill.runs import defaults as run_defaults
 from potstill.runs.defaults import complete_recipe
 from tests.support.commands import files, make_home, measurements, potstill
 from tests.support.small_models import small_model, small_translator
@@ -230,3 +231,12 @@ def test_teachers_without_layers_and_translators(tmp_path: Path) -> None:
         completed(network)
     save_student(small_model("modernbert"), tmp_path / "modern")
     assert chosen(tmp_path / "modern")[0] == [HALF]
+
+
+def test_what_follows_from_a_chosen_student_has_the_student_as_its_source(tmp_path: Path) -> None:
+    resolved = resolve(None, None, [f"teacher={folder(tmp_path / 'teacher')}", "data.train=a.csv"])
+    sources = run_defaults.completed(resolved).sources
+    found = {leaf: source for leaf, source in sources.items() if leaf.startswith("stage.0.")}
+    of_student = ("optimizer.rate", "optimizer.rates", "epochs", "min_steps")
+    assert {found[f"stage.0.{field}"] for field in of_student} == {"student"}
+    assert found["stage.0.method.name"] == "teacher" and found["stage.0.batch"] == "default"

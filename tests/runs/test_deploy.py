@@ -15,8 +15,9 @@ import pytest
 from potstill.inference.export import MARK
 from potstill.measuring.measurements import Deployed, MeasuredModel, Measurements
 from potstill.reporting.deployed import deployed_sentence
-from potstill.runs.deploy import chosen_form, deploy_student, wants_form
+from potstill.runs.deploy import chosen_form, deploy_student, has_forms, missing_form, wants_form
 from potstill.system.files import unseal
+from potstill.tasks.registry import TASKS
 from tests.support.commands import FAST, files, make_home, measurements, potstill
 
 FAST_INT8 = {
@@ -45,6 +46,14 @@ def test_eight_bits_are_kept_unless_they_answer_otherwise_or_are_slower(
     deploy: str, agreement: float | None, speeds: Any, form: str
 ) -> None:
     assert chosen_form(deploy, agreement, speeds) == form
+
+
+def test_a_form_that_a_student_cannot_have_is_said_where_the_recipe_names_it() -> None:
+    writer, classifier, both = (TASKS[name](()) for name in ("translate", "classify", "pretrain"))
+    assert missing_form("int8", writer).startswith("deploy = 'int8' is not for task 'translate'")
+    assert missing_form("onnx", both).startswith("deploy = 'onnx' is not for task 'pretrain'")
+    assert [missing_form(*each) for each in (("auto", writer), ("none", both), ("int8", classifier))] == [""] * 3
+    assert has_forms(classifier)
 
 
 def test_a_form_is_kept_where_it_is_measured_anyway_or_asked_for() -> None:

@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from potstill.measuring.measurements import TriedRate
 from potstill.recipe.resolve import resolve
+from potstill.recipe.schema import Optimizer
 from potstill.runs.data_set import DataSet
 from potstill.runs.measure import has_learned
-from potstill.runs.stages import still_rising
+from potstill.runs.stages import Trained, still_rising
 from potstill.system.display import Display
 from potstill.training.logs import EpochLoss, Follower, _rows_until, dev_scores
 from potstill.training.loop import Progress, train
@@ -70,6 +72,18 @@ def test_a_student_that_did_not_leave_chance_is_told_so_with_what_to_try(
         "try --rate 0.0002, then --epochs 20, or give more rows"
     )
     assert show.words == ([] if expected else [advice])
+
+
+def test_the_rate_and_epochs_that_are_said_are_those_of_the_training() -> None:
+    """Not the usual rate, where others were tried; and few rows are read for more epochs than the recipe says."""
+    tried = [(5e-5, 62, 0.1), (1e-3, 62, None), (2e-4, 62, 0.2), (5e-5, 125, 0.3), (2e-4, 125, 0.2)]
+    rates = tuple(TriedRate(rate=rate, steps=steps, loss=loss) for rate, steps, loss in tried)
+    student = Trained({}, (), None, dev=0.5, rows=(320,), rates=rates)  # type: ignore[arg-type]
+    (stage,) = resolve(None, None, ["teacher=t", "data.train=a.csv", "student=keep_layers:3"]).recipe.stage
+    as_trained = student.as_trained(stage)
+    assert (as_trained.optimizer.rate, as_trained.passes) == (2e-4, 150)  # 1,500 steps of 10
+    given = stage.model_copy(update={"optimizer": Optimizer(rate=3e-4, rates=[])})
+    assert student.as_trained(given).optimizer.rate == 3e-4
 
 
 def test_a_training_that_ends_while_dev_rises_says_so() -> None:

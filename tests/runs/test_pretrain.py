@@ -136,7 +136,8 @@ def test_documents_of_a_folder_are_those_of_its_files(tmp_path: Path) -> None:
 def test_a_run_within_a_time_goes_on_with_the_epochs_that_it_began_with(
     encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lines = [{"what": what, "seconds": spent} for what, spent in (("train fine-tuned", 600), ("score dev", 6))]
+    training = {"what": "train fine-tuned", "seconds": 600, "steps": 20, "runs": 1}
+    lines = [training, {"what": "score dev", "seconds": 6}]
     monkeypatch.setattr(within, "plan", lambda recipe, out: {"lines": lines, "seconds": 700})
     words = ["pretrain", "--train", encoder.parent / "texts", "--shape", "bert:1x16", "--within", "30m", *FAST]
     assert potstill(*words, "--epochs", "1", "--out", tmp_path / "run") == 2  # either one or the other
@@ -145,3 +146,12 @@ def test_a_run_within_a_time_goes_on_with_the_epochs_that_it_began_with(
     monkeypatch.setattr(within, "plan", None)
     assert potstill(*words, "--out", tmp_path / "run") == 0
     assert RunFolder(tmp_path / "run").recipe.read_text() == first
+
+
+def test_a_run_within_a_time_has_room_for_the_trials_of_rates() -> None:
+    """A third of the steps more, where there are enough of them."""
+    rates = [1e-4, 2e-4, 4e-4, 8e-4]
+    assert within.epochs_with_trials(400, 100, 0, 1000, []) == 4
+    assert within.epochs_with_trials(400, 100, 0, 1000, rates) == pytest.approx(3, abs=0.002)
+    assert within.epochs_with_trials(400, 100, 0, 100, rates) == 4  # no trials: 400 steps
+    assert within.epochs_with_trials(700, 100, 0, 100, rates) == pytest.approx(5.99)  # with trials, 525 steps would fit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from potstill.models.student import save_student
 from potstill.recipe.resolve import grid_recipes, resolve
 from potstill.reporting.sentences import rate_sentences
 from potstill.runs import rate_search
+from potstill.runs.dev_scores import DevScores
 from potstill.runs.distill import distill
 from potstill.runs.rate_search import LEAST_STEPS, NOTES, rungs, search_steps
 from potstill.training import loop
@@ -202,3 +204,28 @@ def test_the_page_says_what_was_tried() -> None:
         "distilled, seed 0",
         "distilled, seed 1",
     ]
+
+
+def test_dev_is_scored_once_in_each_trial(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no checkpoint is written in the middle of one, however short an epoch is."""
+    scored: list[int] = []
+    plain = DevScores.loss
+
+    def counted(self: DevScores) -> float:
+        scored.append(1)
+        return plain(self)
+
+    monkeypatch.setattr(DevScores, "loss", counted)
+    found = run(home, tmp_path / "out", f"[{SLOW}, {GOOD}]", **{"batch": "64", "epochs": str(STEPS)})
+    assert len(scored) == len(found["models"]["distilled"]["rates"]) == 4
+
+
+def test_a_trial_whose_weights_are_no_numbers_at_the_end_diverged(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last step of a trial may do it, which no later loss shows."""
+    plain, losses = DevScores.loss, iter([math.nan, None, None, None])
+    monkeypatch.setattr(DevScores, "loss", lambda self: plain(self) if (loss := next(losses)) is None else loss)
+    found = run(home, tmp_path / "out", f"[{SLOW}, {GOOD}]")
+    tried = found["models"]["distilled"]["rates"]
+    assert [trial["loss"] is None for trial in tried] == [True, False, False, False]

@@ -22,6 +22,7 @@ from potstill.errors import InputError
 from potstill.models.student import save_student
 from potstill.plugins.students.keep_layers import KeepLayers
 from potstill.recipe.resolve import resolve
+from potstill.runs import stage_cache
 from potstill.runs.distill import distill
 from potstill.runs.stage_cache import StageCache, size_of
 from potstill.system.display import Display
@@ -387,3 +388,41 @@ def test_a_run_builds_its_student_once_and_reads_its_rows_once(tmp_path: Path, m
     distill(recipe, tmp_path / "run")
     assert (tmp_path / "run/baseline/model.safetensors").exists()
     assert built == ["keep_layers"] and sorted(read) == ["dev.csv", "test.csv", "train.csv"]
+
+
+def test_a_stage_with_other_masks_or_another_positive_class_is_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows and labels are the same, and what is predicted or chosen by is not."""
+    monkeypatch.setenv("POTSTILL_STAGES_GB", "1")
+    monkeypatch.setenv("POTSTILL_CACHE", str(tmp_path / "cache"))
+    save_student(small_model("bert", head="MaskedLM"), tmp_path / "masked")
+    plain = ["method=hard_labels", "epochs=1", "optimizer.rate=1e-3", "batch=16", "timing=none", "precision=float32"]
+    text = [f"start={tmp_path}/masked", "data.train=text.txt", "data.task=mask", *plain]
+    rows = ["start=one", "data.train=train.csv", "data.dev=dev.csv", "metric=f1", *plain]
+
+    def is_reused(*sets: str) -> bool:
+        told = Told()
+        distill(resolve(None, None, sets).recipe, tmp_path / str(len(list(tmp_path.iterdir()))), show=told)
+        return any("was trained before" in words for words in told.words)
+
+    assert not is_reused(*text) and is_reused(*text)
+    assert not is_reused(*text, "data.whole_words=true")
+    assert not is_reused(*text, "data.masks=1")
+    assert not is_reused(*rows, "data.positive=positive") and is_reused(*rows, "data.positive=positive")
+    assert not is_reused(*rows, "data.positive=negative")
+
+
+def test_what_decides_which_rate_is_taken_is_part_of_the_code_that_decides_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "potstill"
+    for file in ("measuring/calibration.py", "training/loop.py", "reporting/card.py"):
+        (package / file).parent.mkdir(parents=True)
+        (package / file).write_text("")
+    monkeypatch.setattr(stage_cache.potstill, "__file__", str(package / "__init__.py"))
+    digests = [stage_cache.code_digest.__wrapped__()]
+    for file in ("measuring/calibration.py", "training/loop.py", "reporting/card.py"):
+        (package / file).write_text("changed")
+        digests.append(stage_cache.code_digest.__wrapped__())
+    assert len(set(digests)) == 3 and digests[2] == digests[3]

@@ -17,7 +17,7 @@ from transformers import pipeline as pipeline_of
 from potstill.data.batches import TokenisedSet, view
 from potstill.data.examples import key_of, store
 from potstill.data.rows import open_table
-from potstill.data.tokens import Tokens, tokenise, tokenise_texts
+from potstill.data.tokens import Tokens, Vocabulary, tokenise, tokenise_texts
 from potstill.errors import InputError
 from potstill.inference.answers import answers, network
 from potstill.inference.predict import predict
@@ -287,3 +287,15 @@ def test_masks_come_back_and_the_teacher_is_asked_once_about_each(tmp_path: Path
             asked.clear()
         assert found[0] == pytest.approx(found[1], rel=1e-5)
     hook.remove()
+
+
+def test_a_byte_level_tokenizer_with_a_token_of_number_signs_shows_where_words_begin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """GPT-2's and RoBERTa's vocabularies have "####" too, which is no part of a word of WordPiece."""
+    tokenizer = small_tokenizer("roberta")
+    plain, tokens = Vocabulary.of(tokenizer).continues, tokenizer.get_vocab()
+    monkeypatch.setattr(tokenizer, "get_vocab", lambda: {**tokens, "####": len(tokens)})
+    more = Vocabulary.of(tokenizer).continues
+    assert plain is not None and more is not None and plain.any()
+    assert np.array_equal(more[: len(plain)], plain) and more[-1]

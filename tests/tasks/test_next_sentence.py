@@ -20,6 +20,7 @@ from potstill.errors import InputError
 from potstill.inference.answers import answers, logits_of
 from potstill.inference.predict import predict
 from potstill.models import packing
+from potstill.models.student import save_student
 from potstill.tasks.drawn import NAME, RIGHT
 from potstill.tasks.next_sentence import NEXT, OTHER, NextSentence, classes_of, with_other_seconds
 from potstill.tasks.pretrain import Pretraining
@@ -214,3 +215,20 @@ def test_what_cannot_follow_is_refused(tmp_path: Path) -> None:
         tokenise(BOTH["next_sentence"], source.examples, small_tokenizer("roberta"), LONGEST)
     with pytest.raises(InputError, match="reads pairs of texts that follow each other; write windows = true"):
         tokenise(BOTH["next_sentence"], rows, small_tokenizer("bert"), LONGEST)
+
+
+def test_a_teacher_of_next_sentences_teaches_a_student(tmp_path: Path) -> None:
+    """Its answers cannot be remembered, since another second text is another row: it is asked live, on dev too."""
+    save_student(small_model("bert", 2, seed=2, head="NextSentencePrediction"), tmp_path / "teacher")
+    words = ["distill", "--teacher", tmp_path / "teacher", "--train", write_documents(tmp_path / "a.txt")]
+    words += ["--task", "next_sentence", "--student", "keep_layers:1", "--epochs", "1", "--rate", "1e-3", "--force"]
+    assert potstill(*words, *FAST, "--out", tmp_path / "run") == 0
+    assert measurements(tmp_path / "run")["models"]["distilled"]["quality"]["task"]["dev"]["agreement"] > 0
+
+
+def test_a_length_without_room_for_two_texts_is_refused(tmp_path: Path) -> None:
+    rows = store(open_running_text(str(write_documents(tmp_path / "a.txt")), Columns()), NextSentence())
+    with pytest.raises(
+        InputError, match="length = 4 leaves no room for a token of each text; write length = 5 or more"
+    ):
+        in_windows(rows, small_tokenizer("bert"), 4, pairs=True)

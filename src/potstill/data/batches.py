@@ -99,9 +99,8 @@ class TokenisedSet(Generic[SomeTask]):
     target_scale: TargetScale | None = None  # of regression targets; None: as in the rows
     changes: tuple[Change, ...] = ()  # of data makers that change the examples in every epoch
     seed: tuple[int, ...] = ()  # of the changes, and of what the task draws
-    draw: int | None = (
-        None  # of what is drawn and comes back, outside of training: the one that the teacher is asked about
-    )
+    # of what is drawn and comes back, outside of training: the one that the teacher is asked about
+    draw: int | None = None
 
     @property
     def lengths(self) -> np.ndarray:

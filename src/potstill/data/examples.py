@@ -109,6 +109,9 @@ class Examples:
     @cached_property
     def documents(self) -> np.ndarray:
         """(rows of the folder,) number of the document, ascending. Only running text has it."""
+        if not (self.folder / "documents.bin").exists():
+            problem = "rows that were added to running text belong to no document"
+            raise InputError(f"{self.source}: {problem}; omit unlabelled in [data], and data makers that add rows")
         return column(self.folder, "documents", np.int64)
 
     def gold(self, row: int) -> np.ndarray | None:

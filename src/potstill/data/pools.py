@@ -44,9 +44,8 @@ class Found(NamedTuple):
     """What of some texts is new."""
 
     texts: Examples
-    held: dict[
-        str, tuple[int, int]
-    ]  # split -> how many of its rows are equal to one of the texts, and how many are nearly
+    # split -> how many of its rows are equal to one of the texts, and how many are nearly
+    held: dict[str, tuple[int, int]]
     omitted: int  # texts that are, or nearly are, rows of these splits
     repeated: int  # texts that are in train, or came before
 
@@ -159,18 +158,23 @@ def open_pool(source: str, like: Table, say: Say) -> list[Table]:
     folder = Path(os.path.expanduser(source))
     if not folder.is_dir() or is_saved_data_set(folder) or like.form == "choices":  # a folder of RACE is one table
         return [open_unlabelled(source, like)]
+    alike: dict[tuple[object, ...], list[Table]] = {}
+    for file in files_to_read(source, folder, say):
+        table = open_unlabelled(str(file), like)
+        alike.setdefault((table.kind, table.columns, table.choices, table.shape), []).append(table)
+    return [joined(source, tables) for tables in alike.values()]
+
+
+def files_to_read(source: str, folder: Path, say: Say) -> list[Path]:
+    """The files of texts below a folder, of which there is at least one. Say which others there are."""
     files, others = files_below(folder)
     if not files:
         endings = ", ".join(sorted({ending for each in file_formats() for ending in each.endings[:2]}))
         raise InputError(f"{source}: there is no file of texts in the folder; give one that ends in one of {endings}")
     if others:
         more = f" and {len(others) - 1} more" if others[1:] else ""
-        say(f"{source}: {others[0].name}{more} in the folder are not read, since the ending is of no known format")
-    alike: dict[tuple[object, ...], list[Table]] = {}
-    for file in files:
-        table = open_unlabelled(str(file), like)
-        alike.setdefault((table.kind, table.columns, table.choices, table.shape), []).append(table)
-    return [joined(source, tables) for tables in alike.values()]
+        say(f"{source}: not read, since the ending is of no known format: {others[0].name}{more}")
+    return files
 
 
 def joined(source: str, tables: Sequence[Table]) -> Table:

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import xxhash
 
 from potstill.data.examples import Examples, ExampleWriter, folder_of
 from potstill.data.formats.reading import TEXT_LINES, Record, Records
-from potstill.data.pools import joined
+from potstill.data.pools import Say, files_to_read, joined
 from potstill.data.rows import Columns, Table, open_table
 from potstill.data.sentences import sentences_of
-from potstill.data.sources import files_below, is_saved_data_set
+from potstill.data.sources import is_saved_data_set
 from potstill.data.task import Tokenizer
 from potstill.data.tokens import tokenizer_fingerprint, with_mask_token
 from potstill.errors import InputError
@@ -37,15 +38,12 @@ class Piece(NamedTuple):
     tokens: int
 
 
-def open_running_text(source: str, columns: Columns) -> Table:
+def open_running_text(source: str, columns: Columns, say: Say = lambda words: None) -> Table:
     """Open a file, a data set, or a folder of files of one format as texts; the end of a file ends a document."""
     folder = Path(os.path.expanduser(source))
     if not folder.is_dir() or is_saved_data_set(folder):
         return open_table(source, columns, form="text")
-    files, _ = files_below(folder)
-    if not files:
-        raise InputError(f"{source}: there is no file of texts in the folder; give files such as .txt or .txt.gz")
-    tables = [open_table(str(file), columns, form="text") for file in files]
+    tables = [open_table(str(file), columns, form="text") for file in files_to_read(source, folder, say)]
     kinds = sorted({f"{table.kind} ({table.columns.text})" for table in tables})
     if len(kinds) > 1:
         raise InputError(
@@ -61,7 +59,12 @@ def open_running_text(source: str, columns: Columns) -> Table:
             for record in table.records():
                 yield record._replace(place=record.where(table.source))
 
-    return replace(every, records=records)
+    def apart(digest: str) -> str:
+        """Another one than that of the same files as a pool, in which no document ends with its file."""
+        return xxhash.xxh3_128_hexdigest(f"documents {digest}".encode())
+
+    fingerprint = apart(every.fingerprint)
+    return replace(every, records=records, fingerprint=fingerprint, digest=lambda: apart(every.digest()))
 
 
 def in_windows(examples: Examples, tokenizer: Tokenizer, length: int, pairs: bool = False) -> Examples:
@@ -71,15 +74,14 @@ def in_windows(examples: Examples, tokenizer: Tokenizer, length: int, pairs: boo
     """
     parts = 2 if pairs else 1
     room = (length - SPECIAL[parts]) // parts
+    if room < 1:
+        least = SPECIAL[parts] + parts
+        raise InputError(f"length = {length} leaves no room for a token of each text; write length = {least} or more")
 
     def write(columns: ColumnFiles) -> None:
         writer = ExampleWriter(columns, 1)
-        document, waiting, tokens, texts = (
-            -1,
-            list[str](),
-            0,
-            list[str](),
-        )  # of the open document: sentences, whole texts
+        document, tokens = -1, 0
+        waiting, texts = list[str](), list[str]()  # of the open document: sentences, and whole texts
         rows: list[tuple[str, str | None]] = []
         numbers: list[int] = []
 

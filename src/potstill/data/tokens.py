@@ -82,16 +82,15 @@ SHARE_OF_WORDS = 0.1  # of a vocabulary that marks the beginnings of words
 def _continues(ids: dict[str, int]) -> np.ndarray | None:
     """(ids,) bool, see `Vocabulary`. WordPiece marks what continues a word, other tokenizers what begins one."""
     continues = np.zeros(max(ids.values()) + 1, np.bool_)
-    parts = [number for token, number in ids.items() if token.startswith("##") and token != "##"]
-    if parts:
-        continues[parts] = True
-        return continues
     begins = [number for token, number in ids.items() if token.startswith(WORD_BEGINS)]
-    if len(begins) < SHARE_OF_WORDS * len(ids):
-        return None
-    continues[:] = True
-    continues[begins] = False
-    return continues
+    if len(begins) >= SHARE_OF_WORDS * len(ids):
+        continues[:] = True
+        continues[begins] = False
+        return continues
+    # asked last: other tokenizers have tokens such as "####" too
+    parts = [number for token, number in ids.items() if token.startswith("##") and token != "##"]
+    continues[parts] = True
+    return continues if parts else None
 
 
 @dataclass(frozen=True)
@@ -111,9 +110,8 @@ class Tokens:
     pixels: np.ndarray | None = None  # (sequences, channels, height, width) uint8
     vocabulary: Vocabulary | None = None  # of tasks that draw
     keys: np.ndarray | None = None  # (rows,) int64, see `key_of`; None: rows that are only asked about, with no targets
-    documents: np.ndarray | None = (
-        None  # (rows,) ascending; of tasks whose rows are pairs of texts that follow each other
-    )
+    # (rows,) ascending; of tasks whose rows are pairs of texts that follow each other
+    documents: np.ndarray | None = None
     seed: tuple[int, ...] = ()  # of what is drawn; () outside of training, where the keys alone decide
 
     def drawn(self, rows: np.ndarray, count: int) -> np.ndarray:

@@ -65,9 +65,9 @@ METHOD_RULES = (
         "the teacher predicts a number, which the student learns by its squared error",
     ),
     MethodRule(
-        lambda facts: facts.task == "multilabel",
+        lambda facts: facts.task in ("multilabel", "next_sentence"),
         _soft_targets(1.0),
-        "each class is a yes or a no, and a higher temperature would only flatten it",
+        "each answer is a yes or a no, and a higher temperature would only flatten it",
     ),
     MethodRule(
         lambda facts: facts.task in ("answer", "choose"),

@@ -42,7 +42,7 @@ def explain_error(recipe: type[BaseModel], error: ErrorDetails) -> str:
         case "too_short":
             return f"recipe: {where} is empty; give it at least one value"
     if expected.startswith("a list") or expected == "a table":
-        expected = error["msg"][0].lower() + error["msg"][1:].replace("Input should be", "it should be")
+        expected = error["msg"].removeprefix("Input should be ")
     return f"recipe: {where} = {value}: expected {expected}"
 
 

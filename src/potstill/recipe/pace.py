@@ -29,10 +29,11 @@ class Pace(NamedTuple):
         return [float(f"{factor * self.rate:.3g}") for factor in TRIED]
 
 
-AUTO = ("rate", "rates", "epochs", "min_steps")  # the fields that a pace sets; "auto" is another word for None there
+PACED = ("rate", "rates", "epochs", "min_steps")  # the fields that a pace sets; "auto" is another word for None there
 TRIED = (0.5, 1.0, 2.0, 4.0)  # times the rate of the pace
 FINE_TUNING = Pace(5e-5, 4.0, 750)
 FROM_RANDOM_WEIGHTS = Pace(1e-3, 10.0, 3000)
+OPTIMIZER = ("optimizer", "optimizer.name")  # ends of paths
 OTHER_OPTIMIZERS = {"adadelta": 1.0, "sgd": 0.01}  # their learning rates do not depend on the student
 
 
@@ -42,11 +43,13 @@ def has_random_weights(builders: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def with_pace(recipe: Recipe) -> Recipe:
-    """The recipe with rates, epochs and a least number of steps for every stage, unless a grid tries several students, which may differ in them.
+    """The recipe with rates, epochs and a least number of steps for every stage, unless a grid tries several students or
+    optimizers, which may differ in them.
 
     A student that is still to be chosen leaves them open too.
     """
-    if any({"student", "reshape"} & set(path.split(".")) for path in recipe.grid) or recipe.chooses_student:
+    tried = any({"student", "reshape"} & set(path.split(".")) or path.endswith(OPTIMIZER) for path in recipe.grid)
+    if tried or recipe.chooses_student:
         return recipe
     stages, tables = [], [table for table in recipe.student if table["build"] != defaults.AUTO]
     for stage in recipe.stage:
@@ -62,7 +65,8 @@ def _paced(stage: Stage, pace: Pace) -> dict[str, Any]:
     optimizer = stage.optimizer
     searches = optimizer.rate is None and optimizer.name not in OTHER_OPTIMIZERS
     rates = optimizer.rates if optimizer.rates is not None else pace.rates if searches else []
-    rate = optimizer.rate or OTHER_OPTIMIZERS.get(optimizer.name, pace.rate)
+    only = rates[0] if len(rates) == 1 else None
+    rate = optimizer.rate or only or OTHER_OPTIMIZERS.get(optimizer.name, pace.rate)
     min_steps = stage.min_steps if stage.min_steps is not None else pace.steps if stage.epochs is None else 0
     return {
         "optimizer": optimizer.model_copy(update={"rate": rate, "rates": rates}),

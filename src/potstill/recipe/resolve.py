@@ -31,6 +31,7 @@ TABLES: dict[Any, dict[str, Any]] = {
     Recipe: {"data": Data, "stage": Stage, "student": "students"},
     Stage: {"data": "data", "reshape": "students", "method": "methods", "optimizer": Optimizer},
 }
+REPLACED_BY = {"rate": "rates", "epochs": "min_steps"}
 Flags = Mapping[str, tuple[str, Any]]
 """Path of the field -> the flag and its value: {"teacher": ("--teacher", "models/large")}. None: the flag was omitted."""
 
@@ -69,12 +70,10 @@ def grid_recipes(recipe: Recipe) -> list[tuple[dict[str, Any], Recipe]]:
     combinations = []
     for values in itertools.product(*recipe.grid.values()):
         chosen = dict(zip(recipe.grid, values, strict=True))
-        tree = plain
+        tree, sources = plain, dict[str, str]()
         try:
             for path, value in chosen.items():
-                tree = _assign(tree, path, value, "grid", {})
-                if path.endswith("optimizer.rate"):  # those of the whole recipe are not tried
-                    tree = _assign(tree, f"{path}s", [], "grid", {})
+                tree = _assign(tree, path, value, "grid", sources)
             combinations.append((chosen, with_pace(_validated(tree))))
         except InputError as error:
             raise InputError(f"grid, at {as_toml(chosen)}: {error}") from None
@@ -226,12 +225,23 @@ def _assign(tree: dict[str, Any], path: str, value: Any, source: str, sources: d
     if parts[-2:] == ["method", "name"] and value not in _same_fields(parent.get("name", defaults.AUTO)):
         parent.clear()  # another method has other fields
         replaced = ".".join(parts[:-1])
+    if value not in (None, "auto"):
+        _drop_replaced(parent, parts, source, sources)
     parent[parts[-1]] = value
     tree = _without_short_forms(tree)
     for leaf in [leaf for leaf in sources if f"{leaf}.".startswith(f"{replaced}.")]:
         del sources[leaf]
     sources.update({leaf: source for leaf, _ in leaves(tree) if f"{leaf}.".startswith(f"{target}.")})
     return tree
+
+
+def _drop_replaced(parent: dict[str, Any], parts: list[str], source: str, sources: dict[str, str]) -> None:
+    """Remove what an earlier source says beside a value that takes its place: rates are not tried where one is given."""
+    other = REPLACED_BY.get(parts[-1], "")
+    beside = ".".join([*parts[:-1], other])
+    if other in parent and sources.get(beside) != source:
+        del parent[other]
+        sources.pop(beside, None)
 
 
 def _same_fields(method: str) -> tuple[str, ...]:

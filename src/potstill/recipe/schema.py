@@ -13,10 +13,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from potstill.errors import InputError
 from potstill.recipe import flags, short_forms
-from potstill.recipe.defaults import AUTO as CHOSEN
+from potstill.recipe.defaults import AUTO
 from potstill.recipe.explain import may_be_none
 from potstill.recipe.flags import DATA, MODELS, RUN, TRAINING, Flag
-from potstill.recipe.pace import AUTO, FINE_TUNING, OTHER_OPTIMIZERS
+from potstill.recipe.pace import FINE_TUNING, OTHER_OPTIMIZERS, PACED
 from potstill.recipe.task_words import TASK_WORDS
 
 # fields that change no weights: a stopped run may continue with other values
@@ -58,7 +58,7 @@ class Values(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def none_from_its_word(cls, value: Any, info: Any) -> Any:
-        is_auto = value == "auto" and info.field_name in AUTO
+        is_auto = value == AUTO and info.field_name in PACED
         is_none = value == "none" and may_be_none(cls.model_fields[info.field_name].annotation)
         return None if is_auto or is_none else value
 
@@ -103,9 +103,8 @@ class Data(Values):
 class Optimizer(Values):
     name: Literal["adamw", "adadelta", "sgd"] = "adamw"
     rate: Above | None = None  # None or "auto": the best of `rates`
-    rates: list[Above] | None = (
-        None  # tried for a few steps each; None or "auto": four by the student where `rate` is open
-    )
+    # tried for a few steps each; None or "auto": four by the student where `rate` is open
+    rates: list[Above] | None = None
     weight_decay: NotBelow = 0.01
     warmup: Share = 0.1  # share of all steps
     decay: Literal["linear", "constant"] = "linear"
@@ -151,7 +150,7 @@ class Stage(Values):
         """Optimizer steps of one epoch of so many rows, and of the whole stage."""
         per_epoch = math.ceil(rows / self.batch)
         exact = self.epochs_over(rows) * per_epoch
-        return per_epoch, math.ceil(round(exact, 6))  # 1500 / 7 * 7 is above 1500
+        return per_epoch, max(1, math.ceil(round(exact, 6)))  # 1500 / 7 * 7 is above 1500
 
     def epochs_over(self, rows: int) -> float:
         """The epochs over so many rows: enough for the least number of steps."""
@@ -178,7 +177,7 @@ class Recipe(Values):
     teacher_devices: Literal["one", "auto"] | dict[str, str] = "one"  # auto, or {device = "20GB", …}: use several
     start: str | None = None  # weights that the student starts from; None: the teacher's
     # each {build = NAME, …}; auto: half of the teacher, see `recipe.defaults`; empty: the start's own shape
-    student: Builders = Field(default=CHOSEN, validate_default=True)
+    student: Builders = Field(default=AUTO, validate_default=True)
     data: list[Data] = Field(min_length=1)
     stage: list[Stage] = Field(default=[{}], min_length=1, validate_default=True)
     seed: Annotated[int, Field(ge=0)] = 0
@@ -212,6 +211,10 @@ class Recipe(Values):
         if len(set(names)) < len(names):
             raise InputError(f"recipe: the data sets are named {', '.join(names)}; give each [[data]] its own name")
         for number, data in enumerate(self.data):
+            pools = [("unlabelled", pool) for pool in data.pools]
+            named = [("train", data.train), ("dev", data.dev), *pools, *data.test.items()]
+            if empty := [name for name, source in named if source == ""]:
+                raise InputError(f"recipe: data.{number}.{empty[0]} is an empty text; write the path of a file")
             if data.train is None and not data.pools:
                 raise InputError(f"recipe: data.{number}.train is missing; write data.train = … (a text)")
         for number, stage in enumerate(self.stage):

@@ -15,7 +15,7 @@ from potstill.data.examples import Examples
 from potstill.data.row import split_parts
 from potstill.data.tokens import tokenise, tokenizer_fingerprint
 from potstill.errors import InputError
-from potstill.inference.answers import answers, model_answers
+from potstill.inference.answers import Ask, answers, model_answers
 from potstill.measuring.measurements import LOWER_IS_BETTER
 from potstill.models.student import Student
 from potstill.recipe.schema import Recipe
@@ -91,9 +91,15 @@ def teacher_predictions(data: DataSet, source: TokenisedSet[Task]) -> np.ndarray
     if data.task.vocabulary:
         assert data.loaded_teacher is not None
         return model_answers(data.loaded_teacher, source, beam=True)
+    return answers(teacher_logits(data, source), source)
+
+
+def teacher_logits(data: DataSet, source: TokenisedSet[Task]) -> Ask:
+    """Return a function from batches to the teacher's logits, in memory; where memory cannot hold them, it is asked live."""
     wants = Wants(logits=True)
     data.teacher.remember(source, wants)
-    return answers(lambda batch: data.teacher.signals(batch, wants).logits.cpu().numpy(), source)
+    live = source.needs_live_teacher(wants)
+    return lambda batch: data.teacher.signals(batch, wants, live).logits.cpu().numpy()
 
 
 def selection_metric(recipe: Recipe, data: DataSet) -> str:

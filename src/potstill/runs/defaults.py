@@ -10,7 +10,7 @@ from potstill.models.folders import TRIMMABLE, UNNAMED, ConfigFile, read_config,
 from potstill.models.heads import head_of
 from potstill.recipe import short_forms
 from potstill.recipe.defaults import Facts, default_method, default_student, method_words
-from potstill.recipe.pace import with_pace
+from potstill.recipe.pace import PACED, with_pace
 from potstill.recipe.resolve import Resolved, leaves
 from potstill.recipe.schema import Data, Recipe, Stage
 from potstill.recipe.task_words import CLASSIFY, TASK_WORDS
@@ -126,6 +126,6 @@ def completed(resolved: Resolved) -> Resolved:
     before = dict(leaves(resolved.recipe.model_dump()))
     sources = {}
     for leaf, value in leaves(recipe.model_dump()):
-        chosen = "student" if leaf.endswith((".rate", ".epochs")) else "teacher"
+        chosen = "student" if leaf.rpartition(".")[2] in PACED else "teacher"
         sources[leaf] = resolved.sources[leaf] if leaf in before and before[leaf] == value else chosen
     return Resolved(recipe, sources)

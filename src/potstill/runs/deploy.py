@@ -9,6 +9,7 @@ from pathlib import Path
 from potstill.inference.export import MARK
 from potstill.measuring.measurements import STUDENT, TEACHER, Deployed, MeasuredModel, Speed
 from potstill.system.files import draft_folder, seal, write_atomically
+from potstill.tasks.task import Task
 
 LEAST_AGREEMENT = 0.97  # share of rows on which eight bits must predict what the student in PyTorch predicts
 WORTH = 1.1  # float32 is kept if it is so many times faster, although it is four times as large
@@ -21,6 +22,20 @@ Speeds = Mapping[tuple[str, str], Speed]
 def wants_form(deploy: str, timing: str) -> bool:
     """Whether the student is exported: where the recipe says so, or where its ONNX forms are measured anyway."""
     return deploy in ("int8", "onnx") or (deploy == "auto" and timing == "all")
+
+
+def has_forms(task: Task) -> bool:
+    """Whether a student of this task can be exported to ONNX."""
+    return not (task.generates or task.two_heads)
+
+
+def missing_form(deploy: str, task: Task) -> str:
+    """What to say where the recipe names a form that a student of this task does not have; else nothing."""
+    if deploy not in ("int8", "onnx") or has_forms(task):
+        return ""
+    return (
+        f"deploy = '{deploy}' is not for task '{task.name}', so no deployed form is kept; see `potstill list exports`"
+    )
 
 
 def chosen_form(deploy: str, agreement: float | None, speeds: Speeds) -> str:

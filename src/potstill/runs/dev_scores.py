@@ -33,9 +33,8 @@ class DevScores:
     students: list[Student]
     splits: dict[str, list[TokenisedSet[Task]]]
     precision: str  # in which they are trained, and predict
-    followed: (
-        bool  # the method learns from the teachers' logits, so that the distance to them on dev says how far it is
-    )
+    # the method learns from the teachers' logits, so that the distance to them on dev says how far it is
+    followed: bool
 
     def remember(self) -> None:
         """Ask the teachers for dev. Every rank must call it, before the first score."""
@@ -126,7 +125,9 @@ def dev_scores(
     precision: str,
     learns_logits: bool,
 ) -> DevScores:
-    followed = learns_logits and all(data.predicting_teacher and not data.task.vocabulary for data in data_sets)
+    # distances over vocabularies, and to a teacher that has no memory of what is drawn, take too long
+    too_long = any(data.task.vocabulary or data.task.draws for data in data_sets)
+    followed = learns_logits and not too_long and all(data.predicting_teacher for data in data_sets)
     splits = scored_splits(data_sets, training, students[0].tokenizer, followed)
     return DevScores(recipe, data_sets, students, splits, precision, followed)
 

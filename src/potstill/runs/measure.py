@@ -54,7 +54,7 @@ from potstill.recipe.schema import Recipe, Stage
 from potstill.runs import input_files
 from potstill.runs.baseline import initial_weights
 from potstill.runs.data_set import DataSet, selection_metric, teacher_predictions
-from potstill.runs.deploy import deploy_student, wants_form
+from potstill.runs.deploy import deploy_student, has_forms, missing_form, wants_form
 from potstill.runs.stage_setup import Run
 from potstill.runs.stages import Trained
 from potstill.runs.teacher_knowledge import teacher_knowledge
@@ -112,7 +112,9 @@ def measure_run(run: Run, students: Mapping[str, Trained], timed: bool) -> Measu
     speeds: Speeds = {}
     timed_in_onnx = timed and recipe.timing == "all"
     exported = exportable if timed_in_onnx else {main: exportable[main]} if deploys else {}
-    to_onnx = not (first.task.generates or first.task.two_heads)
+    to_onnx = has_forms(first.task)
+    if main == STUDENT and (said := missing_form(recipe.deploy, first.task)):
+        display.say(said)
     deployed: Deployed | None = None
     with onnx_files(exported if to_onnx else {}, cached=TEACHER, show=display) as files:
         add_onnx_models(models, files, first)
@@ -142,7 +144,8 @@ def measure_run(run: Run, students: Mapping[str, Trained], timed: bool) -> Measu
             measured["temperature"] = dict(models[name].temperature)
             if name in students:
                 dev = [(data, predictions[name, data.name, "dev"]) for data in data_sets]
-                learned = [has_learned(recipe.stage[-1], data, name, ours, display.say) for data, ours in dev]
+                stage = students[name].as_trained(recipe.stage[-1])
+                learned = [has_learned(stage, data, name, ours, display.say) for data, ours in dev]
                 measured["learned"] = all(learned)
                 measured["begun_from"] = initial_weights(recipe) if name != main else None
                 measured["rates"] = list(students[name].rates)

@@ -17,7 +17,7 @@ from accelerate.utils import InitProcessGroupKwargs
 from torch import Tensor
 
 from potstill.data.examples import Examples, store
-from potstill.data.pools import Pool, with_unlabelled
+from potstill.data.pools import Pool, Say, with_unlabelled
 from potstill.data.rows import Table
 from potstill.data.running_text import in_windows
 from potstill.data.splits import leaks, split_off_dev
@@ -30,7 +30,7 @@ from potstill.models.student import Student, load_student
 from potstill.recipe.schema import Data, Recipe, Stage
 from potstill.runs.build import Start, begin
 from potstill.runs.data_set import DataSet, teacher_predictions, texts_of
-from potstill.runs.tables import Say, Tables, cut_in_windows, open_tables, refuse_windows, with_masks
+from potstill.runs.tables import Tables, cut_in_windows, open_tables, refuse_windows, with_masks
 from potstill.runs.teachers import has_forms, how_forms_compare, make_teacher
 from potstill.system import ranks
 from potstill.system.display import Display

@@ -100,10 +100,10 @@ def loss_of_trial(
     short = {"epochs": steps / training.steps[0], "min_steps": 0, "keep": "last", "patience": None, "rewind": None}
     stage = training.stage.model_copy(update={"optimizer": optimizer, **short})
     has_head = training.wants(0)[0].logits
-    score = TrialLoss(training.score) if has_head and training.score.has_rows else NoScore()
-    trial = train(
-        replace(training, stage=stage, folder=folder, score=score, save_every=NEVER, to_pass=(), patient_on=None)
-    )
+    has_score = has_head and training.score.has_rows
+    score = TrialLoss(training.score) if has_score else NoScore()
+    alone = replace(training, save_every=NEVER, to_pass=(), patient_on=None, scored_within=False)
+    trial = train(replace(alone, stage=stage, folder=folder, score=score))
     try:
         for step in trial:
             advance(1)
@@ -117,7 +117,8 @@ def loss_of_trial(
             model.zero_grad()  # a training that diverged leaves gradients, which the next one would add to
         ranks.on_first(shutil.rmtree)(folder, ignore_errors=True)
     assert trial.dev is not None
-    return sum(late) / len(late) if isinstance(score, NoScore) else -trial.dev
+    loss = -trial.dev if has_score else sum(late) / len(late)
+    return loss if math.isfinite(loss) else None
 
 
 class NoScore:

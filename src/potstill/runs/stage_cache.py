@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import fields
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -36,7 +37,7 @@ FORMAT = 1
 DEFAULT_GIGABYTES = 20.0
 LOGS = ("steps.csv", "epochs.csv")
 # rooms whose code decides no weights; a developer's change in any other file is a new version
-AFTER_TRAINING = ("app", "measuring", "reporting")
+AFTER_TRAINING = ("app", "reporting")
 # fields of a stage that other parts of the hash cover, or that change no weights
 COVERED = {"on", "task", "teacher", "data", "reshape", "method", "repeat"}
 
@@ -63,7 +64,9 @@ def stage_key(
     for data, model, source in zip(data_sets, student.models, training.sources, strict=True):
         # the weights alone do not show the vocabulary, the activation or the dropout
         add(fingerprint(model, reader, data.length), type(model).__name__)
-        add(data.name, data.task.name, data.task.labels, data.length, source.target_scale)
+        add(data.name, data.task.name, data.length, source.target_scale)
+        # its labels, which class F1 is about, and what is masked
+        add({each.name: getattr(data.task, each.name) for each in fields(data.task) if each.compare})
         for column in (source.class_weights, source.answered):
             add(None if column is None else np.asarray(column).tolist())
         for examples in (source.examples, data.dev):

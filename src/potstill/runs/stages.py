@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -16,7 +17,7 @@ from potstill.errors import InputError, TrainingError
 from potstill.measuring.measurements import LayerMap, TriedRate
 from potstill.models.student import save_student
 from potstill.recipe.cells import Cell, grid_cells
-from potstill.recipe.schema import Recipe, Round
+from potstill.recipe.schema import Recipe, Round, Stage
 from potstill.runs.build import StudentModels, reshape, with_heads
 from potstill.runs.cells import run_cells
 from potstill.runs.planning.timing import expected_time
@@ -56,6 +57,15 @@ class Trained(StudentModels):
     rows: tuple[int, ...]  # training rows in an epoch of each round, over all data sets
     layer_maps: tuple[LayerMap, ...] = ()  # of each stage that compares a teacher with layers
     rates: tuple[TriedRate, ...] = ()  # all that were tried, in every round
+
+    def as_trained(self, stage: Stage) -> Stage:
+        """The last stage with the rate that was taken, and as many epochs as its rows were read."""
+        optimizer, tried = stage.optimizer, self.rates
+        if optimizer.rates and tried:
+            last = [trial for trial in tried if (trial.stage, trial.steps) == (tried[-1].stage, tried[-1].steps)]
+            best = min(last, key=lambda trial: math.inf if trial.loss is None else trial.loss)
+            optimizer = optimizer.model_copy(update={"rate": best.rate})
+        return stage.model_copy(update={"optimizer": optimizer, "epochs": stage.epochs_over(self.rows[-1])})
 
 
 @dataclass(frozen=True)

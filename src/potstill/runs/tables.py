@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from potstill.data.pixel_reader import describe_size
+from potstill.data.pools import Say
 from potstill.data.rows import Columns, Table, open_table
 from potstill.data.running_text import open_running_text
 from potstill.errors import InputError
@@ -16,7 +16,6 @@ from potstill.tasks.mask import MaskedLanguageModelling
 from potstill.tasks.registry import TASKS, task_class, task_of
 from potstill.tasks.task import Task
 
-Say = Callable[[str], None]
 Tables = dict[str, Table]
 """The opened files of a data set: "train" (without it, dev once more), then "dev" if there is one, then the tests."""
 
@@ -37,21 +36,21 @@ def open_tables(data: Data, teacher: Student | None, say: Say) -> Tables:
     if (first := data.train or data.dev) is None:  # without train, dev shows which form the unlabelled texts have
         problem = "there are only texts without labels, so none can be dev"
         raise InputError(f"{', '.join(data.pools)}: {problem}; give labelled rows with --dev, or with --train")
-    train = open_one(data, first, columns, form, dev_from_train)
+    train = open_one(data, first, columns, form, say, dev_from_train)
     if data.task is None and form and train.unread_label:
         unread = f"the labels in {train.unread_label!r} are not read, since the teacher is made for {task_class(form).words.rows}"
         say(f"{train.source}: {unread}; give a classifier as the teacher to learn them")
     files = {**({"dev": data.dev} if data.dev else {}), **data.test}
-    others = {name: open_one(data, path, columns, train.form) for name, path in files.items()}
+    others = {name: open_one(data, path, columns, train.form, say) for name, path in files.items()}
     for other in others.values():
         refuse_different_rows(train, other)
     return {"train": train, **others}
 
 
-def open_one(data: Data, source: str, columns: Columns, form: Form | None, need_label: bool = False) -> Table:
+def open_one(data: Data, source: str, columns: Columns, form: Form | None, say: Say, need_label: bool = False) -> Table:
     """Open a source of rows. Running text may be a folder of files."""
     if data.task is not None and TASKS[data.task].own_targets and form == "text":
-        return open_running_text(source, columns)
+        return open_running_text(source, columns, say)
     return open_table(source, columns, need_label, form)
 
 

@@ -13,8 +13,7 @@ from potstill.measuring.measurements import TeacherKnowledge, TeacherRows
 from potstill.measuring.quality import labelled
 from potstill.measuring.significance import row_covariance
 from potstill.recipe.schema import Recipe
-from potstill.runs.data_set import DataSet, selection_metric, teacher_predictions
-from potstill.signals import Wants
+from potstill.runs.data_set import DataSet, selection_metric, teacher_logits, teacher_predictions
 
 ASKED = 300  # rows of a split, the same ones for every seed: they are answered once
 
@@ -72,10 +71,8 @@ def answered_rows(data: DataSet, examples: Examples, split: str) -> Iterator[Pre
         targets, has_label = data.task.golds(examples), np.asarray(examples.labelled[examples.index])
         yield Predicted(np.asarray(examples.answers[examples.index]), targets, has_label)
         return
-    wants = Wants(logits=True)
     source = data.tokenised(examples, data.loaded_teacher.tokenizer, split)
-    data.teacher.remember(source, wants)
-    yield from predicted(lambda batch: data.teacher.signals(batch, wants).logits.cpu().numpy(), source)
+    yield from predicted(teacher_logits(data, source), source)
 
 
 def dev_sample(groups: Mapping[str, tuple[str, Examples]]) -> Examples | None:

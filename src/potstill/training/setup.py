@@ -58,6 +58,7 @@ class Training:
     repetition: int = 1  # of the stage
     precision: str = "float32"  # of matrix products
     patient_on: str | None = None  # the score by which `patience` counts, lower is better; None: the first one
+    scored_within: bool = True  # on dev, and not only after the last step
 
     @property
     def keeps_step(self) -> int | None:
@@ -84,7 +85,7 @@ class Training:
     @property
     def score_every(self) -> int:
         """After how many steps dev is scored."""
-        return self.stage.score_every(self.rows)
+        return self.stage.score_every(self.rows) if self.scored_within else self.steps[1]
 
     def wants(self, data: int) -> tuple[Wants, Wants]:
         """What the method asks of the student and of the teacher of a data set."""

@@ -50,7 +50,8 @@ class HintonMnist(Study):
         for rate in self.rates:
             for kind, method in (("soft", stage.method), ("hard", {"name": "hard_labels"})):
                 optimizer = stage.optimizer.model_copy(update={"rate": rate, "rates": []})
-                changes[f"{kind}-{rate:g}"] = {"method": method, "optimizer": optimizer, "epochs": self.epochs}
+                short = {"epochs": self.epochs, "min_steps": 0}
+                changes[f"{kind}-{rate:g}"] = {"method": method, "optimizer": optimizer, **short}
         recipes = {"whole": recipe.model_copy(update={"name": "whole"})}
         for name, change in changes.items():
             seeds = recipe.seeds if name == "omitted" else 1

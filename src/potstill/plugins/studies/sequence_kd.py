@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from potstill.api import Above, Answer, Count, InputError, Recipe, Share, Study, StudyRun
 from potstill.measuring.measurements import TEACHER, MeasuredModel, Place
@@ -49,21 +50,18 @@ class SequenceKd(Study):
         word = short_forms.complete_method({**soft, "smoothing": smoothing})
         outputs = {"make": "teacher_outputs", "beam": self.beam}
         best, closest = short_forms.complete("data", [outputs, {**outputs, "closest": True}])
-        stage = recipe.stage[-1].model_copy(update={"data": [], "method": plain, "stop_teaching": None})
+        # no least number of steps: Seq-Inter divides the epochs, and the others have as many
+        alone: dict[str, Any] = {"data": [], "method": plain, "stop_teaching": None, "min_steps": 0}
+        stage = recipe.stage[-1].model_copy(update=alone)
         seq = stage.model_copy(update={"data": [best]})
         rate = stage.optimizer.model_copy(update={"rate": self.rate_after * stage.optimizer.full_rate, "rates": []})
-        after = {
-            "epochs": self.epochs_after,
-            "min_steps": 0,
-            "optimizer": rate,
-            "reshape": [],
-        }  # the student is reshaped already
+        after = {"epochs": self.epochs_after, "optimizer": rate, "reshape": []}  # the student is reshaped already
         inter = stage.model_copy(update={"data": [closest], **after})
         stages: dict[str, list[Stage]] = {
             "no-kd": [stage],
             "word-kd": [stage.model_copy(update={"method": word})],
             "seq-kd": [seq],
-            "seq-inter": [seq.model_copy(update={"epochs": stage.passes - self.epochs_after, "min_steps": 0}), inter],
+            "seq-inter": [seq.model_copy(update={"epochs": stage.passes - self.epochs_after}), inter],
         }
         return {
             name: recipe.model_copy(update={"name": name, "baseline": False, "stage": listed})
