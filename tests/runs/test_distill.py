@@ -104,6 +104,7 @@ def test_a_grid_runs_every_cell_on_one_memory_and_keeps_the_best_by_dev(home: Pa
         student = "keep_layers:1"
         length = 32
         dropout = 0.0
+        timing = "none"
         [data]
         train = "{home}/train.csv"
         dev = "{home}/dev.csv"
