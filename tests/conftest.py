@@ -29,7 +29,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     del os.environ["POTSTILL_CACHE"]
 
 
-DRAWN = {"house", "measuring", "promises", "reporting", "tasks"}  # runs of every task, method and study are among them
+DRAWN = {"measuring", "promises", "reporting", "tasks"}  # runs of every task, method and study are among them
 
 
 @pytest.fixture(scope="module", autouse=True)
