@@ -41,7 +41,7 @@ def bare_pages(request: pytest.FixtureRequest, own_cache: Path) -> Iterator[None
         return
     from matplotlib.figure import Figure
 
-    patch = pytest.MonkeyPatch()
-    patch.setattr(Figure, "savefig", lambda figure, file, **options: file.write('<svg viewBox="0 0 1 1"></svg>'))
+    patch, empty = pytest.MonkeyPatch(), '<svg viewBox="0 0 1 1"></svg>\n'  # the page outside its figures is the same
+    patch.setattr(Figure, "savefig", lambda figure, file, **options: file.write(empty))
     yield
     patch.undo()
