@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import multiprocessing
 import signal
+import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -67,16 +69,22 @@ def files(home: Path) -> list[str]:
 LONG = ("translate", "choose", "answer", "write")  # to be killed: a quarter of a minute or more each
 
 
-@pytest.fixture(scope="module", params=NEW)
-def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Rows of a task, and a teacher that the finetune command made of a bare encoder, or of an untaught writer."""
-    task, home = request.param, tmp_path_factory.mktemp(request.param)
+@cache
+def taught(task: str) -> Path:
+    """Rows of a task, and a teacher that the finetune command made of a bare encoder, or of an untaught writer. Only read."""
+    home = Path(tempfile.mkdtemp(prefix=f"{task}-", dir=os.environ["POTSTILL_CACHE"]))
     for split, rows, seed in zip(SPLITS, (120, 60, 60), (1, 2, 3), strict=True):
         write_task(home / split, task, rows, seed)
     (home / "task").write_text(task)
     save_student(small_teacher(task) if task in GENERATED else small_model("bert"), home / "encoder")
     assert potstill("finetune", home / "encoder", *files(home), "--epochs", "12", "--out", home / "teacher", *FAST) == 0
     return home
+
+
+@pytest.fixture(scope="module", params=NEW)
+def home(request: pytest.FixtureRequest) -> Path:
+    """Once for each task, though pytest asks again where it comes back to a task."""
+    return taught(request.param)
 
 
 def distilled(home: Path, method: str | None = None) -> list[str | Path]:

@@ -51,8 +51,8 @@ def test_a_recipe_s_file_alone_runs_nothing(
         ("bad film", "negative"),
     ]
     write_csv(tmp_path / "train.csv", texts)
-    head = 'teacher = "teacher"\nforce = true\n[data]\ntrain = "train.csv"\ndev = "train.csv"\n'
-    grid = '[[stage]]\ndata = ["augmented"]\n[grid]\n"stage.0.data.0.tagger" = ["textblob", "of_a_stranger:f"]\n'
+    head = 'teacher = "teacher"\nforce = true\nbaseline = false\ntiming = "none"\n[data]\ntrain = "train.csv"\ndev = "train.csv"\n'
+    grid = '[[stage]]\nepochs = 1\ndata = ["augmented"]\n[grid]\n"stage.0.data.0.tagger" = ["textblob", "of_a_stranger:f"]\n'
     made = '[[stage]]\ndata = [{ make = "augmented", tagger = "NAME" }]\n'
     for text in (made.replace("NAME", RUNS), made.replace("NAME", "of_a_stranger:f"), grid):
         (tmp_path / "recipe.toml").write_text(head + text)

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 from potstill.models.student import save_student
 from potstill.training.teacher.memory import Memory
-from tests.support.commands import FAST, files, make_home, measurements
+from tests.support.commands import FAST, files, make_home, measurements, potstill
 from tests.support.small_models import small_model, write_task
 
 ROOT = Path(__file__).parents[2]
@@ -94,12 +94,7 @@ def steps(run: Path) -> list[dict[str, str]]:
 def test_12_two_ranks_make_the_student_of_one_process(
     launcher: str, home: Path, tmp_path: Path, figure: Callable[..., None]
 ) -> None:
-    from potstill.app import cli
-
-    sys.argv = ["potstill", *map(str, distilled(home)[2:]), "--set", "dropout=0.1", "--out", str(tmp_path / "one")]
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert ended.value.code == 0
+    assert potstill(*distilled(home)[2:], "--set", "dropout=0.1", "--out", tmp_path / "one") == 0
     printed = ran(launcher, *distilled(home), "--set", "dropout=0.1", "--out", tmp_path / "two")
     assert printed.count("distilled against teacher") == 1  # one table, not one per rank
     assert difference(tmp_path / "one", tmp_path / "two") <= 1e-6
@@ -121,8 +116,8 @@ def test_12_in_bfloat16_two_ranks_make_it_as_closely_as_its_rounding_allows(
     """A sum in another order moves a weight by its last bit in float32; rounded to 8 bits, that may become a 256th of a
     product. AdamW divides by the size of a gradient, so that weights may differ by a few steps of the rate."""
     words = [*distilled(home), "--set", "precision=bfloat16", "--out"]
-    for name, launcher in (("one", None), ("two", "torchrun")):
-        ran(launcher, *words, tmp_path / name)
+    assert potstill(*words[2:], tmp_path / "one") == 0
+    ran("torchrun", *words, tmp_path / "two")
     for ours, theirs in zip(steps(tmp_path / "one"), steps(tmp_path / "two"), strict=True):
         assert float(theirs["loss"]) == pytest.approx(float(ours["loss"]), rel=0.01)
     assert difference(tmp_path / "one", tmp_path / "two") <= 0.003  # the learning rate; 12 steps were taken

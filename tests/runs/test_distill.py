@@ -20,6 +20,7 @@ from rich.text import Text
 
 from potstill.app import cli
 from potstill.inference.predict import predict
+from potstill.measuring import speed
 from potstill.models import student as students
 from tests.support.commands import FAST, command, files, make_home, measurements, patient, potstill
 from tests.support.small_models import sentences, write_csv
@@ -104,6 +105,7 @@ def test_a_grid_runs_every_cell_on_one_memory_and_keeps_the_best_by_dev(home: Pa
         student = "keep_layers:1"
         length = 32
         dropout = 0.0
+        timing = "none"
         [data]
         train = "{home}/train.csv"
         dev = "{home}/dev.csv"
@@ -509,7 +511,9 @@ def test_a_checkpoint_can_be_named(home: Path, tmp_path: Path) -> None:
     assert (tmp_path / "run/notes.txt").read_text() == "mine"
 
 
-def test_stages_follow_one_another_and_may_reshape(home: Path, tmp_path: Path) -> None:
+def test_stages_follow_one_another_and_may_reshape(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Timed in every form as by default, but for a few turns only."""
+    monkeypatch.setattr(speed, "SECONDS", 0.0)
     (tmp_path / "two.toml").write_text(
         f"""
         teacher = "{home}/teacher/student"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import json
 import random
@@ -232,10 +233,22 @@ def small_images(hidden: Sequence[int] = (24, 16), seed: int = 0) -> Student:
 
 def small_translator(layers: int = 2, width: int = 32, seed: int = 0) -> Student:
     """A random Marian with a vocabulary of its own."""
+    return copy.deepcopy(_translator(layers, width, seed))
+
+
+@cache
+def _translator(layers: int, width: int, seed: int) -> Student:
     from potstill.plugins.students.marian import Marian
 
     shape = Marian(encoder_layers=layers, decoder_layers=layers, width=width, vocabulary=400)
     return shape.begin(Translation(), seed, lambda: iter(_corpus()))
+
+
+@cache
+def _tokenizer_of_writers() -> PreTrainedTokenizerFast:
+    from potstill.models.tokenizers.joint_bpe import joint_bpe
+
+    return joint_bpe(_corpus(), 400)
 
 
 WRITERS = ("llama", "gpt2", "marian", "t5")  # the last two read with one stack and write with another
@@ -243,9 +256,7 @@ WRITERS = ("llama", "gpt2", "marian", "t5")  # the last two read with one stack 
 
 def small_writer(architecture: str, layers: int = 3, width: int = 32, seed: int = 0) -> Student:
     """A random model that writes texts, with a vocabulary of both sides of a translation."""
-    from potstill.models.tokenizers.joint_bpe import joint_bpe
-
-    tokenizer = joint_bpe(_corpus(), 400)
+    tokenizer = copy.deepcopy(_tokenizer_of_writers())
     shape: dict[str, Any] = {"vocab_size": len(tokenizer), "pad_token_id": 0, "eos_token_id": 1}
     if architecture == "t5":
         shape |= {"d_model": width, "d_kv": 8, "d_ff": 2 * width, "num_layers": layers, "num_heads": 4}

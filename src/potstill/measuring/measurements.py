@@ -9,6 +9,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Annotated, Any, NamedTuple, Self, TypeVar
 
 from pydantic import (
@@ -91,15 +92,18 @@ class Place(NamedTuple):
     metric: str
 
 
+_adapter: Callable[[type], TypeAdapter[Any]] = cache(TypeAdapter)  # making one takes longer than reading a file by it
+
+
 class Part:
     """A table of the file, as a frozen dataclass whose types say how each key is read and when it is written."""
 
     @classmethod
     def from_json(cls, value: Any) -> Self:
-        return TypeAdapter(cls).validate_python(value)
+        return _adapter(cls).validate_python(value)
 
     def to_json(self) -> dict[str, Any]:
-        return TypeAdapter(type(self)).dump_python(self, mode="json", warnings=False)
+        return _adapter(type(self)).dump_python(self, mode="json", warnings=False)
 
 
 @dataclass(frozen=True)

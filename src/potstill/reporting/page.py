@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from potstill.errors import InputError
 from potstill.measuring.measurements import (
@@ -80,9 +81,8 @@ def refuse_place(out: Path, overwrite: bool) -> Path:
     return out
 
 
-def render(runs: Sequence[FinishedRun], comparisons: Sequence[Comparison] | None) -> str:
-    lines = page_lines(runs)
-    places = list(dict.fromkeys(place for run in runs for place in run.measurements.quoted()))
+@cache
+def page_template() -> Template:
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
@@ -90,7 +90,13 @@ def render(runs: Sequence[FinishedRun], comparisons: Sequence[Comparison] | None
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("report.html").render(
+    return environment.get_template("report.html")
+
+
+def render(runs: Sequence[FinishedRun], comparisons: Sequence[Comparison] | None) -> str:
+    lines = page_lines(runs)
+    places = list(dict.fromkeys(place for run in runs for place in run.measurements.quoted()))
+    return page_template().render(
         title=", ".join(run.name for run in runs),
         several=len(runs) > 1,
         seeds=max(len(run.measurements.seeds) for run in runs),

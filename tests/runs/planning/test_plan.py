@@ -107,7 +107,8 @@ def test_rows_tokens_steps_and_bytes_of_memory_are_those_of_the_run(task: str, m
         train.write_text(train.read_text() + "\n".join(train.read_text().splitlines()[1:8]) + "\n")
     save_student(small_teacher(task), tmp_path / "teacher")
     data = [f"data.{split}={tmp_path / split}{file.suffix}" for split in ("train", "dev", "test")]
-    shape = ["student=keep_layers:2", f"method={method}", "epochs=1.5", "force=true", f"memory={tmp_path}/memory"]
+    shape = ["student=keep_layers:2", f"method={method}", "epochs=1.5", "force=true", "baseline=false"]
+    shape.append(f"memory={tmp_path}/memory")
     recipe = resolve(None, None, [f"teacher={tmp_path}/teacher", *data, *shape, *QUICK]).recipe
     found = plan(recipe, tmp_path / "run")
     assert not (tmp_path / "run").exists() and not list((tmp_path / "memory").glob("*/*.arrow"))
