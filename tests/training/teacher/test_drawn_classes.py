@@ -12,9 +12,15 @@ import torch.nn.functional as F
 
 from potstill.errors import InputError
 from potstill.plugins.methods.soft_targets import SoftTargets
-from potstill.signals import DrawnClasses, Wants
+from potstill.signals import DrawnClasses, View, Wants
 from potstill.training.losses import soft, soft_drawn_classes, soft_targets
-from potstill.training.teacher.drawn_classes import columns_of, drawn_classes, from_columns, to_columns
+from potstill.training.teacher.drawn_classes import (
+    columns_of,
+    drawn_classes,
+    from_columns,
+    prediction_keys,
+    to_columns,
+)
 from potstill.training.teacher.memory import Column, Memory
 from potstill.training.teacher.teacher import Teacher
 from tests.support.references import batch_of
@@ -126,6 +132,17 @@ def test_live_remembered_and_from_a_file_of_answers_they_are_the_same(tmp_path: 
         assert remembered is not None and other is not None and other.of == remembered.of == len(world.task.labels)
         assert torch.equal(other.classes, remembered.classes)
     assert len(torch.unique(remembered.classes)) > 1
+
+
+def test_each_prediction_of_a_batch_has_a_key_of_its_own() -> None:
+    """Also those of a second head, in their order; the first place of an example has the example's key."""
+    at = torch.tensor([[0, 1], [0, 4], [1, 2], [2, 0], [2, 3]])
+    real = torch.ones(3, 6, dtype=torch.bool)
+    examples = np.array([11, 12, 13])
+    one = prediction_keys(examples, View({}, real, at))
+    both = prediction_keys(examples, View({}, real, at, also_at=torch.tensor([[0, 0], [1, 0], [2, 0]])))
+    assert one[[0, 2, 3]].tolist() == [11, 12, 13] and both[:5].tolist() == one.tolist()
+    assert len(both) == 8 and len(set(both.tolist())) == 8
 
 
 @pytest.mark.parametrize("task", ["answer", "choose"])
