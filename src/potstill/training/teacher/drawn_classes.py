@@ -25,15 +25,16 @@ def drawn_classes(logits: Tensor, draws: int, keys: np.ndarray) -> DrawnClasses:
     off; independent draws would be right in expectation too, and vary more.
     """
     u = np.minimum(draw_uniform(keys, (draws,), 1), 1 - 2.0**-32)  # below 1 also after the division
-    points = torch.from_numpy((np.arange(draws) + u) / draws).to(logits.device)  # (predictions, draws)
-    classes = torch.empty(points.shape, dtype=torch.int64, device=logits.device)
+    device = torch.device("cpu") if logits.device.type == "mps" else logits.device  # which has no float64
+    points = torch.from_numpy((np.arange(draws) + u) / draws).to(device)  # (predictions, draws)
+    classes = torch.empty(points.shape, dtype=torch.int64, device=device)
     rows = max(1, NUMBERS_AT_ONCE // max(1, logits.shape[-1]))
     for begin in range(0, len(logits), rows):
         part = slice(begin, begin + rows)
-        cumulative = logits[part].double().softmax(-1).cumsum(-1)
+        cumulative = logits[part].to(device).double().softmax(-1).cumsum(-1)
         # a class without probability begins where it ends, and is never found
         classes[part] = torch.searchsorted(cumulative, points[part] * cumulative[:, -1:], right=True)
-    return DrawnClasses(classes, logits.shape[-1])
+    return DrawnClasses(classes.to(logits.device), logits.shape[-1])
 
 
 def prediction_keys(keys: np.ndarray, view: View) -> np.ndarray:
