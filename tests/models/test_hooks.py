@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 
@@ -161,7 +163,7 @@ def test_no_empty_signals_are_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attention that transformers leaves out without an error, and scores of an attention that is not theirs."""
     view = view_of("bert")
     model = small_model("bert").model.eval()
-    monkeypatch.setattr(hooks, "eager_attention", lambda _: hooks.nullcontext())  # as plain `output_attentions=True`
+    monkeypatch.setattr(hooks, "eager_attention", lambda _: nullcontext())  # as plain `output_attentions=True`
     for wants in (Wants(attention=(1,)), Wants(heads=(1,))):
         with pytest.raises(InputError, match="'bert' does not return its attention probabilities; use"):
             listen(model, view, wants)

@@ -97,7 +97,7 @@ def test_sets_are_read_as_toml_values_and_bare_words(soup: Path):
         "student=slice:2+whole",
     ]
     recipe = resolve(soup, {}, [*sets, 'data.test.far="far.tsv"', 'data.labels=["a", "b"]']).recipe
-    assert recipe.stage[0].optimizer == Optimizer(rate=1e-3, clip=None)
+    assert recipe.stage[0].optimizer == Optimizer(rate=1e-3, rates=[], clip=None)
     assert (recipe.dropout, recipe.baseline, recipe.data[0].train) == (0.0, False, "other.tsv")
     assert recipe.data[0].test == {"far": "far.tsv"} and recipe.data[0].labels == ["a", "b"]
     assert [one["build"] for one in recipe.student] == ["slice", "whole"] and recipe.student[0]["layers"] == 2

@@ -17,6 +17,7 @@ from tests.support.small_models import sentences, small_model, write_csv
 
 RECIPE = """teacher = "teacher"
 start = "start"
+student = []
 force = true
 {}
 [[stage]]

@@ -188,7 +188,9 @@ def test_a_file_that_is_added_to_a_folder_of_texts_is_a_change(tmp_path: Path) -
     (pool / "below").mkdir(parents=True)
     (pool / "below" / "a.txt").write_text("one")
     (pool / "README.md").write_text("not read")
-    recipe = resolve(None, None, ["data.train=train.csv", f"data.unlabelled={pool}"]).recipe
+    recipe = resolve(
+        None, None, ["data.train=train.csv", f"data.unlabelled={pool}", "student=bag", "method=hard_labels"]
+    ).recipe
     before = input_digests(recipe)
     (pool / "README.md").write_text("still not read")
     assert input_digests(recipe) == before and list(before[str(pool)]) == [str(pool / "below" / "a.txt")]

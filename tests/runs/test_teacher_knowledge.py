@@ -82,7 +82,8 @@ def test_a_file_of_answers_is_known_where_it_has_answers(tmp_path: Path) -> None
     (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, lines)))
     (tmp_path / "dev.jsonl").write_text("\n".join(json.dumps({"text": t, "label": "no"}) for t, _ in sentences(9, 2)))
     files = [f"data.{split}={tmp_path}/{split}.jsonl" for split in ("train", "dev")]
-    found, _ = known(*files, "student=bag")
+    save_student(small_model("bert", labels=("no", "yes")), tmp_path / "start")
+    found, _ = known(*files, f"start={tmp_path}/start", "student=[]")
     right = float(np.mean([line["label"] == "yes" for line in lines if "probabilities" in line]))
     entropy = -(0.8 * np.log(0.8) + 0.2 * np.log(0.2))
     assert list(found.splits) == ["train"] and found.row_variance is None

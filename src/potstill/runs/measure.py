@@ -111,9 +111,11 @@ def measure_run(run: Run, students: Mapping[str, Trained], timed: bool) -> Measu
     predictions: Predictions = {}
     plain: Predictions = {}  # the same at a temperature of 1
     speeds: Speeds = {}
-    to_onnx = (deploys or (timed and recipe.timing == "all")) and not (first.task.generates or first.task.two_heads)
+    timed_in_onnx = timed and recipe.timing == "all"
+    exported = exportable if timed_in_onnx else {main: exportable[main]} if deploys else {}
+    to_onnx = not (first.task.generates or first.task.two_heads)
     deployed: Deployed | None = None
-    with onnx_files(exportable if to_onnx else {}, cached=TEACHER, show=display) as files:
+    with onnx_files(exported if to_onnx else {}, cached=TEACHER, show=display) as files:
         add_onnx_models(models, files, first)
         for data, split, examples in splits:
             if (answered := teacher_answers(data, split, examples, trained.tokenizer)) is not None:

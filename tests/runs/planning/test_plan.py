@@ -171,7 +171,7 @@ def test_seeds_cells_stages_and_baselines_are_counted(home: Path, tmp_path: Path
     assert lines["measure at the end"]["rows"] == 4 * 160
     stages = [
         {"method": {"name": "hints"}, "epochs": 1.0},
-        {"method": {"name": "soft_targets"}, "reshape": "keep_layers:1"},
+        {"method": {"name": "soft_targets"}, "reshape": "keep_layers:1", "epochs": 4.0},
     ]
     several = Recipe.model_validate({**recipe.model_dump(exclude={"stage", "grid", "seeds"}), "stage": stages})
     lines = lines_of(plan(several, tmp_path / "run"))
@@ -390,7 +390,10 @@ def test_a_model_without_a_teacher_is_planned_too(home: Path, capsys: pytest.Cap
     told = ["plan", "--start", home / "encoder", *files(home), "--method", "hard_labels", "--length", "32", "--json"]
     assert potstill(*told) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [line["what"] for line in found["lines"]][:2] == ["remember the teacher", "train fine-tuned"]
+    assert [line["what"] for line in found["lines"]][:2] == [
+        "remember the teacher",
+        "find the rate of fine-tuned",
+    ]
     assert [one["what"] for one in found["disks"]] == ["students and checkpoints", "results of stages"]
 
 
