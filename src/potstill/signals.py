@@ -51,6 +51,7 @@ class Wants:
     keys: tuple[int, ...] = ()
     values: tuple[int, ...] = ()
     top: int = 0  # keep only so many of the teacher's most probable classes, and the mass of the rest; 0: all classes
+    draws: int = 0  # draw so many classes from the teacher's distribution; 0: all classes
 
     def __post_init__(self) -> None:
         if 0 in self.probabilities | self.projections:
@@ -76,15 +77,27 @@ class Wants:
         """True if an answer grows with the text: too large for the memory on disk, and tied to one tokenizer."""
         return len(self.layers) > len(self.cls)
 
+    @property
+    def head(self) -> Wants:
+        """What is wanted of the head: the logits, or the few classes in their place."""
+        return Wants(logits=True, top=self.top, draws=self.draws)
+
+    @property
+    def few(self) -> bool:
+        """Whether a few classes take the place of the logits of all of them."""
+        return self.top > 0 or self.draws > 0
+
     def __or__(self, other: Wants) -> Wants:
         layers = {
             name: tuple(sorted({*ours, *getattr(other, name)}))
             for name, ours in vars(self).items()
             if isinstance(ours, tuple)
         }
-        all_classes = any(side.logits and not side.top for side in (self, other))
-        top = 0 if all_classes else max(self.top, other.top)
-        return Wants(self.logits or other.logits, **layers, top=top)
+        all_classes = any(side.logits and not side.few for side in (self, other))
+        top, draws = max(self.top, other.top), max(self.draws, other.draws)
+        if all_classes or (top and draws):
+            top, draws = 0, 0
+        return Wants(self.logits or other.logits, **layers, top=top, draws=draws)
 
 
 @dataclass(frozen=True)
@@ -99,6 +112,15 @@ class TopClasses:
 
 
 @dataclass(frozen=True)
+class DrawnClasses:
+    """Classes that were drawn from a distribution over many: the share of the draws that a class has is its probability in
+    expectation."""
+
+    classes: Tensor  # (predictions, draws) int64; a class may be drawn several times
+    of: int  # the number of all classes
+
+
+@dataclass(frozen=True)
 class Signals:
     """A model's answer to `Wants`, with the layers in the order in which they were asked for.
 
@@ -108,6 +130,7 @@ class Signals:
 
     logits: Tensor = field(default_factory=nothing)  # (predictions, classes); impossible classes are -inf
     top: TopClasses | None = None  # in place of logits, if `top` was asked for and any row is taught
+    drawn: DrawnClasses | None = None  # the same for `draws`
     cls: Tensor = field(default_factory=nothing)  # (batch, layers, width)
     hidden: Tensor = field(default_factory=nothing)  # (batch, layers, tokens, width)
     attention: Tensor = field(default_factory=nothing)  # (batch, layers, tokens, tokens) probabilities, mean over heads

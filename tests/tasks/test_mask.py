@@ -24,6 +24,7 @@ from potstill.inference.predict import predict
 from potstill.models.anatomy import set_dropout
 from potstill.models.inference import torch_forward
 from potstill.models.student import load_student, save_student
+from potstill.plugins.methods.soft_targets import SoftTargets
 from potstill.signals import Wants
 from potstill.tasks.drawn import LOSS, RIGHT
 from potstill.tasks.label_matching import make_task
@@ -40,7 +41,7 @@ from tests.support.small_models import (
     write_csv,
     write_task,
 )
-from tests.support.training_world import loss_and_norm, make_world, method_of
+from tests.support.training_world import loss_and_norm, make_world
 
 TASK = MaskedLanguageModelling()
 UNLIKELY = 1e-4  # what is drawn follows from fixed keys, so that a test passes always or never
@@ -261,7 +262,8 @@ def test_a_tokenizer_that_shows_no_words_is_refused() -> None:
         MaskedLanguageModelling(whole_words=True).chosen(hidden, np.array([0]))
 
 
-def test_masks_come_back_and_the_teacher_is_asked_once_about_each(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", [SoftTargets(top=3), SoftTargets(draws=5)], ids=["top", "draws"])
+def test_masks_come_back_and_the_teacher_is_asked_once_about_each(method: SoftTargets, tmp_path: Path) -> None:
     """In every epoch a step with remembered answers is that with a live teacher, in loss and gradient norm; no run asks again."""
     world = make_world(tmp_path, task="mask")
     set_dropout(world.student.model, 0.0)
@@ -271,7 +273,7 @@ def test_masks_come_back_and_the_teacher_is_asked_once_about_each(tmp_path: Path
     assert torch.equal(first.student.inputs["input_ids"], third.student.inputs["input_ids"])
     assert torch.equal(first.keys, third.keys) and not torch.equal(first.keys, second.keys)
     assert not torch.equal(first.student.inputs["input_ids"], second.student.inputs["input_ids"])
-    method, wants = method_of("soft_targets, top 3"), Wants(logits=True, top=3)
+    wants = method.wants(2, 2)[1]
     assert not source.needs_live_teacher(wants) and source.needs_live_teacher(Wants(logits=True))
     teacher = world.remembering()
     assert teacher.remember(source, wants, epochs=5) == 2 * len(source.examples)

@@ -129,7 +129,7 @@ class TokenisedSet(Generic[SomeTask]):
 
     def needs_live_teacher(self, wants: Wants) -> bool:
         """Tell whether the teacher's answers cannot be stored: the examples change, or states or vocabularies are too large."""
-        return self.changing or wants.per_token or (wants.logits and not wants.top and self.task.vocabulary)
+        return self.changing or wants.per_token or (wants.logits and not wants.few and self.task.vocabulary)
 
     @cached_property
     def aligned_tokens(self) -> tuple[Tokens, Tokens]:

@@ -73,7 +73,7 @@ def _how_forms_compare(
 ) -> tuple[int, Comparison]:
     rows = len(source.examples) if wants != Wants() else 0
     if not source.needs_live_teacher(wants):  # what float32 has answered already is not asked again
-        rows = min(rows, len(missing_examples(memory.missing, source, Wants(logits=True, top=wants.top))))
+        rows = min(rows, len(missing_examples(memory.missing, source, wants.head)))
     if rows <= MANY_ROWS:
         return rows, {}
     return rows, compared(loaded, source, rows, wants, device, memory.folder.name)

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from potstill.errors import InputError
-from potstill.signals import NEVER, Batch, Outcome, Term, TopClasses
+from potstill.signals import NEVER, Batch, DrawnClasses, Outcome, Term, TopClasses
 
 LOG_ZERO = torch.finfo(torch.float32).min  # the log of a probability of 0, where infinities cannot be stored
 NEAR = (
@@ -101,6 +101,22 @@ def soft_top_classes(student: Tensor, teacher: TopClasses, temperature: float, n
     log_p = torch.cat([log_p, share[:, None]], -1) - scale[:, None]
     p = torch.cat([log_p[:, :-1].exp(), (others * log_p[:, -1].exp())[:, None]], -1)
     return temperature**2 * (p * (log_p - log_q).masked_fill(p == 0, 0.0)).sum(-1)
+
+
+def soft_drawn_classes(student: Tensor, teacher: DrawnClasses, never: Sequence[int] = ()) -> Tensor:
+    """Cross-entropy with the classes that were drawn from the teacher: (predictions,), the mean over draws.
+
+    In expectation over the draws it is the cross-entropy with the teacher's distribution: KL(teacher ‖ student) and the
+    teacher's entropy, which the student cannot change. Draws of impossible classes do not count.
+    """
+    if teacher.of != student.shape[-1]:
+        raise InputError(f"the student has {student.shape[-1]} classes and the teacher {teacher.of}; omit draws")
+    drawn = student.gather(-1, teacher.classes)
+    impossible = drawn == -torch.inf
+    for one in never:
+        impossible = impossible | (teacher.classes == one)
+    each = (student.logsumexp(-1, keepdim=True) - drawn).masked_fill(impossible, 0.0)
+    return each.sum(-1) / (~impossible).sum(-1).clamp(min=1)
 
 
 def soft_multilabel(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
@@ -205,16 +221,18 @@ def weight_of_labels(weight: float | None, batch: Batch) -> float:
     return weight if weight is not None else float(not batch.vocabulary)
 
 
-def soft(student: Tensor, teacher: Tensor | TopClasses, batch: Batch, temperature: float | None) -> Term:
+def soft(student: Tensor, teacher: Tensor | TopClasses | DrawnClasses, batch: Batch, temperature: float | None) -> Term:
     """Loss against the teacher: `soft_targets`, its multi-label form, or squared error; averaged over predictions.
 
-    The default temperature is 5; for a vocabulary and for top classes it is 1, since at a higher one many small probabilities
-    would sum up to most of the mass.
+    The default temperature is 5; for a vocabulary and for a few of its classes it is 1, since at a higher one many small
+    probabilities would sum up to most of the mass. Drawn classes are those of T = 1.
     """
-    sparse = isinstance(teacher, TopClasses)
+    sparse = isinstance(teacher, TopClasses | DrawnClasses)
     if temperature is None:
         temperature = 1.0 if batch.vocabulary or sparse else 5.0
-    if isinstance(teacher, TopClasses):
+    if isinstance(teacher, DrawnClasses):
+        each = soft_drawn_classes(student, teacher, batch.never)
+    elif isinstance(teacher, TopClasses):
         each = soft_top_classes(student, teacher, temperature, batch.never)
     elif batch.outcome in ("class", "span"):
         each = soft_targets(student, teacher, temperature, batch.never)

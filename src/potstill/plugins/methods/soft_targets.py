@@ -11,18 +11,27 @@ from potstill.api import Above, Batch, Count, InputError, Method, Share, Signals
 class SoftTargets(Method):
     """L = (1−α)·CE(y, z) + α·T²·KL(teacher ‖ student), and CE(y, z) alone where the teacher has no answer
 
-    temperature: T. None: 5, or 1 with `top` and where the classes are a vocabulary.
+    temperature: T. None: 5, or 1 with `top`, `draws` and where the classes are a vocabulary.
     alpha: α, the weight of the teacher.
     smoothing: the share of y that is spread evenly over all classes.
     top: how many of the teacher's most probable classes are kept, with the mass of the rest. None: all classes.
+    draws: how many classes are drawn from the teacher's distribution instead. None: all classes.
     """
 
     temperature: Above | None = None
     alpha: Share = 0.5
     smoothing: Share = 0.0
     top: Count | None = None
+    draws: Count | None = None
 
     def __post_init__(self) -> None:
+        if self.top and self.draws:
+            raise InputError("method.soft_targets: top and draws are two ways to keep a few classes; omit one of them")
+        if self.draws and self.temperature not in (None, 1.0):
+            raise InputError(
+                f"method.soft_targets: classes are drawn from the teacher's distribution at T = 1, not {self.temperature:g}; "
+                "write temperature = 1.0, or omit draws"
+            )
         if self.top and self.temperature is not None and self.temperature > 1:
             raise InputError(
                 f"method.soft_targets: temperature = {self.temperature:g} would give most of the mass to classes beyond "
@@ -30,11 +39,12 @@ class SoftTargets(Method):
             )
 
     def wants(self, student_layers: int, teacher_layers: int) -> tuple[Wants, Wants]:
-        return Wants(logits=True), Wants(logits=True, top=self.top or 0)
+        return Wants(logits=True), Wants(logits=True, top=self.top or 0, draws=self.draws or 0)
 
     def losses(self, student: Signals, teacher: Signals, batch: Batch) -> dict[str, Term]:
-        temperature = 1.0 if self.temperature is None and self.top else self.temperature
+        answer = teacher.top or teacher.drawn or teacher.logits
+        temperature = 1.0 if self.temperature is None and (self.top or self.draws) else self.temperature
         return {
             "hard": 1.0 * losses.hard(student.logits, batch, self.smoothing, beside_teacher=1 - self.alpha),
-            "soft": self.alpha * losses.soft(student.logits, teacher.top or teacher.logits, batch, temperature),
+            "soft": self.alpha * losses.soft(student.logits, answer, batch, temperature),
         }

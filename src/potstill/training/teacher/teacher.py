@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -24,14 +24,9 @@ from potstill.models.inference import Forward
 from potstill.models.precision import autocast, in_bfloat16, in_float32
 from potstill.signals import Batch, Signals, View, Wants, nothing
 from potstill.system import interrupts, ranks
+from potstill.training.teacher import drawn_classes as drawn
+from potstill.training.teacher import top_classes as top
 from potstill.training.teacher.memory import Column, Memory
-from potstill.training.teacher.top_classes import (
-    column_names,
-    columns_of,
-    from_columns,
-    to_columns,
-    top_classes,
-)
 
 BLOCK = 2048  # examples that are asked and written together: at most so many answers are lost in a crash
 TOKENS_AT_ONCE = 1024  # padded: 1.3 times faster than 4096 on two cores, since the states of a layer stay in the cache
@@ -73,15 +68,13 @@ class Teacher:
         """Return the wanted signals of a batch. `live`: do not read memory, since the rows were changed."""
         if wants == Wants():
             return Signals()
-        if not batch.taught.any() and wants == Wants(logits=True, top=wants.top):  # no row will use them
+        if not batch.taught.any() and wants == wants.head:  # no row will use them
             return Signals(logits=torch.zeros(len(batch.taught_predictions), 1, device=self.device))
-        if wants.top:
-            refuse_top(batch)
+        if wants.few:
+            refuse_few(batch)
         if self.memory is None or wants.per_token or live or batch.teacher.also_at.numel():  # memory holds one head
             signals = self._forward(batch.teacher.to(self.device), wants)
-            if not wants.top:
-                return signals
-            return replace(signals, logits=nothing(), top=top_classes(signals.logits, wants.top))
+            return replace(signals, **few_classes(signals.logits, batch, wants)) if wants.few else signals
         keys, taught = batch.keys.cpu().numpy(), batch.taught.cpu().numpy()
         cls = [self._read(keys, taught, f"cls.{layer}") for layer in wants.cls]
         answer = Signals(cls=torch.from_numpy(np.stack(cls, 1)).to(self.device) if cls else nothing())
@@ -93,11 +86,13 @@ class Teacher:
         def read(column: str) -> torch.Tensor:
             return torch.from_numpy(self._read(places, taught[rows], column)).to(self.device)
 
-        if not wants.top:
+        if not wants.few:
             return replace(answer, logits=batch.teacher.arranged(read("logits")))
         if self.model is None:  # a file of answers has all classes
-            return replace(answer, top=top_classes(read("logits"), wants.top))
-        return replace(answer, top=from_columns(wants.top, read))
+            return replace(answer, **few_classes(read("logits"), batch, wants))
+        if wants.draws:
+            return replace(answer, drawn=drawn.from_columns(wants.draws, read))
+        return replace(answer, top=top.from_columns(wants.top, read))
 
     def _read(self, keys: np.ndarray, taught: np.ndarray, column: str) -> np.ndarray:
         """(n, *shape) from memory; zeros for rows that the teacher does not teach."""
@@ -175,8 +170,8 @@ class Teacher:
         ] = []  # keys of places, and columns of what the head gave there
         states: list[tuple[np.ndarray, np.ndarray]] = []  # keys of sequences, and [CLS] of each wanted layer
         for positions, batch in source.in_order(TOKENS_AT_ONCE):
-            if wants.top:
-                refuse_top(batch)
+            if wants.few:
+                refuse_few(batch)
             signals = self._forward(replace(batch.teacher.to(self.device), layout=nothing()), wants)
             if not bool(signals.logits.isfinite().all() and signals.cls.isfinite().all()):
                 raise InputError(
@@ -184,8 +179,11 @@ class Teacher:
                 )
             keys = batch.keys.numpy()
             outputs = {"logits": signals.logits.cpu().numpy()}
-            if wants.top:
-                outputs = to_columns(wants.top, top_classes(signals.logits, wants.top))
+            few = few_classes(signals.logits, batch, wants)
+            if wants.draws:
+                outputs = drawn.to_columns(wants.draws, few["drawn"])
+            elif wants.top:
+                outputs = top.to_columns(wants.top, few["top"])
             heads.append((place_keys(keys, batch.teacher.at[:, 0].numpy()), outputs))
             states.append((keys, signals.cls.float().cpu().numpy()))
             if progress:
@@ -236,19 +234,33 @@ def columns(wants: Wants) -> list[str]:
 
 
 def head_columns(wants: Wants) -> list[str]:
-    """The columns of the head's outputs: of all classes, or of the most probable ones."""
+    """The columns of the head's outputs: of all classes, of the most probable or of drawn ones."""
     if not wants.logits:
         return []
-    return column_names(wants.top) if wants.top else ["logits"]
+    if wants.draws:
+        return drawn.column_names(wants.draws)
+    return top.column_names(wants.top) if wants.top else ["logits"]
 
 
 def row_columns(wants: Wants, classes: int, width: int) -> dict[str, Column]:
     """What a row of each column is, for a head with so many classes and states of this width."""
-    head = columns_of(wants.top, classes) if wants.top else {"logits": Column((classes,))}
+    head = {"logits": Column((classes,))}
+    if wants.few:
+        head = drawn.columns_of(wants.draws) if wants.draws else top.columns_of(wants.top, classes)
     return {name: head.get(name, Column((width,))) for name in columns(wants)}
 
 
-def refuse_top(batch: Batch) -> None:
-    """Refuse `top` unless the head gives a distribution over classes at every place."""
+def few_classes(logits: torch.Tensor, batch: Batch, wants: Wants) -> dict[str, Any]:
+    """The signals that take the place of logits, if a few classes are wanted."""
+    if wants.draws:
+        keys = drawn.prediction_keys(batch.keys.cpu().numpy(), batch.teacher)
+        return {"logits": nothing(), "drawn": drawn.drawn_classes(logits, wants.draws, keys)}
+    return {"logits": nothing(), "top": top.top_classes(logits, wants.top)} if wants.top else {}
+
+
+def refuse_few(batch: Batch) -> None:
+    """Refuse `top` and `draws` unless the head gives a distribution over classes at every place."""
     if batch.outcome != "class" or batch.teacher.layout.numel():
-        raise InputError("'top' is only for tasks that predict one of several classes, such as tagging; omit it")
+        raise InputError(
+            "'top' and 'draws' are only for tasks that predict one of several classes, such as tagging; omit it"
+        )
