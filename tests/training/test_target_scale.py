@@ -48,7 +48,13 @@ def made(folder: Path, shift: float, scale: float, *sets: str) -> tuple[Recipe, 
     ]
     write_csv(folder / "train.csv", [(text, f"{number:.6f}") for text, number in rows[:140]])
     write_csv(folder / "dev.csv", [(text, f"{number:.6f}") for text, number in rows[140:]])
-    files = [f"data.train={folder}/train.csv", f"data.dev={folder}/dev.csv", "data.task=regress", "dropout=0.0", "student=[]"]
+    files = [
+        f"data.train={folder}/train.csv",
+        f"data.dev={folder}/dev.csv",
+        "data.task=regress",
+        "dropout=0.0",
+        "student=[]",
+    ]
     recipe = resolve(None, None, [*files, "optimizer.rate=4e-3", "epochs=8", "batch=16", *sets]).recipe
     return recipe, prepared_sets(recipe)
 
@@ -84,7 +90,14 @@ def test_a_students_head_taken_from_its_teacher_goes_on_from_there(tmp_path: Pat
     recipe, data = made(tmp_path / "rows", 100.0, 1000.0, f"start={_saved(tmp_path)}", "method=hard_labels")
     trained = train_student(Run(recipe, data, tmp_path / "run", Accelerator(cpu=True), QUIET))
     save_student(Student(trained.models[0], trained.tokenizer), tmp_path / "teacher")
-    sets = (f"teacher={tmp_path}/teacher", "method=soft_targets", "method.alpha=1.0", "optimizer.rate=1e-9", "epochs=1", "force=true")
+    sets = (
+        f"teacher={tmp_path}/teacher",
+        "method=soft_targets",
+        "method.alpha=1.0",
+        "optimizer.rate=1e-9",
+        "epochs=1",
+        "force=true",
+    )
     again, rows = made(tmp_path / "again", 100.0, 1000.0, *sets)
     found = train_student(Run(again, rows, tmp_path / "run2", Accelerator(cpu=True), QUIET))
     assert found.dev == pytest.approx(trained.dev, abs=1e-3)
