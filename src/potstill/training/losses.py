@@ -113,8 +113,8 @@ def soft_drawn_classes(student: Tensor, teacher: DrawnClasses, never: Sequence[i
         raise InputError(f"the student has {student.shape[-1]} classes and the teacher {teacher.of}; omit draws")
     drawn = student.gather(-1, teacher.classes)
     impossible = drawn == -torch.inf
-    for one in never:
-        impossible = impossible | (teacher.classes == one)
+    for excluded in never:
+        impossible = impossible | (teacher.classes == excluded)
     each = (student.logsumexp(-1, keepdim=True) - drawn).masked_fill(impossible, 0.0)
     return each.sum(-1) / (~impossible).sum(-1).clamp(min=1)
 
