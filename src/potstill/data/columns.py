@@ -13,7 +13,7 @@ from potstill.errors import InputError
 # usual names in lower case, in the order in which they are looked for
 PAIRS = (("sentence1", "sentence2"), ("question1", "question2"), ("premise", "hypothesis"), ("question", "sentence"),
          ("text1", "text2"), ("text_a", "text_b"), ("sentence_a", "sentence_b"), ("text", "text_pair"),
-         ("query", "passage"), ("query", "document"))
+         ("text", "pair"), ("query", "passage"), ("query", "document"))
 TEXTS = ("text", "sentence", "review", "content", "comment", "body", "utterance", "question", "title", "tweet",
          "message", "document")
 LABELS = ("label", "labels", "score", "sentiment", "class", "category", "target", "intent", "topic", "rating",

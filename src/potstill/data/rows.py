@@ -40,6 +40,7 @@ class Table:
     choices: int = 0  # candidates of every row; 0 if there are none
     shape: ImageShape | None = None  # of every image
     unread_label: str | None = None  # a column with a usual name for labels that rows with target texts do not use
+    unread: tuple[str, ...] = ()  # columns that nothing is taken from
     _held: list[list[Row]] = field(default_factory=list, init=False, repr=False)  # all rows, once they were read
 
     @property
@@ -132,7 +133,8 @@ def open_table(
         table = replace(table, choices=kind.count_candidates(next(table.rows())))
     if kind.target_part == "pair":
         table = replace(table, unread_label=unread_label(opened.names, columns))
-    return replace(table, shape=opened.images.get(str(columns.text)))
+    unread = () if opened.images else tuple(name for name in opened.names if name not in needed)
+    return replace(table, shape=opened.images.get(str(columns.text)), unread=unread)
 
 
 def _first_record(records: Records, source: str) -> Record:

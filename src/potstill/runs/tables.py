@@ -16,6 +16,8 @@ from potstill.tasks.mask import MaskedLanguageModelling
 from potstill.tasks.registry import TASKS, task_class, task_of
 from potstill.tasks.task import Task
 
+NAMED = 5  # columns in a message
+
 Tables = dict[str, Table]
 """The opened files of a data set: "train" (without it, dev once more), then "dev" if there is one, then the tests."""
 
@@ -40,11 +42,20 @@ def open_tables(data: Data, teacher: Student | None, say: Say) -> Tables:
     if data.task is None and form and train.unread_label:
         unread = f"the labels in {train.unread_label!r} are not read, since the teacher is made for {task_class(form).words.rows}"
         say(f"{train.source}: {unread}; give a classifier as the teacher to learn them")
+    if train.unread and train.form == "text":
+        say(unread_columns(train))
     files = {**({"dev": data.dev} if data.dev else {}), **data.test}
     others = {name: open_one(data, path, columns, train.form, say) for name, path in files.items()}
     for other in others.values():
         refuse_different_rows(train, other)
     return {"train": train, **others}
+
+
+def unread_columns(table: Table) -> str:
+    """A second text under an unusual name would otherwise be missed in silence."""
+    read, unread = (", ".join(map(repr, names[:NAMED])) for names in (table.columns.names, table.unread))
+    more = f" and {len(table.unread) - NAMED} more" if len(table.unread) > NAMED else ""
+    return f"{table.source}: the columns {read} are read, {unread}{more} not; --text, --pair and --label name others"
 
 
 def open_one(data: Data, source: str, columns: Columns, form: Form | None, say: Say, need_label: bool = False) -> Table:
