@@ -84,6 +84,9 @@ def asked_of(recipe: Recipe, data: Data, layers: int) -> Wants:
     every = Wants()
     for stage in recipe.stage:
         if any(each.teacher == data.teacher for each in recipe.data_of(stage)):
+            if short_forms.is_open([stage.method]):  # it is not chosen yet, and may ask for states
+                every |= Wants(logits=True, cls=(layers,))
+                continue
             method = short_forms.make_plugin("methods", stage.method)
             try:
                 every |= method.wants(layers, layers)[1]
