@@ -19,6 +19,7 @@ from potstill.data.sentences import sentences_of
 from potstill.data.splits import split_off_dev
 from potstill.errors import InputError
 from potstill.tasks.mask import MaskedLanguageModelling
+from potstill.tasks.next_sentence import NextSentence
 from tests.support.small_models import NEUTRAL, small_tokenizer, write_csv
 
 TASK = MaskedLanguageModelling()
@@ -111,6 +112,15 @@ def test_windows_are_written_once_and_read_in_parts(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("potstill.data.running_text.FORMAT", -1)
     parts = in_windows(rows, tokenizer, 64)
     assert parts.folder != whole.folder and texts(parts) == texts(whole)
+
+
+def test_two_documents_are_held_out_where_one_tells_nothing(tmp_path: Path) -> None:
+    """Whether a text is the next one can be asked of two documents at least."""
+    (tmp_path / "a.txt").write_text("\n\n".join("\n".join(["one film ."] * 8) for _ in range(12)))
+    rows = read(tmp_path / "a.txt")
+    assert len(set(documents(split_off_dev(rows, TASK, documents=True)[1]))) == 1
+    train, dev = split_off_dev(rows, NextSentence(), documents=True)
+    assert len(set(documents(dev))) == 2 and not set(documents(train)) & set(documents(dev))
 
 
 def test_whole_documents_are_held_out(tmp_path: Path) -> None:

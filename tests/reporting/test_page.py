@@ -308,6 +308,20 @@ def test_a_language_model_is_quoted_by_its_perplexity_and_small_likelihoods_keep
     assert "+0.06 points" in text and "0.77" in text
 
 
+def test_masked_tokens_and_next_sentences_are_both_shown_also_where_dev_is_all_there_is() -> None:
+    found = measurements(labels=(), metrics=("accuracy", "next_sentence", "likelihood", "perplexity"))
+    found["tasks"]["task"] = "pretrain"
+    for model in found["models"].values():
+        dev = {"accuracy": 0.31, "next_sentence": 0.85, "likelihood": 0.02, "perplexity": 50.0, "rows": 100}
+        for kind in ("quality", "intervals", "deviation", "per_class", "confusion", "mean_probabilities"):
+            if kind in model:
+                model[kind]["task"] = {}
+        model["quality"]["task"] = {"dev": dev}
+    header, rows = shown(found)
+    assert header[1:4] == ["dev accuracy", "dev next sentence", "dev perplexity"]
+    assert rows[0][1:4] == ["31.0", "85.0", "50.0"]
+
+
 BLEU = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -100,9 +101,15 @@ def test_going_on_with_an_encoder_keeps_its_tokenizer(encoder: Path, tmp_path: P
     assert potstill(*words[:2], "--shape", "bert:2x32", *words[2:]) == 2  # either one or the other
 
 
-def test_the_tokenizer_of_an_encoder_can_be_given(encoder: Path, tmp_path: Path) -> None:
+def test_the_tokenizer_of_an_encoder_can_be_given(
+    encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is also said how full the windows are."""
     words = ["pretrain", "--train", encoder.parent / "texts", "--tokenizer", encoder / "student", "--epochs", "1"]
-    assert potstill(*words, "--shape", "bert:1x16", *FAST, "--out", tmp_path / "run") == 0
+    aloud = [word for word in FAST if word != "--quiet"]
+    assert potstill(*words, "--shape", "bert:1x16", *aloud, "--out", tmp_path / "run") == 0
+    found = re.search(r"(\d+) windows of (\d+) tokens on average, 32 at most", capsys.readouterr().err)
+    assert found is not None and 16 < int(found[2]) <= 32
     ours, theirs = (load_student(folder / "student").tokenizer.get_vocab() for folder in (tmp_path / "run", encoder))
     assert ours == theirs
 

@@ -103,6 +103,18 @@ def test_running_text_and_then_a_task(name: str, home: Path, tmp_path: Path, mon
     assert model.config.model_type == expected
 
 
+def test_a_later_stage_that_cannot_be_is_refused_before_the_first_is_trained(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(home)
+    student, first, _ = CASES["relations"]
+    second = 'method = { name = "patient", map = [1, 9] }'
+    (tmp_path / "recipe.toml").write_text(RECIPE.format(student=student, first=first, second=second))
+    with pytest.raises(InputError, match="map"):
+        distill(resolve(tmp_path / "recipe.toml").recipe, tmp_path / "run", show=Display(quiet=True))
+    assert not list((tmp_path / "run").rglob("steps.csv"))
+
+
 def of_text(teacher: str, method: str) -> str:
     """A recipe of one stage on running text."""
     whole = RECIPE.format(student=FRESH, first=f'teacher = "{teacher}"\nmethod = {method}\nepochs = 1', second="")

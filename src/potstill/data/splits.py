@@ -17,7 +17,8 @@ DEV_SHARE = 10  # one row in so many
 
 def split_off_dev(rows: Examples, task: DataTask, documents: bool = False) -> tuple[Examples, Examples]:
     """Return the rows for training, and a tenth of each class as dev. Rows with the same text are on the same side;
-    with `documents` those of the same document, and of a single one the end is dev.
+    with `documents` those of the same document, and of a single one the end is dev. Where the texts of one document are told
+    from those of others, dev has at least two.
 
     The split does not depend on the seed, so that seeds are compared on the same rows.
     """
@@ -46,6 +47,9 @@ def split_off_dev(rows: Examples, task: DataTask, documents: bool = False) -> tu
                 taken += int(sizes[each])
     if not dev:  # every text occurs many times
         dev.append(int(order[np.argmin(sizes[order])]))
+    if documents and task.follows and len(dev) == 1 and len(first) > 3:
+        usual = np.argsort(np.abs(sizes - np.median(sizes)), kind="stable")
+        dev.append(next(int(each) for each in usual if each != dev[0]))
     is_dev = np.isin(text, dev)
     return rows.take(np.flatnonzero(~is_dev)), rows.take(np.flatnonzero(is_dev))
 

@@ -39,6 +39,7 @@ QUOTED = (
     "pearson",
     "rmse",
     "bleu_beam",
+    "next_sentence",
     "perplexity",
 )  # second metrics that papers quote
 ENGINES = {"pytorch": "PyTorch", BFLOAT16: "PyTorch in bfloat16", "onnx": "ONNX Runtime"}
@@ -98,11 +99,12 @@ def columns(runs: Sequence[Measurements], models: Iterable[MeasuredModel]) -> li
 
 
 def quoted_metrics(metrics: Sequence[str]) -> list[str]:
-    """Return the metric of dev and one more that papers quote; for a likelihood the perplexity, its inverse."""
+    """Return the metric of dev and one more that papers quote, that of a second head too; for a likelihood the perplexity, its
+    inverse."""
     if metrics[0] == "likelihood":
         return ["perplexity"]
     second = [metric for metric in metrics[1:] if metric in QUOTED or metric.startswith("f1 of ")]
-    return [metrics[0], *second[:1]]
+    return [metrics[0], *second[: 2 if "next_sentence" in second else 1]]
 
 
 def _data_sets(runs: Sequence[Measurements]) -> list[str]:
@@ -122,7 +124,7 @@ def _data_columns(runs: Sequence[Measurements], models: Sequence[MeasuredModel],
         for metric in dict.fromkeys([*quoted, *metrics]):
             tables = [ALL_SCORES] if metric in metrics else []
             tables += [QUALITY] if metric in quoted and split in tests else []
-            tables += [SUMMARY] if metric in (quoted[:1] if split == DEV else quoted) else []
+            tables += [SUMMARY] if metric in (quoted[:1] if split == DEV and split not in tests else quoted) else []
             listed.append(_score_column(group, Place(data, split, metric), tuple(tables)))
         listed.append(_number_column(group, "rows", (ALL_SCORES,), Place(data, split, "rows"), count, None))
         if split in tests:

@@ -17,6 +17,7 @@ TITLES = {  # of metrics whose keys are not the words of papers
     "mode": "p(ŷ)",
     "rmse": "RMSE",
     "rmse_constant": "RMSE of a constant",
+    "next_sentence": "next sentence",
 }
 TINY = 0.001  # of a probability
 

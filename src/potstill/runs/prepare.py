@@ -171,7 +171,7 @@ class DataSets:
             cut = partial(ranks.first_before_others(in_windows), pairs=task.follows)
             splits = {name: cut(examples, readers[0].tokenizer, length) for name, examples in splits.items()}
             rows = rows._replace(splits=splits, leaked=find_leaks(splits, task, self.display.say))
-        tokenise_splits(splits, task, readers[0], length, self.display)
+        tokenise_splits(splits, task, readers[0], length, self.display, cut_in_windows(data, task))
         teacher, answered = make_teacher(self.recipe, loaded_teacher, splits, task, length, self.device)
         weights = class_weights(data, task, splits["train"])
         tests = {name: splits[name] for name in data.test}
@@ -299,13 +299,20 @@ def class_weights(data: Data, task: Task, train: Examples) -> Tensor | None:
     return torch.tensor(weights * len(targets) / max(float(weights[targets].sum()), 1e-12), dtype=torch.float32)
 
 
-def tokenise_splits(splits: Splits, task: Task, reader: Student, length: int, display: Display) -> None:
-    """Tokenise every split into the cache, and report the texts that were cut."""
+def tokenise_splits(
+    splits: Splits, task: Task, reader: Student, length: int, display: Display, windows: bool = False
+) -> None:
+    """Tokenise every split into the cache, and report the texts that were cut, and how full the `windows` of train are."""
     cut = {}
     for name, examples in splits.items():
         with display.bar(f"tokenising {examples.source}", examples.meta["rows"]) as bar:
             tokens = ranks.first_before_others(tokenise)(task, examples, reader.tokenizer, length, bar.advance)
             cut[name] = tokens.shortened
+        if windows and name == "train" and len(examples):
+            mean = tokens.offsets[-1] / (len(tokens.offsets) - 1)
+            display.say(
+                f"{examples.source}: {len(examples):,} windows of {mean:.0f} tokens on average, {length} at most"
+            )
     if any(cut.values()):
         counts = ", ".join(f"{count} of {name}" for name, count in cut.items() if count)
         display.say(f"texts longer than {length} tokens were cut: {counts}; --set length=N reads more of them")

@@ -16,6 +16,7 @@ from potstill.errors import InputError
 from potstill.measuring.measurements import LayerMap
 from potstill.models.anatomy import layer_count
 from potstill.models.builder import Builder, Student
+from potstill.models.loading import load_config
 from potstill.recipe import short_forms
 from potstill.recipe.schema import Recipe, Round, Stage
 from potstill.runs.build import StudentModels, build
@@ -150,6 +151,21 @@ def check_method(name: str, method: Method, model: PreTrainedModel, data: DataSe
         problem_of_teacher(teacher, data.has_teacher, of_teacher, task, changing),
     )
     return of_teacher
+
+
+def check_later_stages(recipe: Recipe, student: StudentModels) -> None:
+    """Refuse a layer map of a later stage that does not fit, before hours are spent on the first one.
+
+    A builder between two stages may change the number of layers, so nothing behind it is checked.
+    """
+    layers = layer_count(student.models[0])
+    for round_ in recipe.rounds[1:] if layers else []:
+        if round_.stage.reshape:
+            return
+        method = short_forms.make_plugin("methods", round_.stage.method).in_round(round_.repetition)
+        for teacher in dict.fromkeys(data.teacher for data in recipe.data_of(round_.stage) if data.teacher):
+            if theirs := getattr(load_config(teacher), "num_hidden_layers", None):
+                method.wants(layers, theirs)
 
 
 def refuse(name: str, *problems: Problem | None) -> None:

@@ -23,7 +23,14 @@ from potstill.runs.cells import run_cells
 from potstill.runs.planning.timing import expected_time
 from potstill.runs.rate_search import with_best_rate
 from potstill.runs.stage_cache import StageCache, stage_key
-from potstill.runs.stage_setup import Run, first_student, layer_map, make_training, teacher_wants
+from potstill.runs.stage_setup import (
+    Run,
+    check_later_stages,
+    first_student,
+    layer_map,
+    make_training,
+    teacher_wants,
+)
 from potstill.system import ranks
 from potstill.system.files import file_xxh3, write_atomically
 from potstill.training import checkpoints
@@ -130,6 +137,7 @@ def train_student(run: Run, start_at: Path | None = None, keep_first: bool = Fal
     recipe, data_sets = run.recipe, run.data_sets
     reshapes = any(stage.reshape for stage in recipe.stage)
     student = first_student(run, keep=keep_first or reshapes)
+    check_later_stages(recipe, student)
     start = first = next(iter(run.first_students.values()), student)  # builders, if there are any, need the copy
     dev, rows, maps, rates = 0.0, [], [], []
     for round_ in recipe.rounds:
