@@ -95,7 +95,7 @@ def refuse_bad_lengths(lengths: np.ndarray) -> None:
 
 
 def encode(symbols: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the stream (bytes,) uint8 and the number of bits of each lane (lanes,) uint32; `symbols` is flat."""
+    """Return the stream (bytes,) uint8 and the number of bits of each lane (lanes,) uint32; `symbols` is flat, not empty."""
     codes, parts, lanes, carry = canonical_codes(lengths), [], [], np.zeros(0, np.uint8)
     for start in range(0, len(symbols), STEP):
         some = symbols[start : start + STEP]
@@ -111,28 +111,29 @@ def encode(symbols: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.nda
         parts.append(np.packbits(bits[:whole]))
         carry = bits[whole:]
     parts.append(np.packbits(carry))
-    counts = np.concatenate(lanes) if lanes else np.zeros(0)
-    return np.concatenate(parts), counts.astype(np.uint32)
+    return np.concatenate(parts), np.concatenate(lanes).astype(np.uint32)
 
 
 def decode(stream: np.ndarray, lane_bits: np.ndarray, lengths: np.ndarray, count: int) -> np.ndarray:
     """The inverse of `encode`: (count,) symbols as int32; ValueError if the stream is not one of so many symbols."""
     refuse_bad_lengths(lengths)
-    if len(lane_bits) != -(-count // LANE):
+    if count < 1 or len(lane_bits) != -(-count // LANE):
         raise ValueError("the lanes do not fit the number of symbols")
-    ends = lane_bits.astype(np.int64).cumsum()
-    if -(-int(ends[-1] if count else 0) // 8) != len(stream):
+    bits = lane_bits.astype(np.int64)
+    sizes = np.full(len(bits), LANE)
+    sizes[-1] = count - LANE * (len(bits) - 1)
+    if ((bits < sizes) | (bits > LONGEST * sizes)).any():  # so that a short stream cannot ask for much memory
+        raise ValueError("a lane has too few or too many bits for its symbols")
+    ends = bits.cumsum()
+    if -(-int(ends[-1]) // 8) != len(stream):
         raise ValueError("the stream is shorter or longer than its lanes")
     symbol_at, length_at = _table(lengths)
     # three bytes hold any code, wherever in the first of them it begins
     padded = np.concatenate([stream, np.zeros(3, np.uint8)])
-    at = ends - lane_bits
-    symbols = np.zeros((len(lane_bits), min(LANE, count)), np.int32)
-    lasts = np.full(len(lane_bits), LANE)
-    if count % LANE:
-        lasts[-1] = count % LANE
+    at = ends - bits
+    symbols = np.zeros((len(bits), sizes[0]), np.int32)
     for place in range(symbols.shape[1]):
-        lanes = slice(None) if place < lasts[-1] else slice(0, -1)  # only the last lane may be shorter
+        lanes = slice(None) if place < sizes[-1] else slice(0, -1)  # only the last lane may be shorter
         now = at[lanes]
         byte = now >> 3
         if (byte >= len(stream)).any():

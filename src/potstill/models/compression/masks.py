@@ -35,6 +35,18 @@ def prunable(model: PreTrainedModel) -> dict[str, nn.Parameter]:
     }
 
 
+def tables(model: PreTrainedModel) -> dict[str, Tensor]:
+    """The embedding tables, with one row for each token, position or kind of text; not those that are computed, as sines are."""
+    computed = set(model._keys_to_ignore_on_save or ())
+    return {
+        name: module.weight
+        for owner, module in model.named_modules()
+        if isinstance(module, nn.Embedding)
+        and (name := f"{owner}.weight") not in computed
+        and module.weight.requires_grad
+    }
+
+
 def smallest_removed(weights: Mapping[str, Tensor], masks: Mapping[str, Tensor] | None, count: int) -> Masks:
     """Masks without the `count` smallest of the remaining magnitudes of all matrices together: one global threshold.
 
