@@ -80,6 +80,8 @@ def load_student(
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # refused below, with their names
         )
+        if coded and (place / "generation_config.json").exists():  # transformers has read no file of the folder
+            model.generation_config = GenerationConfig.from_pretrained(place, **NO_CODE)
         tokenizer = load_reader(config, place)
         room = positions(model)
     if room < SHORTEST and not isinstance(tokenizer, PixelReader):

@@ -28,6 +28,8 @@ from potstill.training.setup import Projections, Training, trained_network
 from potstill.training.target_scale import scale_outputs, unscale_outputs, unscaled_outputs
 from potstill.training.used_rows import UsedRows, used_rows
 
+HELD = "held"  # the group of tensors in a checkpoint that says which weights are kept zero or equal
+
 
 @dataclass(frozen=True)
 class Step:
@@ -90,7 +92,7 @@ class Steps(Iterator[Step]):
             scales = [(model, scale) for model, scale in models if scale is not None]
             for model, scale in scales:
                 scale_outputs(model, scale)
-            held = HeldWeights(training.models)
+            held = HeldWeights(training.models, resume.tensors(HELD) if resume and resume.has(HELD) else None)
             if resume:
                 _load_weights(network, resume.tensors("weights"))
             with used_rows(training.stage.optimizer, network, training.models[0], training.sources, held) as rows:
@@ -246,6 +248,8 @@ class StageLoop:
         }
         with self.rows.set_aside():
             groups = {"weights": _weights(self.network), "optimizer": self.rows.spread(self.optimizer, tensors)}
+            if held := self.held.tensors():
+                groups[HELD] = held
             checkpoints.save(folder / "checkpoints", self.progress.step, groups, state)
         checkpoints.rotate(folder / "checkpoints", keep=1)
         if self.progress.best_step:

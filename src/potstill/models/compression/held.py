@@ -13,12 +13,13 @@ place of the mean: for Adam, which divides by the size of the gradient, that is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from potstill.errors import TrainingError
 from potstill.models.compression.masks import prunable
 
 PRUNED = "potstill_pruned"  # in config.json: true if zeros of its matrices stay zero
@@ -46,63 +47,96 @@ def shared_values(weight: Tensor, most: int) -> Tensor | None:
     return values
 
 
-class HeldWeight:
-    """A matrix whose zeros, and perhaps whose groups of equal weights, are kept."""
+def groups_of(weight: Tensor, values: Tensor) -> Tensor:
+    """(numbers,) int32: 0 for zeros, else 1 + the place of the weight among `values`."""
+    flat = weight.detach().flatten()
+    return torch.where(flat == 0, 0, torch.searchsorted(values, flat) + 1).to(torch.int32)
 
-    def __init__(self, parameter: nn.Parameter, values: Tensor | None) -> None:
-        weight = parameter.detach()
-        self.parameter, self.kept = parameter, weight != 0
-        self.groups: Tensor | None = None  # (numbers,) 0 for zeros, else 1 + the place of the value
-        if values is not None:
-            found = torch.searchsorted(values, weight.flatten()) + 1
-            self.groups = torch.where(self.kept.flatten(), found, 0)
-            self.sizes = torch.bincount(self.groups, minlength=len(values) + 1)
+
+class HeldWeight:
+    """A matrix whose zeros (`groups` is bool, True where a weight is kept), or whose groups of equal weights, are kept."""
+
+    def __init__(self, parameter: nn.Parameter, groups: Tensor) -> None:
+        self.parameter, self.groups = parameter, groups.to(parameter.device)
+        self.shares = groups.dtype != torch.bool
+        if self.shares:
+            self.groups = self.groups.to(torch.int32)
+            self.sizes = torch.bincount(self.groups)
             self.first = torch.zeros_like(self.sizes)  # where in the matrix a member of each group is
-            self.first[self.groups.flip(0)] = torch.arange(weight.numel(), device=weight.device).flip(0)
+            places = torch.arange(parameter.numel(), device=parameter.device)
+            self.first.scatter_reduce_(0, self.groups.long(), places, "amin", include_self=False)
 
     def project(self) -> None:
         gradient = self.parameter.grad
         if gradient is None:
             return
-        if self.groups is None:
-            gradient.mul_(self.kept)
+        if not self.shares:
+            gradient.mul_(self.groups)
             return
         # float64: a group may have millions of members. On the CPU they are added in their order, in every run
         sums = torch.bincount(self.groups, gradient.detach().flatten().double(), minlength=len(self.sizes))
         means = sums / self.sizes.clamp(min=1)
         means[0] = 0
-        gradient.copy_(means.to(gradient.dtype)[self.groups].view_as(gradient))
+        gradient.copy_(means.to(gradient.dtype).index_select(0, self.groups).view_as(gradient))
 
     @torch.no_grad()
     def settle(self) -> None:
-        if self.groups is None:
-            self.parameter.mul_(self.kept)
+        if not self.shares:
+            self.parameter.mul_(self.groups)
             return
         values = self.parameter.flatten()[self.first]
         values[0] = 0
-        self.parameter.copy_(values[self.groups].view_as(self.parameter))
+        self.parameter.copy_(values.index_select(0, self.groups).view_as(self.parameter))
 
 
 class HeldWeights:
-    """The held weights of a stage, as they are when it begins: a resumed run reads them off the same weights."""
+    """The held weights of a stage: read off its weights when it begins, and part of its checkpoints.
 
-    def __init__(self, models: Sequence[PreTrainedModel]) -> None:
-        self.weights: dict[int, HeldWeight] = {}
-        for model in models:
+    While it trains, two groups may meet in one value; that they are two, a resumed run must know.
+    """
+
+    def __init__(self, models: Sequence[PreTrainedModel], saved: Mapping[str, Tensor] | None = None) -> None:
+        self.weights: dict[str, HeldWeight] = {}
+        if saved is not None:
+            every = {
+                f"{place}.{name}": one for place, model in enumerate(models) for name, one in model.named_parameters()
+            }
+            for name, groups in saved.items():
+                if name not in every or groups.numel() != every[name].numel():
+                    raise TrainingError(
+                        "the checkpoint belongs to another student; write --resume never --overwrite to start again"
+                    )
+                self.weights[name] = HeldWeight(every[name], groups)
+            return
+        seen: set[int] = set()
+        for number, model in enumerate(models):
             pruned, clusters = is_pruned(model.config), clusters_of(model.config)
             if not pruned and not clusters:
                 continue
             # a table has a row of zeros for padding, which nothing trains
-            with_zeros = set(map(id, prunable(model).values())) if pruned else set()
-            for parameter in model.parameters():
-                if parameter.ndim != 2 or id(parameter) in self.weights or not parameter.requires_grad:
+            with_zeros = set(prunable(model)) if pruned else set()
+            for name, parameter in model.named_parameters():
+                if parameter.ndim != 2 or id(parameter) in seen or not parameter.requires_grad:
                     continue
+                seen.add(id(parameter))
                 values = shared_values(parameter.detach(), clusters) if clusters else None
-                if values is not None or (id(parameter) in with_zeros and bool((parameter == 0).any())):
-                    self.weights[id(parameter)] = HeldWeight(parameter, values)
+                if values is not None:
+                    self.weights[f"{number}.{name}"] = HeldWeight(parameter, groups_of(parameter, values))
+                elif name in with_zeros and bool((parameter == 0).any()):
+                    self.weights[f"{number}.{name}"] = HeldWeight(parameter, parameter.detach() != 0)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a checkpoint needs, one or two bytes for each weight."""
+        kept = {name: weight.groups for name, weight in self.weights.items()}
+        return {
+            name: groups.to(torch.uint8 if len(self.weights[name].sizes) <= 256 else torch.int16)
+            if self.weights[name].shares
+            else groups
+            for name, groups in kept.items()
+        }
 
     def holds(self, parameter: Tensor) -> bool:
-        return id(parameter) in self.weights
+        return any(weight.parameter is parameter for weight in self.weights.values())
 
     def project(self) -> None:
         """Make of each gradient the nearest one that changes no zero, and all members of a group alike."""
