@@ -18,6 +18,7 @@ from potstill.models.compression.masks import prunable, share_of_zeros
 from potstill.models.student import load_student, save_student
 from potstill.plugins.students.clustered import Clustered
 from potstill.plugins.students.keep_layers import KeepLayers
+from potstill.plugins.students.pruned_neurons import PrunedNeurons
 from potstill.plugins.students.pruned_weights import PrunedWeights
 from potstill.plugins.students.trim_vocabulary import TrimVocabulary
 from tests.support.small_models import ARCHITECTURES, logits, same_weights, sentences, small_model
@@ -26,6 +27,7 @@ TEXTS = [text for text, _ in sentences(12, seed=1)]
 BUILDERS: dict[str, Builder] = {
     "keep_layers": KeepLayers([1, 3]),
     "trim_vocabulary": TrimVocabulary(),
+    "pruned_neurons": PrunedNeurons(0.5),
     "pruned_weights": PrunedWeights(0.6),
     "clustered": Clustered(8, 16),
 }
