@@ -15,7 +15,7 @@ from potstill.errors import InputError
 from potstill.models.builder import BuildContext
 from potstill.models.compression import coded
 from potstill.models.safety import CODED, stored_numbers
-from potstill.models.student import load_student
+from potstill.models.student import load_student, save_student
 from potstill.plugins.exports.huffman import Huffman
 from potstill.plugins.students.clustered import Clustered
 from potstill.plugins.students.pruned_weights import PrunedWeights
@@ -123,18 +123,12 @@ def test_a_pruned_and_clustered_model_is_loaded_to_the_same_bits(kind: str, tmp_
     again = load_student(tmp_path / "out")
     state = student.model.state_dict()
     assert all(torch.equal(weight, state[name]) for name, weight in again.model.state_dict().items())
-    assert again.model.config.to_dict() == load_student_config(student, tmp_path)
+    save_student(student, tmp_path / "plain")
+    plain = load_student(tmp_path / "plain").model.config.to_dict()
+    assert again.model.config.to_dict() == plain | {"_name_or_path": again.model.config._name_or_path}
     if kind == "marian":
         assert again.model.generation_config.to_dict() == student.model.generation_config.to_dict()
         assert again.model.get_output_embeddings().weight is again.model.get_input_embeddings().weight
-
-
-def load_student_config(student, folder: Path) -> dict:  # type: ignore[no-untyped-def,type-arg]
-    """The config after a plain round trip."""
-    from potstill.models.student import save_student
-
-    save_student(student, folder / "plain")
-    return load_student(folder / "plain").model.config.to_dict()  # type: ignore[no-any-return]
 
 
 def test_a_config_of_a_larger_network_is_refused(tmp_path: Path) -> None:

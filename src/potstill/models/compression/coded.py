@@ -112,7 +112,7 @@ def _checksum(tensors: dict[str, Tensor], told: str) -> str:
 
 def _coded(weight: Tensor) -> _Matrix | None:
     """The shortest code of a float32 matrix; None if no code is shorter than its bytes."""
-    if weight.ndim != 2 or weight.dtype != torch.float32:
+    if weight.ndim != 2 or weight.dtype != torch.float32 or not weight.numel():
         return None
     # bits, not numbers: minus zero and zero are two values, and no rounding is ever involved
     flat = weight.detach().cpu().contiguous().numpy().reshape(-1).view(np.uint32)
@@ -120,7 +120,7 @@ def _coded(weight: Tensor) -> _Matrix | None:
         if len(np.unique(part)) > MOST_VALUES:
             return None
     forms = [_of_all(flat, list(weight.shape))]
-    if not flat.all():
+    if 0 < np.count_nonzero(flat) < len(flat):
         forms.append(_of_others(flat, list(weight.shape)))
     best = min(forms, key=lambda form: form.bytes)
     return best if best.bytes < flat.nbytes else None
