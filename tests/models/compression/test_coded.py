@@ -14,7 +14,7 @@ from torch import Tensor
 from potstill.errors import InputError
 from potstill.models.builder import BuildContext
 from potstill.models.compression import coded
-from potstill.models.safety import CODED, stored_numbers
+from potstill.models.safety import CODED, coded_matrices, stored_numbers
 from potstill.models.student import load_student, save_student
 from potstill.plugins.exports.huffman import Huffman
 from potstill.plugins.students.clustered import Clustered
@@ -108,6 +108,30 @@ def test_damaged_and_hostile_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / CODED).write_bytes(good[:-5])
     with pytest.raises(InputError, match="cannot be decoded"):
         coded.read_coded(tmp_path)
+
+
+def test_any_change_of_a_byte_gives_weights_of_the_same_shapes_or_an_error(tmp_path: Path) -> None:
+    """With a checksum that belongs to the changed bytes, as an attacker would write it."""
+    weights = {name: weight for name, weight in matrices().items() if name in ("shared", "sparse")}
+    coded.write_coded(weights, tmp_path / CODED)
+    tensors = load_file(tmp_path / CODED)
+    words = json.dumps(
+        {name: [list(shape), *rest] for name, (shape, *rest) in coded_matrices(tmp_path / CODED).items()}
+    )
+    draw, read = np.random.default_rng(0), 0
+    for _ in range(150):
+        changed = {name: tensor.clone() for name, tensor in tensors.items()}
+        victim = changed[draw.choice(sorted(changed))].view(torch.uint8)
+        victim[int(draw.integers(len(victim)))] ^= 1 << int(draw.integers(8))
+        about = {"format": coded.FORMAT, "matrices": words, "xxh3": coded._checksum(changed, words)}
+        save_file(changed, tmp_path / CODED, about)
+        try:
+            found = coded.read_coded(tmp_path)
+        except InputError:
+            continue
+        read += 1
+        assert {name: weight.shape for name, weight in found.items()} == {n: w.shape for n, w in weights.items()}
+    assert 0 < read < 150
 
 
 @pytest.mark.parametrize("kind", ["bert", "marian"])

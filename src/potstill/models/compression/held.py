@@ -24,6 +24,7 @@ from potstill.models.compression.masks import prunable
 
 PRUNED = "potstill_pruned"  # in config.json: true if zeros of its matrices stay zero
 CLUSTERS = "potstill_clusters"  # in config.json: the most values other than zero that one of its matrices shares
+MOST = 1 << 14  # values that a matrix may share
 PEEK = 1 << 16  # weights that tell a matrix that shares no values at once
 
 
@@ -34,7 +35,7 @@ def is_pruned(config: PreTrainedConfig) -> bool:
 def clusters_of(config: PreTrainedConfig) -> int:
     """The most values that a matrix of this model shares; 0 if it was not clustered."""
     count = getattr(config, CLUSTERS, None)
-    return count if type(count) is int and count > 0 else 0
+    return count if type(count) is int and 0 < count <= MOST else 0
 
 
 def shared_values(weight: Tensor, most: int) -> Tensor | None:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from potstill.api import BuildContext, Builder, Student, clusters, held, masks, networks, torch
 
-Values = Annotated[int, Field(ge=2, le=2**15)]
+Values = Annotated[int, Field(ge=2, le=2**14)]
 SMALL = 16  # a matrix with fewer weights than this for every value keeps them as they are: there is nothing to gain
 
 
