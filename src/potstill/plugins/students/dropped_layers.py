@@ -37,6 +37,7 @@ class DroppedLayers(Builder):
             raise InputError("dropped_layers: there is no text to read; give rows with text")
         longest = min(LONGEST, anatomy.longest_input(current.model, current.tokenizer))
         copied = Student(copy.deepcopy(current.model).eval(), copy.deepcopy(current.tokenizer))
-        order = influence.influences(copied, texts, longest).argsort(descending=True, stable=True)
-        kept = sorted(int(layer) + 1 for layer in order[: count - self.layers])
+        # in several architectures the first layer has other parts than those behind it, which cannot take its place
+        order = influence.influences(copied, texts, longest)[1:].argsort(descending=True, stable=True)
+        kept = [1, *sorted(int(layer) + 2 for layer in order[: count - self.layers - 1])]
         return KeepLayers(kept).build(current, context)
