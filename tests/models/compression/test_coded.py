@@ -161,3 +161,12 @@ def test_a_config_of_a_larger_network_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out" / "config.json").write_text(json.dumps(settings | {"intermediate_size": 2**19}))
     with pytest.raises(InputError, match="belong together"):
         load_student(tmp_path / "out")
+
+
+def test_a_student_starts_from_codes_with_a_head_of_its_own(tmp_path: Path) -> None:
+    start = small_model("bert", layers=1)
+    Huffman().export(start, tmp_path / "out", [])
+    new = load_student(tmp_path / "out", ["a", "b", "c"], "single_label_classification")
+    assert new.new_head and new.model.config.id2label == {0: "a", 1: "b", 2: "c"}
+    encoder = start.model.base_model.state_dict()
+    assert all(torch.equal(weight, encoder[name]) for name, weight in new.model.base_model.state_dict().items())
