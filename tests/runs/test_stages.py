@@ -86,7 +86,7 @@ RECIPES = {
     + HEADER
     + REVIEWS
     + STAGE.format("soft_targets", 1, 'reshape = "rewound"\nrepeat = 3\nrewind = 2'),
-    "compressed": 'student = "keep_layers:2"\nteacher = "one"\nbaseline = false\n'
+    "smaller": 'student = "keep_layers:2"\nteacher = "one"\nbaseline = false\n'
     + HEADER
     + REVIEWS
     + STAGE.format("soft_targets", 1, 'reshape = [{ build = "pruned_weights", sparsity = [0.3, 0.6] }]\nrepeat = 2')
@@ -217,7 +217,7 @@ def test_two_ranks_train_several_stages_as_one_process(name: str, tmp_path: Path
 
 
 def test_pruned_and_clustered_it_is_so_at_the_end_and_its_codes_answer_the_same(tmp_path: Path) -> None:
-    train("compressed", tmp_path / "run")
+    train("smaller", tmp_path / "run")
     student = load_student(tmp_path / "run/student")
     for weight in prunable(student.model).values():
         assert len(weight[weight != 0].unique()) <= 8

@@ -110,7 +110,7 @@ def test_nothing_is_held_in_a_model_that_says_nothing() -> None:
 
 def test_groups_that_meet_in_one_value_are_two_in_a_checkpoint() -> None:
     start = small_model("bert", layers=1)
-    built = Clustered(8, 300).build(start, BuildContext(start, 0, lambda: iter(())))
+    built = Clustered(8, 700).build(start, BuildContext(start, 0, lambda: iter(())))
     held = HeldWeights([built.model])
     saved = {name: groups.clone() for name, groups in held.tensors().items()}
     assert {groups.dtype for groups in saved.values()} == {torch.uint8, torch.int16}

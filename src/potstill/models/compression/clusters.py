@@ -1,4 +1,4 @@
-"""Weight sharing: a matrix takes few values, found by k-means with linear initialisation (Han et al., 2016, arXiv:1510.00149)."""
+"""Weight sharing: few values for each matrix, by k-means with linear initialisation (Han et al., 2016, arXiv:1510.00149)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Magnitude pruning: which weights of a network are kept, as masks of its matrices (Frankle and Carbin, 2019, arXiv:1803.03635).
+"""Magnitude pruning: which weights are kept, as masks of matrices (Frankle and Carbin, 2019, arXiv:1803.03635).
 
 A mask is True where a weight is kept. Counts are exact: of equal magnitudes, those of an earlier matrix, and within it
 those of an earlier place in row-major order, go first.

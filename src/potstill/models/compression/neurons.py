@@ -1,4 +1,4 @@
-"""Feed-forward neurons of a network: where they are, how much each contributes on texts, and networks without some of them."""
+"""Feed-forward neurons: where they are in a network, how much each contributes on texts, and weights without some of them."""
 
 from __future__ import annotations
 

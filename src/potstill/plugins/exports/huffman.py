@@ -1,4 +1,4 @@
-"""One file of Huffman codes, decoded to the same bits: for pruned and clustered students (Han et al., 2016, arXiv:1510.00149)."""
+"""Pruned and clustered weights as one file of Huffman codes, decoded to the same bits (Han et al., arXiv:1510.00149)."""
 
 from __future__ import annotations
 

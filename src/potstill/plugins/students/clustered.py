@@ -1,4 +1,4 @@
-"""Let the weights of a matrix share few values, which training moves together (Deep Compression: Han et al., 2016, arXiv:1510.00149)."""
+"""Let the weights of a matrix share few values, which training moves together (Han et al., 2016, arXiv:1510.00149)."""
 
 from __future__ import annotations
 
