@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from potstill.inference import onnx_check
     from potstill.models import anatomy, heads, loading, text_vectors, word_candidates
     from potstill.models import student as networks
+    from potstill.models.compression import clusters, coded, held, influence, masks, neurons
     from potstill.models.generation import ctranslate2, decoding
     from potstill.models.onnx import quantizing as onnx_quantizing
     from potstill.models.onnx import writing as onnx_writing
@@ -75,6 +76,12 @@ else:
         "networks": "potstill.models.student",
         "text_vectors": "potstill.models.text_vectors",
         "word_candidates": "potstill.models.word_candidates",
+        "clusters": "potstill.models.compression.clusters",
+        "coded": "potstill.models.compression.coded",
+        "held": "potstill.models.compression.held",
+        "influence": "potstill.models.compression.influence",
+        "masks": "potstill.models.compression.masks",
+        "neurons": "potstill.models.compression.neurons",
         "ctranslate2": "potstill.models.generation.ctranslate2",
         "decoding": "potstill.models.generation.decoding",
         "onnx_quantizing": "potstill.models.onnx.quantizing",

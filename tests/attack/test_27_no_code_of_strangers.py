@@ -199,6 +199,7 @@ COMMANDS: dict[str, Command] = {
     "measure its file": lambda model, home, out: ["measure", model / "model.safetensors", "--data", home.folder / "test.csv"],
     "predict its file": lambda model, home, out: ["predict", model / "config.json", home.folder / "test.csv"],
     "export int8": lambda model, home, out: ["export", model, "--to", "int8", "--out", out],
+    "export huffman": lambda model, home, out: ["export", model, "--to", "huffman", "--out", out],
     "export ctranslate2": lambda model, home, out: ["export", model, "--to", "ctranslate2", "--out", out],
     "translate": lambda model, home, out: ["translate", model],
     "start": lambda model, home, out: ["distill", "--teacher", home.teacher, "--start", model, *shaped(home, out)],

@@ -221,7 +221,7 @@ def test_30_damaged_files_of_a_complete_run(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["onnx", "int8"])
+@pytest.mark.parametrize("form", ["onnx", "int8", "huffman"])
 def test_30_damaged_exports(form: str, home: Home, server: Server, tmp_path: Path, figure: Callable[..., None]) -> None:
     assert server.run("export", home.teacher, "--to", form, "--out", tmp_path / "made").code == 0
     count, wrong = many(40), []

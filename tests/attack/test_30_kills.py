@@ -68,7 +68,7 @@ def test_30_replacing_a_run_that_is_killed_loses_no_notes(home: Home, server: Se
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["onnx", "int8"])
+@pytest.mark.parametrize("form", ["onnx", "int8", "huffman"])
 def test_30_exports_that_were_killed_can_be_made_again_in_their_place(
     form: str, home: Home, server: Server, tmp_path: Path, figure: Callable[..., None]
 ) -> None:

@@ -27,6 +27,7 @@ from potstill.signals import Batch, Signals, Term
 from potstill.tasks.metrics import labels as metrics
 from potstill.training import layer_maps as layers
 from potstill.training import losses
+from tests.support.compression_references import COMPRESSION
 from tests.support.distilbert_references import DISTILBERT
 from tests.support.generation_references import GENERATION
 from tests.support.references import Case, Checks, batch_of, close, tensor, total, value
@@ -340,6 +341,7 @@ CHECKS: Checks = {
         "bilstm": check_bilstm,
         "siamese_bilstm": check_siamese_bilstm,
     },
+    **COMPRESSION,
     **DISTILBERT,
     **GENERATION,
     **TINYBERT,

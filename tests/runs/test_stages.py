@@ -19,7 +19,9 @@ from safetensors.torch import load_file
 
 from potstill.data.rows import Table
 from potstill.errors import InputError
-from potstill.models.student import save_student
+from potstill.inference.predict import predict
+from potstill.models.compression.masks import prunable, share_of_zeros
+from potstill.models.student import load_student, save_student
 from potstill.plugins.students.keep_layers import KeepLayers
 from potstill.recipe.resolve import resolve
 from potstill.runs import stage_cache
@@ -28,7 +30,7 @@ from potstill.runs.stage_cache import StageCache, size_of
 from potstill.system.display import Display
 from potstill.training.logs import Follower
 from potstill.training.loop import Step
-from tests.support.commands import command
+from tests.support.commands import command, potstill
 from tests.support.faults import flip
 from tests.support.small_models import sentences, small_model, small_teacher, write_csv
 
@@ -85,6 +87,11 @@ RECIPES = {
     + HEADER
     + REVIEWS
     + STAGE.format("soft_targets", 1, 'reshape = "rewound"\nrepeat = 3\nrewind = 2'),
+    "smaller": 'student = "keep_layers:2"\nteacher = "one"\nbaseline = false\n'
+    + HEADER
+    + REVIEWS
+    + STAGE.format("soft_targets", 1, 'reshape = [{ build = "pruned_weights", sparsity = [0.3, 0.6] }]\nrepeat = 2')
+    + STAGE.format("soft_targets", 1, 'reshape = [{ build = "clustered", values = 8, embeddings = 16 }]'),
 }
 
 
@@ -208,6 +215,19 @@ def test_two_ranks_train_several_stages_as_one_process(name: str, tmp_path: Path
     assert ended.returncode == 0, ended.stderr[-3000:]
     ours, theirs = weights(tmp_path / "one"), weights(tmp_path / "two")
     assert max(float((ours[name] - theirs[name]).abs().max()) for name in ours) <= 1e-6
+
+
+def test_pruned_and_clustered_it_is_so_at_the_end_and_its_codes_answer_the_same(tmp_path: Path) -> None:
+    train("smaller", tmp_path / "run")
+    student = load_student(tmp_path / "run/student")
+    for weight in prunable(student.model).values():
+        assert len(weight[weight != 0].unique()) <= 8
+    assert share_of_zeros(prunable(student.model)) == pytest.approx(0.6, abs=1e-4)
+    assert potstill("export", tmp_path / "run/student", "--to", "huffman", "--out", tmp_path / "coded") == 0
+    plain, coded = (
+        list(predict(place, ["a good film", "bad"])) for place in (tmp_path / "run/student", tmp_path / "coded")
+    )
+    assert plain == coded
 
 
 def test_only_the_chosen_parts_are_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

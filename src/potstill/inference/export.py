@@ -44,11 +44,13 @@ def export_student(
             if name not in names:  # a file of the earlier export that the new one does not have
                 (folder / name).unlink(missing_ok=True)
         size = sum(path.stat().st_size for path in draft.glob(f"{checked.file.name}*")) / 1e6
+        plain = 4 * sum(parameter.numel() for parameter in student.model.parameters()) / 1e6
     where = f"{checked.rows or len(rows)} rows of {data}" if rows else "random rows"
     answers = f" of {checked.answers}" if checked.answers is not None else ""
     same = f"same prediction {100 * checked.agreement:.1f} %{answers}"
     difference = f"largest difference of {checked.of} {checked.difference:.1e}"
-    return f"{folder / checked.file.name}: {size:.1f} MB; on {where}: {same}, {difference}"
+    smaller = f", {plain / size:.1f} times smaller than float32" if plain > 1.05 * size else ""
+    return f"{folder / checked.file.name}: {size:.1f} MB{smaller}; on {where}: {same}, {difference}"
 
 
 def _earlier_export(folder: Path) -> list[str] | None:

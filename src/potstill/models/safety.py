@@ -32,6 +32,7 @@ LARGEST_COUNT = 10_000
 OTHER_FILES = {"configuration_files", "fast_tokenizer_files", "vocab", "merges"}
 PLAIN_WORD = re.compile(r"\w*", re.ASCII)
 EXTRA_NUMBERS = 4 * 2**20  # that a network may have beyond twice those of its file: a new head
+CODED = "model.huffman.safetensors"  # the weights of an export to huffman
 FLOATS = ("F16", "BF16", "F32", "F64")
 MOST_GROWTH = 64  # characters that one character may become
 MOST_ADDED = 64  # tokens that may be put around a text
@@ -138,6 +139,8 @@ def stored_numbers(folder: Path) -> int:
     """Count the numbers in the folder's weights, which must be complete safetensors files of this folder."""
     todo = "use the model's original folder, or write it again with `model.save_pretrained(folder)`"
     names = ["model.safetensors"]
+    if is_coded(folder):
+        return _coded_numbers(folder / CODED)
     index = folder / "model.safetensors.index.json"
     if not (folder / names[0]).exists() and index.exists():
         files = json_object(index, todo).get("weight_map")
@@ -158,6 +161,41 @@ def stored_numbers(folder: Path) -> int:
                 )
             total += math.prod(shape)
     return total
+
+
+def is_coded(folder: Path) -> bool:
+    """Whether the folder's weights are those that the export huffman writes."""
+    return not (folder / "model.safetensors").exists() and (folder / CODED).is_file()
+
+
+def coded_matrices(file: Path) -> dict[str, tuple[tuple[int, ...], int, int]]:
+    """The shape of each coded matrix, and how many codes of values and of gaps it has; ValueError if that is not told so."""
+    _tensors(file)
+    with safe_open(file, "np") as opened:
+        told = json.loads((opened.metadata() or {}).get("matrices", "null"))
+    if not isinstance(told, dict):
+        raise ValueError("it does not say which matrices it holds")
+    matrices: dict[str, tuple[tuple[int, ...], int, int]] = {}
+    for name, entry in told.items():
+        if not isinstance(entry, list) or len(entry) != 3 or not isinstance(entry[0], list) or len(entry[0]) != 2:
+            raise ValueError(f"it does not say which shape {name:.80} has")
+        numbers = [*entry[0], *entry[1:]]
+        if any(type(number) is not int or not 0 <= number < 2**40 for number in numbers):
+            raise ValueError(f"it does not say which shape {name:.80} has")
+        matrices[name] = ((numbers[0], numbers[1]), numbers[2], numbers[3])
+    return matrices
+
+
+def _coded_numbers(file: Path) -> int:
+    """Count the numbers that a coded file says it holds."""
+    try:
+        matrices = coded_matrices(file)
+        plain = sum(math.prod(shape) for name, shape in tensor_shapes(file).items() if ":" not in name)
+        return plain + sum(math.prod(shape) for shape, _, _ in matrices.values())
+    except (ValueError, RecursionError) as error:
+        raise InputError(
+            f"{file} cannot be decoded: {str(error)[:200]}; write it again with potstill export --to huffman"
+        ) from None
 
 
 def refuse_larger(folder: Path, needed: int, stored: int) -> None:

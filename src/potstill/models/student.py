@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from potstill.data.pixel_reader import PixelReader
 from potstill.errors import InputError
 from potstill.models.anatomy import is_spread, positions
 from potstill.models.architectures.own_model import OwnModel
 from potstill.models.builder import Student
+from potstill.models.compression.coded import read_coded
 from potstill.models.folders import SHORTEST, explain_errors, refuse_odd_labels, safe_folder
 from potstill.models.heads import DESCRIPTIONS, auto_class, head_of, head_of_class
 from potstill.models.loading import (
@@ -30,7 +31,7 @@ from potstill.models.loading import (
     refuse_bad_weights,
     refuse_padding_effect,
 )
-from potstill.models.safety import refuse_larger, refuse_other_vocabulary, stored_numbers
+from potstill.models.safety import is_coded, refuse_larger, refuse_other_vocabulary, stored_numbers
 from potstill.system import paths
 from potstill.system.files import MODEL_FILE, TEMPORARY, disk_errors, fsync_path
 from potstill.system.paths import expand_user
@@ -68,16 +69,19 @@ def load_student(
         network = auto_class(head)
         needed = _count_numbers(lambda: network.from_config(config, trust_remote_code=False))
         refuse_larger(place, needed, stored)
-        model, info = network.from_pretrained(
-            str(place),
+        coded = is_coded(place)
+        model, info = (_class_of(network, config) if coded else network).from_pretrained(
+            None if coded else str(place),
             **NO_CODE,
-            **_device_map(devices),
+            **({"state_dict": read_coded(place)} if coded else _device_map(devices)),
             config=config,
             dtype=torch.float32,
             use_safetensors=True,
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # refused below, with their names
         )
+        if coded and (place / "generation_config.json").exists():  # transformers has read no file of the folder
+            model.generation_config = GenerationConfig.from_pretrained(place, **NO_CODE)
         tokenizer = load_reader(config, place)
         room = positions(model)
     if room < SHORTEST and not isinstance(tokenizer, PixelReader):
@@ -100,6 +104,12 @@ def load_student(
     if head == "SequenceClassification" and not isinstance(model, OwnModel) and not is_spread(model):
         refuse_padding_effect(folder, model.eval(), tokenizer)
     return Student(model.eval(), tokenizer, new_head)
+
+
+def _class_of(network: Any, config: PreTrainedConfig) -> Any:
+    """The class that an Auto class chooses; those cannot load weights that are in memory."""
+    with torch.device("meta"):
+        return type(network.from_config(config, trust_remote_code=False))
 
 
 def _device_map(devices: str | dict[str, str]) -> dict[str, Any]:

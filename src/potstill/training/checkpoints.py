@@ -41,6 +41,10 @@ class Checkpoint:
     step: int
     state: dict[str, Any]
 
+    def has(self, name: str) -> bool:
+        """Whether it has such a group of tensors."""
+        return (self.folder / f"{name}.safetensors").exists()
+
     def tensors(self, name: str) -> dict[str, Tensor]:
         """One group of tensors, on the CPU."""
         path = self.folder / f"{name}.safetensors"

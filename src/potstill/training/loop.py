@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 
 from potstill.data.batches import MicroBatch, TargetScale, all_lengths, epoch_order, step_batches, step_counts
 from potstill.errors import InputError, TrainingError
+from potstill.models.compression.held import HeldWeights
 from potstill.system import interrupts, ranks
 from potstill.training import checkpoints
 from potstill.training.checkpoints import Checkpoint, step_name
@@ -26,6 +27,8 @@ from potstill.training.optimizers import make_optimizer, set_rate
 from potstill.training.setup import Projections, Training, trained_network
 from potstill.training.target_scale import scale_outputs, unscale_outputs, unscaled_outputs
 from potstill.training.used_rows import UsedRows, used_rows
+
+HELD = "held"  # the group of tensors in a checkpoint that says which weights are kept zero or equal
 
 
 @dataclass(frozen=True)
@@ -89,10 +92,11 @@ class Steps(Iterator[Step]):
             scales = [(model, scale) for model, scale in models if scale is not None]
             for model, scale in scales:
                 scale_outputs(model, scale)
+            held = HeldWeights(training.models, resume.tensors(HELD) if resume and resume.has(HELD) else None)
             if resume:
                 _load_weights(network, resume.tensors("weights"))
-            with used_rows(training.stage.optimizer, network, training.models[0], training.sources) as rows:
-                self._loop = loop = StageLoop(training, network, projections, rows)
+            with used_rows(training.stage.optimizer, network, training.models[0], training.sources, held) as rows:
+                self._loop = loop = StageLoop(training, network, projections, rows, held)
                 if resume:
                     loop.restore(resume)
                 yield from loop.run()
@@ -134,8 +138,10 @@ def _rewound(training: Training, network: nn.Module) -> list[dict[str, Tensor]]:
 class StageLoop:
     """A stage in training: the network, its optimizer, and how far it has come."""
 
-    def __init__(self, training: Training, network: nn.Module, projections: Projections, rows: UsedRows) -> None:
-        self.training, self.network, self.projections, self.rows = training, network, projections, rows
+    def __init__(
+        self, training: Training, network: nn.Module, projections: Projections, rows: UsedRows, held: HeldWeights
+    ) -> None:
+        self.training, self.network, self.projections, self.rows, self.held = training, network, projections, rows, held
         self.optimizer = make_optimizer(training.stage.optimizer, training.models, projections)
         self.accelerated = training.accelerator.prepare_optimizer(self.optimizer)  # in float16 it may skip a step
         self.lengths, self.starts = all_lengths(training.sources)
@@ -180,6 +186,7 @@ class StageLoop:
                 f"step {number}: the loss is {loss} ({terms}); this step was discarded. "
                 "Lower optimizer.rate, or check the rows"
             )
+        self.held.project()
         norm = clip_norm(self.training.accelerator, self.network, settings.clip)
         if self.training.accelerator.scaler is None and not math.isfinite(norm):
             raise DivergedError(
@@ -188,6 +195,7 @@ class StageLoop:
         self.accelerated.step()
         if not self.accelerated.step_was_skipped:
             self.rows.decay(rate * settings.weight_decay)
+            self.held.settle()
         self.accelerated.zero_grad(set_to_none=True)
         progress.step = number
         spent = time.perf_counter() - begun
@@ -240,6 +248,8 @@ class StageLoop:
         }
         with self.rows.set_aside():
             groups = {"weights": _weights(self.network), "optimizer": self.rows.spread(self.optimizer, tensors)}
+            if held := self.held.tensors():
+                groups[HELD] = held
             checkpoints.save(folder / "checkpoints", self.progress.step, groups, state)
         checkpoints.rotate(folder / "checkpoints", keep=1)
         if self.progress.best_step:

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from potstill.data.batches import TokenisedSet, used_token_ids
+from potstill.models.compression.held import HeldWeights
 from potstill.recipe.schema import Optimizer
 
 ROWS_AT_ONCE = 2048  # of the table: all pending decays are applied to them while they are in the cache
@@ -98,12 +99,17 @@ class UsedRows:
 
 
 def used_rows(
-    settings: Optimizer, network: nn.Module, model: PreTrainedModel, sources: Sequence[TokenisedSet]
+    settings: Optimizer,
+    network: nn.Module,
+    model: PreTrainedModel,
+    sources: Sequence[TokenisedSet],
+    held: HeldWeights | None = None,
 ) -> UsedRows:
     """The rows of the first model's word embeddings that are trained.
 
-    All of them if another module reads the table too (tied weights), or if weight decay is part of the gradient, as in
-    Adadelta and SGD: a row without a gradient then moves in a way that is not one multiplication.
+    All of them if another module reads the table too (tied weights), if its rows share values (`held`), or if weight decay
+    is part of the gradient, as in Adadelta and SGD: a row without a gradient then moves in a way that is not one
+    multiplication.
     """
     table = model.get_input_embeddings()
     if table is None:  # a network that reads pixels
@@ -111,6 +117,7 @@ def used_rows(
     assert isinstance(table, nn.Embedding)
     readers = sum(weight is table.weight for module in network.modules() for weight in module._parameters.values())
     plain = type(table) is nn.Embedding and table.max_norm is None and not table.sparse and table.weight.requires_grad
+    plain = plain and not (held is not None and held.holds(table.weight))
     if plain and readers == 1 and (settings.name == "adamw" or not settings.weight_decay):
         return UsedRows(table, used_token_ids(sources, table.num_embeddings))
     return UsedRows(table, np.ones(table.num_embeddings, np.bool_))

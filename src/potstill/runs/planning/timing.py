@@ -22,6 +22,7 @@ from potstill.data.batches import MicroBatch, TokenisedSet
 from potstill.data.examples import Examples
 from potstill.data.making import Decode
 from potstill.inference.answers import answers, logits_of
+from potstill.models.compression.held import HeldWeights
 from potstill.models.precision import synchronise
 from potstill.runs.planning.batches import Batches, epoch_batches, parallel_seconds
 from potstill.signals import Wants
@@ -92,7 +93,13 @@ def time_training(training: Training, batches: Batches, turns: int, memory: bool
     rows = list(zip(batches.data.tolist(), batches.positions, strict=True))
     with (
         trained_network(training) as (weights, projections),
-        used_rows(training.stage.optimizer, weights, training.models[0], training.sources) as embeddings,
+        used_rows(
+            training.stage.optimizer,
+            weights,
+            training.models[0],
+            training.sources,
+            held := HeldWeights(training.models),
+        ) as embeddings,
     ):
         weights.train()
         optimizer = make_optimizer(training.stage.optimizer, training.models, projections)
@@ -106,9 +113,11 @@ def time_training(training: Training, batches: Batches, turns: int, memory: bool
             gradients(training, projections, [MicroBatch(0, data, batch)], 0)
 
         def step() -> None:
+            held.project()
             norm = clip_norm(training.accelerator, weights, training.stage.optimizer.clip)
             if math.isfinite(norm):  # zero times infinity would change a weight
                 optimizer.step()
+            held.settle()
             synchronise(training.accelerator.device)
 
         def train_batch(data: int, positions: np.ndarray) -> None:

@@ -1,0 +1,57 @@
+"""Matrices as products of two narrow ones: truncated singular value decomposition, the best approximation of its rank."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Factors(NamedTuple):
+    """W ≈ left @ right."""
+
+    left: Tensor  # (rows, rank)
+    right: Tensor  # (rank, columns)
+
+    @property
+    def product(self) -> Tensor:
+        return self.left @ self.right
+
+    @property
+    def parameters(self) -> int:
+        return self.left.numel() + self.right.numel()
+
+
+def factors_of(matrix: Tensor, rank: int) -> Factors:
+    """The first `rank` singular triples of a matrix; both factors get the root of the singular values.
+
+    Computed in float64. The signs of singular vectors are not unique: the largest entry of each column of `left` is positive.
+    """
+    left, values, right = torch.linalg.svd(matrix.detach().double(), full_matrices=False)
+    left, values, right = left[:, :rank], values[:rank], right[:rank]
+    signs = left.gather(0, left.abs().argmax(0, keepdim=True)).sign()  # (1, rank)
+    roots = values.sqrt()
+    return Factors((left * signs * roots).to(matrix.dtype), (right * signs.T * roots[:, None]).to(matrix.dtype))
+
+
+def energies(matrix: Tensor) -> Tensor:
+    """The share of the sum of squares that the first 1, 2, 3 … singular values keep."""
+    squares = torch.linalg.svdvals(matrix.detach().double()) ** 2
+    return squares.cumsum(0) / squares.sum()
+
+
+def rank_of_energy(matrix: Tensor, share: float) -> int:
+    """The smallest rank that keeps this share of the energy."""
+    shares = energies(matrix)
+    return min(int((shares < share).sum()) + 1, len(shares))
+
+
+def rank_of_budget(rows: int, columns: int, share: float) -> int:
+    """The largest rank whose factors have at most this share of the numbers of the matrix, at least 1."""
+    return max(1, int(share * rows * columns / (rows + columns)))
+
+
+def largest_smaller_rank(rows: int, columns: int) -> int:
+    """The largest rank whose factors have fewer numbers than the matrix; 0 if there is none."""
+    return (rows * columns - 1) // (rows + columns)
