@@ -251,7 +251,8 @@ def compare(folder: Path, teacher: Student, student: Student, source: TokenisedS
                 best[name] = min(best[name], EPOCHS * seconds_of(epoch))
             for ours in mine.values():
                 peak[ours.precision] = max(peak[ours.precision], matmul_peak(CPU, TYPES[ours.precision]))
-        for name, (_, spent) in running.items():
+        for name, (steps, spent) in running.items():
+            list(steps)  # a training that is not ended would be torn down with the interpreter
             mine[name].seconds = min(mine[name].seconds, sum(spent))
             mine[name].epoch = min(mine[name].epoch, *spent[1:])
             epochs = [round(seconds, 2) for seconds in spent[1:]]

@@ -214,8 +214,6 @@ def test_streams_of_an_onnx_file_count_where_they_are_faster_at_best(monkeypatch
     found = timing.engine_speeds(given | {("other", timing.STREAMS): rate(39, 8)})  # type: ignore[arg-type]
     assert list(found) == [keys[0], keys[1], keys[3]]
     assert found["teacher", "onnx"] == rate(30, 128) | {"best_streams": 2} and found["other", "onnx"] == rate(40, 8)
-    said = findings.said_forms(found, "a processor")
-    assert "teacher: ONNX Runtime in 2 streams, 30 a second" in said and "other: ONNX Runtime, 40 a second" in said
 
 
 def test_a_constant_answer_has_an_undefined_correlation_and_is_written_as_null(tmp_path: Path) -> None:

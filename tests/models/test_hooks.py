@@ -153,7 +153,7 @@ def test_what_nobody_asked_for_costs_nothing(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_everything_that_was_not_asked_for_is_empty() -> None:
     model, view = small_model("bert").model, view_of("bert")
-    for name in vars(Signals()).keys() - {"top"}:
+    for name in vars(Signals()).keys() - {"top", "drawn"}:
         wants = Wants(**{name: True if name == "logits" else (1,)})
         heard = listen(model, view, wants)
         assert {other for other, tensor in vars(heard).items() if tensor is not None and tensor.numel()} == {name}

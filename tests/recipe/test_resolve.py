@@ -259,14 +259,15 @@ def test_the_fingerprint_follows_what_decides_the_results_alone(soup: Path):
 
 
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+paths = words.filter(bool)  # an empty one is refused
 anything = st.fixed_dictionaries(
     {
         "data": st.lists(
             st.builds(
                 dict,
-                train=words,
-                dev=st.none() | words.filter(lambda word: word != "none"),
-                test=st.dictionaries(st.sampled_from(["test", "m", "mm"]), words),
+                train=paths,
+                dev=st.none() | paths.filter(lambda word: word != "none"),
+                test=st.dictionaries(st.sampled_from(["test", "m", "mm"]), paths),
                 labels=st.none() | st.lists(words),
                 class_weights=st.none() | st.just("balanced") | st.lists(st.floats(0.1, 9)),
             ),

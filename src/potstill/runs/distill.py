@@ -180,13 +180,14 @@ def settle_precision(
 
     `chosen_before`: sentences about other choices, said once rows and teacher were found to be usable.
     """
-    recipe = settle_by_device(recipe, device, display.say)
+    sentences = list(chosen_before)
+    recipe = settle_by_device(recipe, device, sentences.append)
     ready = None
     if chosen_before or any(getattr(recipe, name) == "auto" for name in MEASURED):
         first = seed_cells(recipe)[0].recipe
         first = grid_cells(first)[0].recipe if first.grid else first
         ready = prepared(first, Path(), display)
-    for sentence in chosen_before:
+    for sentence in sentences:
         display.say(sentence)
     if ready is None:
         return recipe, None

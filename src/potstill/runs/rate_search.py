@@ -142,7 +142,10 @@ class TrialLoss(NoScore):
         self.whole = whole
 
     def __call__(self) -> dict[str, float]:
-        return {"dev": -self.whole.loss()}
+        loss = self.whole.loss()
+        if not math.isfinite(loss):  # the last step may do it, which no later one would notice
+            raise DivergedError("the loss on dev is not a number")
+        return {"dev": -loss}
 
 
 class Notes:

@@ -8,6 +8,7 @@ import xxhash
 
 from potstill.data.batches import TokenisedSet, window_keys
 from potstill.data.examples import Examples
+from potstill.data.running_text import in_windows
 from potstill.data.tokens import tokenise, tokenizer_fingerprint
 from potstill.errors import InputError
 from potstill.models.anatomy import is_spread, layer_count, longest_input
@@ -15,6 +16,7 @@ from potstill.models.fingerprints import fingerprint
 from potstill.models.student import Student
 from potstill.recipe import short_forms
 from potstill.recipe.schema import Data, Recipe
+from potstill.runs.tables import cut_in_windows
 from potstill.signals import Wants
 from potstill.system import paths, ranks
 from potstill.tasks.task import Task
@@ -60,6 +62,8 @@ def how_forms_compare(
 ) -> tuple[int, Comparison]:
     """How many rows of train this teacher will be asked, and the forms that come into question for it."""
     length = min(recipe.length, longest_input(loaded.model, loaded.tokenizer))
+    if cut_in_windows(data, task):
+        train = ranks.first_before_others(in_windows)(train, loaded.tokenizer, length, pairs=task.follows)
     tokens = ranks.first_before_others(tokenise)(task, train, loaded.tokenizer, length)
     source = TokenisedSet(task, train, tokens, tokens)
     name = fingerprint(loaded.model, tokenizer_fingerprint(loaded.tokenizer), length)

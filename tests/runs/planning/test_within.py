@@ -27,7 +27,10 @@ def test_the_epochs_fit_and_no_more_would(seconds: float, training: float, scori
 
 def test_the_rest_of_the_run_is_taken_off(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     lines = {"train fine-tuned": 100.0, "score dev": 10.0, "measure at the end": 40.0}
-    found = {"lines": [{"what": what, "seconds": spent} for what, spent in lines.items()], "seconds": 150.0}
+    found = {
+        "lines": [{"what": what, "seconds": spent, "steps": 100, "runs": 1} for what, spent in lines.items()],
+        "seconds": 150.0,
+    }
     monkeypatch.setattr(within, "plan", lambda recipe, out: found)
     recipe = resolve(None, {"data.0.train": ("--train", "a.txt")}).recipe
     assert within.epochs_within(recipe, tmp_path / "run", 590.0, False, Display(quiet=True)) == pytest.approx(5.0)
