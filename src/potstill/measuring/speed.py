@@ -27,7 +27,8 @@ from potstill.tasks.task import Task
 ROWS, SINGLE = 128, 48  # rows timed in batches; rows timed one by one
 SIZES, QUOTED_SIZE = (8, 32, 128), 32  # of batches; the size that models are compared at
 STREAMS = "onnx in streams"  # an ONNX file whose threads take rows of their own of a batch
-LEAST_TURNS, MOST_TURNS, SECONDS = 2, 5, 20.0  # more turns are taken until these seconds are spent
+LEAST_TURNS, MOST_TURNS, SECONDS = 2, 5, 8.0  # more turns are taken until these seconds are spent
+NEARLY = 1.25  # times the seconds of the fastest size: slower ones take one turn only
 MOST_APART = 1.10  # ratio of two networks of one architecture
 MOST_SPREAD = 1.25  # ratio of the median turn to the best one
 
@@ -111,6 +112,7 @@ def speeds(workloads: Mapping[Key, Workload]) -> dict[Key, Speed]:
             by_size = {
                 size: [_seconds(work.call, batch) for batch in batch_list[:kept]]
                 for size, batch_list in work.batches.items()
+                if _may_count(size, work, batches[name])
             }
             if turn:
                 single[name].append(seconds)
@@ -118,6 +120,12 @@ def speeds(workloads: Mapping[Key, Workload]) -> dict[Key, Speed]:
                     batches[name][size].append(times)
         turn += 1
     return {name: _summary(work, single[name], batches[name]) for name, work in workloads.items()}
+
+
+def _may_count(size: int, work: Workload, turns: Mapping[int, Sequence[Sequence[float]]]) -> bool:
+    """Whether batches of this size are quoted, or were nearly the fastest in the first turn that counts."""
+    first = {each: sum(taken[0]) for each, taken in turns.items() if taken}
+    return size == work.quoted_size or not first or first[size] <= NEARLY * min(first.values())
 
 
 def fastest_forms(speed: Mapping[tuple[str, str], Speed]) -> dict[str, str]:

@@ -91,9 +91,7 @@ def columns(runs: Sequence[Measurements], models: Iterable[MeasuredModel]) -> li
             listed += _speed_columns(engine, group)
     listed.append(Column("", "times faster", (SUMMARY, COST), lambda model: model.times_faster, ratio))
     if any(model.times_faster_at_best is not None for model in models):
-        best = Column(
-            "", "times faster, each at its fastest", (SUMMARY, COST), lambda model: model.times_faster_at_best, ratio
-        )
+        best = Column("", "faster at best", (SUMMARY, COST), lambda model: model.times_faster_at_best, ratio)
         listed.append(replace(best, note=lambda model: ENGINES.get(model.fastest or "", "")))
     return listed
 

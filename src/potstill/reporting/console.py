@@ -18,7 +18,7 @@ from potstill.reporting.sentences import (
 from potstill.reporting.tables import Cell, Table, summary
 from potstill.system.terminal import as_printed, byte_size, duration, print_line
 
-LEAST_WIDTH = 112  # columns of a table, also in a narrow terminal
+LEAST_WIDTH, MOST_WIDTH = 112, 1000  # columns of a table, also in a narrow terminal
 
 
 def print_measurements(measurements: Measurements) -> None:
@@ -139,4 +139,5 @@ def print_rows(header: list[str], rows: list[list[str]]) -> None:
         table.add_column(title, justify=justify, vertical="bottom", no_wrap=True)  # type: ignore[arg-type]
     for row in rows:
         table.add_row(*(Text(as_printed(cell)) for cell in row))  # Text: brackets in a name are not markup
-    Console(width=max(Console().width, LEAST_WIDTH)).print(table)
+    wide = Console(width=MOST_WIDTH)  # a line that a narrow terminal breaks is better than a number without its end
+    Console(width=max(Console().width, LEAST_WIDTH, wide.measure(table).maximum)).print(table)
