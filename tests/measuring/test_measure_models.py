@@ -138,7 +138,7 @@ def test_a_scorer_over_all_rows_is_the_score(seed: int) -> None:
 def test_speeds_are_those_of_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One takes 1 ms a call, the other 4 ms, whatever the batch: so the largest batch is the best."""
     monkeypatch.setattr(timing, "SECONDS", 0.0)
-    clock = SimpleNamespace(now=0.0)
+    clock = SimpleNamespace(now=0.0, rows=[])
     monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: clock.now))
     world = make_world(tmp_path, rows=64)
     write_csv(tmp_path / "rows.csv", sentences(64, 5))
@@ -146,6 +146,7 @@ def test_speeds_are_those_of_the_clock(tmp_path: Path, monkeypatch: pytest.Monke
     def takes(seconds: float) -> timing.Forward:
         def run(inputs: dict[str, Tensor]) -> np.ndarray:
             clock.now += seconds
+            clock.rows.append(len(inputs["input_ids"]))
             return np.zeros((len(inputs["input_ids"]), 2), np.float32)
 
         return run
@@ -157,6 +158,9 @@ def test_speeds_are_those_of_the_clock(tmp_path: Path, monkeypatch: pytest.Monke
     assert found["slow"]["examples_per_second"] == pytest.approx(64 / 0.008)  # two batches of 32
     assert found["slow"]["best_batch"] == 128
     assert found["slow"]["best_examples_per_second"] == pytest.approx(64 / 0.004)
+    # a call to warm up, then two turns; of batches of 8, which are eight times as slow as the best, only one
+    calls = {size: clock.rows.count(size) // 2 for size in (8, 32, 64)}
+    assert calls == {8: 1 + 8, 32: 1 + 2 * 2, 64: 1 + 2}
 
 
 def test_the_tail_of_latency_is_that_of_all_calls() -> None:
