@@ -15,9 +15,11 @@ from potstill.errors import InputError
 from potstill.models.student import save_student
 from potstill.recipe import defaults
 from potstill.recipe.resolve import resolve
-from potstill.recipe.schema import Recipe
+from potstill.recipe.schema import Recipe, to_toml
 from potstill.runs import defaults as run_defaults
-from potstill.runs.defaults import complete_recipe
+from potstill.runs.defaults import as_chosen, complete_recipe
+from potstill.system.files import seal
+from potstill.system.paths import RunFolder
 from tests.support.commands import files, make_home, measurements, potstill
 from tests.support.small_models import small_model, small_translator
 
@@ -211,6 +213,17 @@ def test_a_run_says_its_choices_writes_them_and_keeps_them(
     assert (tmp_path / "again/student/model.safetensors").read_bytes() == first
     assert potstill(*run, "--overwrite") == 0
     assert tomllib.loads((out / "recipe.toml").read_text())["student"][1]["tokens"] == 30
+
+
+def test_a_student_that_was_named_is_not_taken_for_a_choice(home: Path, tmp_path: Path) -> None:
+    """Without its name the recipe asks for another student than the run in the folder has."""
+    recipe = resolve(None, None, [f"teacher={home}/teacher/student", f"data.train={home}/train.csv"]).recipe
+    run = RunFolder(tmp_path / "run")
+    run.root.mkdir()
+    run.mark.write_bytes(seal({"made_by": "potstill", "recipe": ""}))
+    for student, taken in (([{"build": "bag"}], False), ([{"build": "keep_layers", "layers": 1}], True)):
+        run.recipe.write_text(to_toml(complete_recipe(recipe.model_copy(update={"student": student}))[0]))
+        assert (as_chosen(recipe, run).student == recipe.student) is not taken
 
 
 def test_plan_says_the_same(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from potstill.errors import InputError
 from potstill.models.folders import TRIMMABLE, UNNAMED, ConfigFile, read_config, tokenizer_kind
 from potstill.models.heads import head_of
 from potstill.recipe import short_forms
-from potstill.recipe.defaults import Facts, default_method, default_student, method_words
+from potstill.recipe.defaults import BUILDERS, Facts, default_method, default_student, method_words
 from potstill.recipe.pace import PACED, with_pace
 from potstill.recipe.resolve import Resolved, leaves
 from potstill.recipe.schema import Data, Recipe, Stage
@@ -116,7 +116,9 @@ def as_chosen(recipe: Recipe, folder: RunFolder) -> Recipe:
         own = {field: value for field, value in stage.method.items() if field != "name"}
         kept = short_forms.is_open([stage.method]) and {**earlier.method, **own} == earlier.method
         stages.append(stage.model_copy(update={"method": earlier.method}) if kept else stage)
-    student = before.student if recipe.chooses_student else recipe.student
+    # a student that could not have been chosen was named: without its name, this is another run
+    was_chosen = {table["build"] for table in before.student} <= set(BUILDERS)
+    student = before.student if recipe.chooses_student and was_chosen else recipe.student
     return recipe.model_copy(update={"student": student, "stage": stages})
 
 
