@@ -137,18 +137,20 @@ def test_every_public_name_is_what_it_says_and_no_module() -> None:
 def test_the_first_command_of_the_readme_has_the_settings_of_its_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """LOG.md: "all 6,920 rows, 3 epochs, batch 32, rate 2e-4, T 1, α 0.9, β 100 on the authors' scale", three seeds."""
-    readme = (PAGES[0].parent / "README.md").read_text(encoding="utf-8")
+    """Those of the demo, whose run the table is of."""
+    root = PAGES[0].parent
     asked: list[Any] = []
     monkeypatch.setattr(run, "distill", lambda recipe, *more: asked.append(recipe) or {"models": {}})
-    (words, *_) = commands(FENCE.findall(readme)[0][1])
+    (words, *_) = commands(FENCE.findall((root / "README.md").read_text(encoding="utf-8"))[0][1])
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "my-model").mkdir()
-    for name in ("train.csv", "dev.csv", "test.csv"):
+    save_student(small_model("bert", labels=("0", "1")), tmp_path / "my-model")
+    for name in ("train.csv", "dev.csv", "test.csv", "more.txt"):
         (tmp_path / name).touch()
     assert potstill(*words[1:], "--quiet") == 0
     (recipe,) = asked
     (stage,) = recipe.stage
-    told = ("temperature", "alpha", "beta", "scale", "map")
-    assert [stage.method[name] for name in told] == [1.0, 0.9, 100.0, "mean", "skip"]
-    assert (stage.epochs, stage.batch, stage.optimizer.rate, recipe.seeds) == (3.0, 32, 2e-4, 3)
+    assert recipe.chooses_student and stage.method["name"] == "auto" and recipe.data[0].pools == ["more.txt"]
+    demo = (root / "demo/demo.py").read_text(encoding="utf-8")
+    assert f'"--length", "{recipe.length}"' in demo and f'"quick": {stage.epochs:g}, "full"' in demo
+    assert '"distill", *taught, "--rate", "3e-4", "--epochs"' in demo and stage.optimizer.rate == 3e-4
+    assert (stage.batch, recipe.seeds) == (32, 1)
