@@ -51,7 +51,7 @@ def test_training_keeps_zeros_and_groups_and_moves_all_else(
     settings = {"name": optimizer, "rate": rate, "warmup": 0.0, "decay": "constant"}
     training = world.training("hard_labels", world.remembering(), optimizer=settings)
     assert len(list(train(training))) == 6
-    pruned, clustered = (any(name == one for name, _ in builders) for one in ("pruned_weights", "clustered"))
+    pruned, clustered = (any(name == wanted for name, _ in builders) for wanted in ("pruned_weights", "clustered"))
     for name in prunable(model):
         weight, old = model.get_parameter(name), before[name]
         assert torch.equal(weight == 0, old == 0) or not pruned
