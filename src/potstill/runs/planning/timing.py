@@ -91,15 +91,10 @@ class TrainingCost:
 def time_training(training: Training, batches: Batches, turns: int, memory: bool) -> TrainingCost:
     """Time real micro-batches in steps that change nothing. `memory`: also measure the bytes kept for the backward pass."""
     rows = list(zip(batches.data.tolist(), batches.positions, strict=True))
+    held = HeldWeights(training.models)
     with (
         trained_network(training) as (weights, projections),
-        used_rows(
-            training.stage.optimizer,
-            weights,
-            training.models[0],
-            training.sources,
-            held := HeldWeights(training.models),
-        ) as embeddings,
+        used_rows(training.stage.optimizer, weights, training.models[0], training.sources, held) as embeddings,
     ):
         weights.train()
         optimizer = make_optimizer(training.stage.optimizer, training.models, projections)
