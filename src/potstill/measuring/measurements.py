@@ -255,6 +255,7 @@ class TeacherKnowledge:
     splits: Table[TeacherRows] = field(default_factory=dict)  # train: its rows with a label; unlabelled; dev
     test_rows: Maybe[Number] = None  # of the first test set, with a label
     row_variance: Maybe[Number] = None  # of the first metric over rows of dev, times their number
+    temperature: Maybe[Number] = None  # at which its probabilities fit the labels of dev
 
 
 @dataclass(frozen=True)

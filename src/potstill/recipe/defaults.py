@@ -42,14 +42,14 @@ class Choice(NamedTuple):
 
 
 class MethodRule(NamedTuple):
-    """A line of the table of methods: the first one that fits is taken. `reason` may name the classes."""
+    """A line of the table of methods: the first one that fits is taken."""
 
     fits: Callable[[Facts], bool]
     method: dict[str, Any]
     reason: str
 
 
-def _soft_targets(temperature: float | None) -> dict[str, Any]:
+def _soft_targets(temperature: float | str | None) -> dict[str, Any]:
     method: dict[str, Any] = {"name": "soft_targets", "alpha": 0.9}
     return method if temperature is None else {**method, "temperature": temperature}
 
@@ -66,29 +66,15 @@ METHOD_RULES = (
         "the teacher predicts a number, which the student learns by its squared error",
     ),
     MethodRule(
-        lambda facts: facts.task in ("multilabel", "next_sentence"),
+        lambda facts: facts.task == "next_sentence",
         _soft_targets(1.0),
         "each answer is a yes or a no, and a higher temperature would only flatten it",
     ),
     MethodRule(
-        lambda facts: facts.task in ("answer", "choose"),
-        _soft_targets(2.0),
-        "the teacher chooses among many places or candidates, and T = 2 shows how it ranks the wrong ones",
-    ),
-    MethodRule(
-        lambda facts: facts.classes is None,
-        _soft_targets(1.0),
-        "the number of classes is not known before the rows are read",
-    ),
-    MethodRule(
-        lambda facts: facts.task == "classify" and (facts.classes or 0) <= FEW_CLASSES,
-        _soft_targets(1.0),
-        "the teacher has {classes} classes, and a higher temperature would only flatten its answers",
-    ),
-    MethodRule(
         lambda facts: True,
-        _soft_targets(2.0),
-        "the teacher has {classes} classes, and T = 2 shows how it ranks the wrong ones",
+        _soft_targets(AUTO),
+        "the answers of a teacher that is too sure of itself are the labels again, unless they are read at the temperature "
+        "that fits dev",
     ),
 )
 METHODS = tuple(dict.fromkeys(str(rule.method["name"]) for rule in METHOD_RULES))
@@ -97,13 +83,15 @@ METHODS = tuple(dict.fromkeys(str(rule.method["name"]) for rule in METHOD_RULES)
 def default_method(facts: Facts) -> Choice:
     """The first line of the table that fits."""
     rule = next(rule for rule in METHOD_RULES if rule.fits(facts))
-    return Choice([rule.method], method_words(rule.method), rule.reason.format(classes=facts.classes))
+    return Choice([rule.method], method_words(rule.method), rule.reason)
 
 
 def method_words(method: Mapping[str, Any]) -> str:
     """Return a method as "soft_targets at T = 1, α = 0.9"."""
     temperature, alpha = method.get("temperature"), method.get("alpha")
-    at = f" at T = {temperature:g}" if temperature is not None else ""
+    at = " at the teacher's temperature" if temperature == AUTO else ""
+    if isinstance(temperature, int | float):
+        at = f" at T = {temperature:g}"
     return f"{method['name']}{at}" + (f", α = {alpha:g}" if alpha is not None else "")
 
 

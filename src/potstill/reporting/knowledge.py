@@ -19,6 +19,8 @@ def expectations(
 ) -> list[str]:
     """Return the sentences about one data set. `data`: its name where there are several; `measured`: after the run."""
     facts = [words for name, rows in knowledge.splits.items() if (words := _known(name, rows))]
+    if facts and knowledge.temperature is not None:
+        facts.append(f"its probabilities fit the labels of dev at T = {knowledge.temperature:.2g}")
     classes = f"{count(knowledge.classes)} classes" if knowledge.classes else ""
     about = f" ({', '.join(filter(None, [short_name(data), classes]))})" if data or classes else ""
     sentences = [f"What the teacher knows{about}: {'; '.join(facts)}."] if facts else []

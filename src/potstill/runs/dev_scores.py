@@ -35,6 +35,7 @@ class DevScores:
     precision: str  # in which they are trained, and predict
     # the method learns from the teachers' logits, so that the distance to them on dev says how far it is
     followed: bool
+    temperature: float = 1.0  # of the method, at which student and teacher are compared
 
     def remember(self) -> None:
         """Ask the teachers for dev. Every rank must call it, before the first score."""
@@ -51,7 +52,7 @@ class DevScores:
         for split, sources in self.splits.items():
             chosen = []
             for data, student, source in zip(self.data_sets, self.students, sources, strict=True):
-                distance = Distance(data, self.followed and split == "dev")
+                distance = Distance(data, self.followed and split == "dev", self.temperature)
                 of_data = self._scores(student, source, distance)
                 far += [distance] if distance.wanted else []
                 chosen.append(of_data[selection_metric(self.recipe, data)])
@@ -73,7 +74,7 @@ class DevScores:
         losses = []
         for data, student, source in zip(self.data_sets, self.students, sources, strict=True):
             if self.followed:
-                distance = Distance(data, True)
+                distance = Distance(data, True, self.temperature)
                 for _ in predicted(distance.watched(logits_of(student.model, self.precision)), source):
                     pass
                 losses.append(distance.mean)
@@ -95,10 +96,11 @@ class DevScores:
 
 @dataclass
 class Distance:
-    """The mean divergence from a teacher, KL(teacher ‖ student) over predictions, or the squared error of values."""
+    """The mean divergence from a teacher, KL(teacher ‖ student) over predictions at a temperature, or the squared error of values."""
 
     data: DataSet
     wanted: bool
+    temperature: float
     parts: list[np.ndarray] = field(default_factory=list)
 
     def watched(self, ask: Ask) -> Ask:
@@ -107,7 +109,9 @@ class Distance:
         def asked(batch: Batch) -> np.ndarray:
             logits = ask(batch)
             taught = self.data.teacher.signals(batch, LOGITS).logits.cpu().numpy()
-            self.parts.append(divergences(taught, logits, self.data.task.outcome))
+            outcome = self.data.task.outcome
+            heat = 1.0 if outcome == "value" else self.temperature
+            self.parts.append(divergences(taught / heat, logits / heat, outcome))
             return logits
 
         return asked
@@ -124,12 +128,13 @@ def dev_scores(
     training: list[TokenisedSet[Task]],
     precision: str,
     learns_logits: bool,
+    temperature: float = 1.0,
 ) -> DevScores:
     # distances over vocabularies, and to a teacher that has no memory of what is drawn, take too long
     too_long = any(data.task.vocabulary or data.task.draws for data in data_sets)
     followed = learns_logits and not too_long and all(data.predicting_teacher for data in data_sets)
     splits = scored_splits(data_sets, training, students[0].tokenizer, followed)
-    return DevScores(recipe, data_sets, students, splits, precision, followed)
+    return DevScores(recipe, data_sets, students, splits, precision, followed, temperature)
 
 
 def scored_splits(

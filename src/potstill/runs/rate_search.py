@@ -27,6 +27,7 @@ from potstill.training.setup import Scores, Training
 
 RUNGS = (1 / 24, 1 / 12)  # of the stage's steps: four rates, then two, cost a third of it
 LEAST_STEPS = 600  # of a stage: fewer leave a trial too few to tell rates apart
+NO_REASON = 0.01  # of the lowest loss: where a task is hard, short trials end alike, and their order would be chance
 NOTES = "rates.json"  # in the stage's folder: the trials that are finished
 NEVER = 2**62  # steps between checkpoints: a trial is short, and one that was killed is repeated
 
@@ -60,7 +61,7 @@ def with_best_rate(
                     notes.add(Trial(rate, length, loss_of_trial(training, student, weights, rate, length, bar.advance)))
                 else:
                     bar.advance(length)
-            rates = sorted(rates[:count], key=lambda rate: notes.loss(rate, length))
+            rates = ranked(rates[:count], [notes.loss(rate, length) for rate in rates[:count]], optimizer.full_rate)
     if math.isinf(notes.loss(rates[0], plans[-1][1])):
         raise TrainingError(
             f"the training diverged at each of the learning rates {named}; write a lower one: --rate {min(rates) / 10:g}"
@@ -70,6 +71,15 @@ def with_best_rate(
         update={"optimizer": optimizer.model_copy(update={"rate": rates[0], "rates": []})}
     )
     return replace(training, stage=chosen), notes.trials
+
+
+def ranked(rates: Sequence[float], losses: Sequence[float], usual: float) -> list[float]:
+    """Rates from the best to the worst. Losses within a hundredth of the lowest are no reason to leave the usual rate: of such
+    rates the one nearest to it comes first."""
+    bound = min(losses) + NO_REASON * abs(min(losses))
+    order = sorted(zip(losses, rates, strict=True))
+    alike = [rate for loss, rate in order if loss <= bound]
+    return sorted(alike, key=lambda rate: abs(math.log(rate / usual))) + [rate for loss, rate in order if loss > bound]
 
 
 def search_steps(rates: Sequence[float], steps: int) -> int:

@@ -96,7 +96,16 @@ def make_training(run: Run, round_: Round, student: StudentModels, make: MakeWit
     metrics = [selection_metric(run.recipe, data) for data in data_sets]
     precision = "float32" if run.recipe.precision == "auto" else run.recipe.precision  # only runs and plans measure
     learns_logits = all(wants.logits for wants in asks)
-    scores = dev_scores(run.recipe, data_sets, student.students, sources, precision, learns_logits)
+    heat = stage.method.get("temperature")
+    scores = dev_scores(
+        run.recipe,
+        data_sets,
+        student.students,
+        sources,
+        precision,
+        learns_logits,
+        heat if isinstance(heat, float) else 1.0,
+    )
     training = Training(
         student.models,
         [data.teacher for data in data_sets],

@@ -31,6 +31,7 @@ from potstill.runs.stage_setup import (
     make_training,
     teacher_wants,
 )
+from potstill.runs.teacher_knowledge import at_teachers_temperature
 from potstill.system import ranks
 from potstill.system.files import file_xxh3, write_atomically
 from potstill.training import checkpoints
@@ -146,6 +147,7 @@ def train_student(run: Run, start_at: Path | None = None, keep_first: bool = Fal
         if round_.repetition == 1:
             start = first
         student = reshape(round_, recipe, student, start, stage_sets)
+        round_ = at_teachers_temperature(run, round_)
         training = make_training(run, round_, student)
         if round_.repetition == 1:
             maps.append(layer_map(run, round_, training))
