@@ -16,24 +16,22 @@ SENTIMENT = Facts("t", "classify", 2, 6, 30_522)
 @pytest.mark.parametrize(
     ("task", "classes", "temperature", "reason"),
     [
-        ("classify", 2, 1.0, "the teacher has 2 classes"),
-        ("classify", 3, 1.0, "the teacher has 3 classes"),
-        ("classify", 4, 2.0, "the teacher has 4 classes"),
-        ("classify", 77, 2.0, "the teacher has 77 classes"),
-        ("classify", None, 1.0, "not known before the rows are read"),
-        ("multilabel", 6, 1.0, "each answer is a yes or a no"),
+        ("classify", 2, "auto", "too sure of itself"),
+        ("classify", 77, "auto", "too sure of itself"),
+        ("classify", None, "auto", "too sure of itself"),
+        ("multilabel", 6, "auto", "too sure of itself"),
         ("next_sentence", None, 1.0, "each answer is a yes or a no"),
         ("regress", 1, None, "squared error"),
-        ("tag", 9, 2.0, "the teacher has 9 classes"),
-        ("answer", None, 2.0, "many places or candidates"),
-        ("choose", None, 2.0, "many places or candidates"),
+        ("tag", 9, "auto", "too sure of itself"),
+        ("answer", None, "auto", "too sure of itself"),
+        ("choose", None, "auto", "too sure of itself"),
         ("translate", None, 1.0, "predicts tokens"),
         ("write", None, 1.0, "predicts tokens"),
         ("mask", None, 1.0, "predicts tokens"),
     ],
 )
-def test_task_and_classes_choose_the_method(
-    task: str, classes: int | None, temperature: float | None, reason: str
+def test_the_task_chooses_the_method(
+    task: str, classes: int | None, temperature: float | str | None, reason: str
 ) -> None:
     choice = default_method(replace(SENTIMENT, task=task, classes=classes))
     (method,) = choice.tables
@@ -42,7 +40,8 @@ def test_task_and_classes_choose_the_method(
     assert reason in choice.reason
     said = choice.said("method")
     assert said.startswith("method: soft_targets") and said.endswith(choice.reason)
-    assert temperature is None or f"T = {temperature:g}" in choice.words
+    words = {"auto": "at the teacher's temperature", 1.0: "at T = 1", None: "soft_targets, α"}
+    assert words[temperature] in choice.words
 
 
 @pytest.mark.parametrize(("layers", "kept"), [(1, 1), (2, 1), (3, 2), (6, 3), (12, 6), (25, 13)])

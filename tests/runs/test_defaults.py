@@ -61,16 +61,16 @@ def chosen(teacher: Path, **fields: Any) -> tuple[list[dict[str, Any]], dict[str
 @pytest.mark.parametrize(
     ("fields", "student", "temperature"),
     [
-        ({}, "keep_layers 6 trim_vocabulary", 1.0),
-        ({"num_hidden_layers": 6}, "keep_layers 3 trim_vocabulary", 1.0),
-        ({"id2label": {str(number): f"c{number}" for number in range(77)}}, "keep_layers 6 trim_vocabulary", 2.0),
-        ({"vocab_size": 8000}, "keep_layers 6", 1.0),
-        ({"tokenizer": "WordLevel"}, "keep_layers 6", 1.0),
+        ({}, "keep_layers 6 trim_vocabulary", "auto"),
+        ({"num_hidden_layers": 6}, "keep_layers 3 trim_vocabulary", "auto"),
+        ({"id2label": {str(number): f"c{number}" for number in range(77)}}, "keep_layers 6 trim_vocabulary", "auto"),
+        ({"vocab_size": 8000}, "keep_layers 6", "auto"),
+        ({"tokenizer": "WordLevel"}, "keep_layers 6", "auto"),
         ({"problem_type": "regression"}, "keep_layers 6 trim_vocabulary", None),
-        ({"problem_type": "multi_label_classification"}, "keep_layers 6 trim_vocabulary", 1.0),
-        ({"architectures": ["BertForTokenClassification"]}, "keep_layers 6 trim_vocabulary", 2.0),
+        ({"problem_type": "multi_label_classification"}, "keep_layers 6 trim_vocabulary", "auto"),
+        ({"architectures": ["BertForTokenClassification"]}, "keep_layers 6 trim_vocabulary", "auto"),
         ({"architectures": ["BertForMaskedLM"]}, "keep_layers 6", 1.0),
-        ({"num_hidden_layers": None, "n_layer": 8}, "keep_layers 4 trim_vocabulary", 1.0),
+        ({"num_hidden_layers": None, "n_layer": 8}, "keep_layers 4 trim_vocabulary", "auto"),
         (
             {"architectures": ["MarianMTModel"], "is_encoder_decoder": True, "decoder_layers": 3},
             "keep_layers 2",
@@ -79,7 +79,7 @@ def chosen(teacher: Path, **fields: Any) -> tuple[list[dict[str, Any]], dict[str
     ],
 )
 def test_each_fact_of_the_folder_changes_the_choice(
-    tmp_path: Path, fields: dict[str, Any], student: str, temperature: float | None
+    tmp_path: Path, fields: dict[str, Any], student: str, temperature: float | str | None
 ) -> None:
     builders, method = chosen(folder(tmp_path / "teacher", **fields))
     first, *others = builders
@@ -92,7 +92,7 @@ def test_each_choice_is_said_with_its_reason_and_overriding_one_keeps_the_others
     recipe, said = completed(teacher)
     student, method = said
     assert student.startswith("student: 6 of 12 layers, and the 11,000 most frequent of 30,522 tokens, chosen because ")
-    assert method.startswith("method: soft_targets at T = 1, α = 0.9, chosen because the teacher has 2 classes")
+    assert method.startswith("method: soft_targets at the teacher's temperature, α = 0.9, chosen because the answers")
     assert (recipe.stage[0].optimizer.rate, recipe.stage[0].epochs) == (1e-4, 4.0)  # those of six layers
 
     other, said = completed(teacher, student="keep_layers:1")
@@ -147,13 +147,13 @@ def test_a_recipe_that_names_both_reads_no_folder(tmp_path: Path) -> None:
 
 
 def test_of_several_data_sets_the_one_with_most_classes_decides(tmp_path: Path) -> None:
-    few = folder(tmp_path / "few")
+    few = folder(tmp_path / "few", problem_type="regression", id2label={"0": "score"})
     many = folder(tmp_path / "many", id2label={str(number): f"c{number}" for number in range(9)})
     data = [{"name": "a", "train": "a.csv"}, {"name": "b", "train": "b.csv", "teacher": str(many)}]
     _, method = chosen(few, data=data)
-    assert method["temperature"] == 2.0
+    assert method["temperature"] == "auto"
     recipe, said = completed(few, data=data, stage=[{"on": ["b"]}, {"on": ["a"]}])
-    assert [stage.method["temperature"] for stage in recipe.stage] == [2.0, 1.0]
+    assert [stage.method["temperature"] for stage in recipe.stage] == ["auto", None]
     assert said[1].startswith("method of stage 1:") and said[2].startswith("method of stage 2:")
 
 
@@ -194,16 +194,21 @@ def test_a_run_says_its_choices_writes_them_and_keeps_them(
     run = ["distill", "--teacher", home / "teacher/student", *files(home), *LOUD, "--epochs", "1", "--out", out]
     assert potstill(*run) == 0
     said = capsys.readouterr().err
-    assert "student: 2 of 4 layers, and the 20 most frequent of" in said and "method: soft_targets at T = 1" in said
+    assert (
+        "student: 2 of 4 layers, and the 20 most frequent of" in said
+        and "method: soft_targets at the teacher's temperature" in said
+    )
+    assert "temperature of the teacher: 1.00, since fewer than 50 rows of dev have labels" in said
     written = tomllib.loads((out / "recipe.toml").read_text())
     assert written["student"] == [HALF, {"build": "trim_vocabulary", "minimum": 1, "tokens": 20}]
-    assert written["stage"][0]["method"]["temperature"] == 1.0
+    assert written["stage"][0]["method"]["temperature"] == "auto"
     assert written["stage"][0]["optimizer"]["rate"] == pytest.approx(3e-4)  # of two layers
     assert measurements(out)["layer_map"][0]["kept"] == [1, 2]
     first = (out / "student/model.safetensors").read_bytes()
 
     monkeypatch.setattr(defaults, "KEPT_TOKENS", 30)  # as in a later version
-    monkeypatch.setattr(defaults, "METHOD_RULES", defaults.METHOD_RULES[-1:])
+    later = defaults.MethodRule(lambda facts: True, {"name": "hard_labels"}, "of another reason")
+    monkeypatch.setattr(defaults, "METHOD_RULES", (later,))
     (out / "measurements.json").unlink()
     assert potstill(*run) == 0
     assert "20 most frequent" not in capsys.readouterr().err  # nothing was chosen anew
@@ -230,7 +235,7 @@ def test_plan_says_the_same(home: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert potstill("plan", "--teacher", home / "teacher/student", *files(home), "--quiet", "--json") == 0
     student, method = json.loads(capsys.readouterr().out)["chosen"]
     assert student.startswith("student: 2 of 4 layers and all tokens, chosen because")
-    assert method.startswith("method: soft_targets at T = 1, α = 0.9, chosen because the teacher has 2 classes")
+    assert method.startswith("method: soft_targets at the teacher's temperature, α = 0.9, chosen because the answers")
 
 
 def test_teachers_without_layers_and_translators(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from potstill.reporting.sentences import rate_sentences
 from potstill.runs import rate_search
 from potstill.runs.dev_scores import DevScores
 from potstill.runs.distill import distill
-from potstill.runs.rate_search import LEAST_STEPS, NOTES, rungs, search_steps
+from potstill.runs.rate_search import LEAST_STEPS, NOTES, ranked, rungs, search_steps
 from potstill.training import loop
 from tests.support.small_models import sentences, small_model, write_csv
 
@@ -82,6 +82,23 @@ def test_a_search_costs_at_most_about_a_third_of_the_steps(rates: int, steps: in
     assert 0 < search_steps([1e-4] * rates, steps) <= steps / 3 * 1.6
     assert search_steps([1e-4] * 4, steps) <= steps / 3 + 4
     assert all(count >= 2 for count, _ in rungs(rates, steps))
+
+
+RATES = [1e-4, 2e-4, 4e-4]
+
+
+@given(st.permutations([0.9, 0.5, 0.7]), st.sampled_from(RATES))
+def test_clearly_different_losses_rank_the_rates(losses: list[float], usual: float) -> None:
+    order = ranked(RATES, losses, usual)
+    assert sorted(losses) == [losses[RATES.index(rate)] for rate in order]
+
+
+@given(st.permutations([0.584, 0.5842, 0.5843]), st.sampled_from(RATES), st.floats(0.7, 2))
+def test_losses_that_are_alike_leave_the_usual_rate(losses: list[float], usual: float, far: float) -> None:
+    """On a hard task short trials end alike, and the lowest of them is no better than another."""
+    assert ranked(RATES, losses, usual)[0] == usual
+    assert ranked([*RATES, 1e-2], [*losses, far], 1e-2) == [*ranked(RATES, losses, 1e-2), 1e-2]
+    assert ranked([1e-4, 2e-4], [math.inf, 0.5], 1e-4) == [2e-4, 1e-4]
 
 
 def test_one_rate_and_few_steps_are_not_searched() -> None:

@@ -14,7 +14,8 @@ from potstill.measuring.measurements import TeacherKnowledge, TeacherRows
 from potstill.models.student import load_student, save_student
 from potstill.recipe.resolve import resolve
 from potstill.runs.data_set import DataSet
-from potstill.runs.teacher_knowledge import teacher_knowledge
+from potstill.runs.distill import distill
+from potstill.runs.teacher_knowledge import teacher_knowledge, teachers_temperature
 from tests.support.prepared import prepared_data
 from tests.support.small_models import sentences, small_model, small_teacher, write_csv, write_task
 
@@ -128,3 +129,48 @@ def test_numbers_have_an_error(tmp_path: Path) -> None:
     expected = float(np.sqrt(np.square(golds - values).mean()))
     assert found.splits["train"] == TeacherRows(20, 20, error=pytest.approx(expected, abs=1e-5))
     assert found.classes is None
+
+
+def teacher_of(home: Path, surer: float) -> DataSet:
+    """A data set whose teacher has 9 of 12 labels of dev right, and logits that are so many times as large."""
+    home.mkdir()
+    teacher = small_teacher("classify")
+    teacher.model.classifier.weight.data *= 3 * surer
+    teacher.model.classifier.bias.data.zero_()
+    save_student(teacher, home / "teacher")
+    rows = [(text, "0") for text, _ in sentences(96, 2)]
+    with torch.no_grad():
+        best = [int(teacher.model(**teacher.tokenizer(text, return_tensors="pt")).logits.argmax()) for text, _ in rows]
+    told = [str(1 - label if place % 4 == 0 else label) for place, label in enumerate(best)]
+    names = list(teacher.model.config.id2label.values())
+    write_csv(home / "dev.csv", [(text, names[int(label)]) for (text, _), label in zip(rows, told, strict=True)])
+    write_csv(home / "train.csv", sentences(40, 1))
+    return known(f"teacher={home}/teacher", f"data.train={home}/train.csv", f"data.dev={home}/dev.csv")[1]
+
+
+def test_a_teacher_that_is_twice_as_sure_is_learned_at_twice_the_temperature(tmp_path: Path) -> None:
+    said: list[str] = []
+    plain, twice = (teachers_temperature(teacher_of(tmp_path / str(k), k), said.append) for k in (10, 20))
+    assert 1 < plain < 5 and twice == pytest.approx(2 * plain, rel=1e-3)
+    assert "at which its probabilities fit the labels of dev" in said[0]
+    assert teachers_temperature(teacher_of(tmp_path / "unsure", 0.01), said.append) == 1 and "the least" in said[-1]
+    assert teachers_temperature(teacher_of(tmp_path / "blind", 1000), said.append) == 10 and "the most" in said[-1]
+
+
+def test_auto_trains_the_student_of_the_temperature_that_it_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "home"
+    fitted = round(teachers_temperature(teacher_of(home, 12), None), 2)
+    weights = []
+    for temperature in ("auto", str(fitted), "1.0"):
+        sets = {"teacher": f"{home}/teacher", "data.train": f"{home}/train.csv", "data.dev": f"{home}/dev.csv"}
+        sets |= {"student": "keep_layers:1", "method": f"{{ name = 'soft_targets', temperature = {temperature!r} }}"}
+        sets |= {"epochs": "1", "timing": "none", "baseline": "false", "precision": "float32", "force": "true"}
+        if temperature != "auto":
+            sets["method"] = sets["method"].replace("'" + temperature + "'", temperature)
+        out = tmp_path / temperature
+        measured = distill(resolve(None, None, [f"{path}={value}" for path, value in sets.items()]).recipe, out)
+        weights.append((out / "student/model.safetensors").read_bytes())
+    assert weights[0] == weights[1] != weights[2]
+    assert measured["teacher_knows"]["task"]["temperature"] == pytest.approx(fitted, abs=0.01)
