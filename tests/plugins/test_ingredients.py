@@ -29,12 +29,13 @@ def changed(one: Recipe, other: Recipe) -> set[str]:
         ("search", {"stage.0.optimizer.rates"}),
         ("steps", {"stage.0.min_steps"}),
         ("temperature", {"stage.0.method.temperature", "stage.0.method.alpha"}),
+        ("fitted", {"stage.0.method.temperature"}),
         ("first", {"student.0.layers"}),
         ("trimming", {"student.1.build"}),
     ],
 )
 def test_a_part_is_left_out_and_nothing_else(part: str, paths: set[str]) -> None:
-    whole = recipe("method.temperature=1", "method.alpha=0.9")
+    whole = recipe("method.temperature=auto", "method.alpha=0.9")
     runs = Ingredients(parts=[part]).runs(whole)
     assert list(runs) == [WHOLE, f"no-{part}"]
     found = changed(runs[WHOLE], runs[f"no-{part}"])
@@ -44,8 +45,9 @@ def test_a_part_is_left_out_and_nothing_else(part: str, paths: set[str]) -> None
 
 
 def test_parts_that_the_recipe_lacks_are_passed_over_and_unknown_ones_refused() -> None:
-    assert "no-makers" not in Ingredients().runs(recipe())
-    assert set(Ingredients().runs(recipe("stage.0.data=['sample:9']"))) == {WHOLE, *(f"no-{part}" for part in LEFT_OUT)}
+    assert not {"no-makers", "no-fitted"} & set(Ingredients().runs(recipe()))
+    every = recipe("stage.0.data=['sample:9']", "method.temperature=auto")
+    assert set(Ingredients().runs(every)) == {WHOLE, *(f"no-{part}" for part in LEFT_OUT)}
     with pytest.raises(InputError, match="knows no part 'salt'; write some of text, search"):
         Ingredients(parts=["salt"]).runs(recipe())
     with pytest.raises(InputError, match="has none of these parts"):

@@ -19,8 +19,9 @@ class Ingredients(Study):
     """Each run leaves one part out; a part that the recipe does not have is passed over.
 
     parts: those that are left out, each by itself. text: the texts without a label. search: the usual learning rate is taken.
-    steps: no least number of steps. temperature: T = 5 and α = 0.5 instead. answers: the teacher's most probable class
-    instead of its probabilities. first: the last layers are kept instead. trimming: all tokens are kept. makers: no data makers.
+    steps: no least number of steps. temperature: T = 5 and α = 0.5 instead. fitted: T = 1 instead of the teacher's
+    temperature. answers: the teacher's most probable class instead of its probabilities. first: the last layers are kept
+    instead. trimming: all tokens are kept. makers: no data makers.
     """
 
     parts: list[str] = field(default_factory=lambda: list(LEFT_OUT))
@@ -74,6 +75,11 @@ def _old_temperature(stage: Stage) -> Stage:
     return stage.model_copy(update={"method": stage.method | many}) if many.keys() <= stage.method.keys() else stage
 
 
+def _as_sure_as_the_teacher(stage: Stage) -> Stage:
+    fitted = stage.method.get("temperature") == "auto"
+    return stage.model_copy(update={"method": stage.method | {"temperature": 1.0}}) if fitted else stage
+
+
 def _hard_answers(stage: Stage) -> Stage:
     teaches = stage.method["name"] == "soft_targets"
     return stage.model_copy(update={"method": {"name": "teacher_labels"}}) if teaches else stage
@@ -100,6 +106,7 @@ LEFT_OUT: dict[str, Callable[[Recipe], Recipe]] = {
     "search": lambda recipe: _stages(recipe, _usual_rate),
     "steps": lambda recipe: _stages(recipe, lambda stage: stage.model_copy(update={"min_steps": 0})),
     "temperature": lambda recipe: _stages(recipe, _old_temperature),
+    "fitted": lambda recipe: _stages(recipe, _as_sure_as_the_teacher),
     "answers": lambda recipe: _stages(recipe, _hard_answers),
     "first": _last_layers,
     "trimming": _whole_vocabulary,
