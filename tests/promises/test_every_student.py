@@ -53,6 +53,7 @@ FIELDS = {  # where the defaults would make a test slow
     "fresh": {"layers": 2, "width": 24},
     "mobilebert": {"layers": 2, "width": 32, "bottleneck": 16, "feed_forward": 32, "stacked": 2, "embedding": 16},
     "bert": {"layers": 2, "width": 24, "positions": 64, "vocabulary": 300},
+    "cnn": {"channels": [4, 6], "hidden": [12]},
     "bilstm": {"hidden": 8, "features": 12, "width": 16},
     "bag": {"features": 12, "width": 16},
     "marian": {"encoder_layers": 2, "decoder_layers": 1, "width": 16, "vocabulary": 300},
@@ -224,7 +225,7 @@ def test_our_own_networks_load_after_importing_potstill_and_fail_loudly_without(
         if isinstance(one[0].model, OwnModel)
         and (architecture in STARTS.values() if SERVES[name] else architecture == "bert")
     }
-    assert set(mine) >= {"bilstm", "bag", "mlp", "lstm_translator"}
+    assert set(mine) >= {"bilstm", "bag", "mlp", "cnn", "lstm_translator"}
     words = [sys.executable, "-c", OURS.format(first=first), *(str(folder) for _, folder in mine.values())]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     for name, said in zip(mine, done.stdout.splitlines(), strict=True):

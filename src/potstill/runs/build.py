@@ -139,7 +139,9 @@ def run_builders(
         builder: Builder = short_forms.make_plugin("students", fields)
         reads_images = builder.images or "ImageClassification" in builder.task_heads
         if isinstance(student.tokenizer, PixelReader) and not reads_images:
-            raise InputError(f"student.{fields['build']} builds networks for texts; for images write student = 'mlp'")
+            raise InputError(
+                f"student.{fields['build']} builds networks for texts; for images write student = 'mlp' or 'cnn'"
+            )
         student = builder.build(student, context)
     after = output_layer(student.model)
     if new_head or not any(same_weights(layer, after) for layer in before):
