@@ -158,7 +158,7 @@ def train_student(run: Run, start_at: Path | None = None, keep_first: bool = Fal
         if training.keeps_step is not None:
             start = student.clone()
             load_models(start, result, "rewind-")
-            early[training.keeps_step] = start
+            early.setdefault(training.keeps_step, start)
         data_sets.release([later.stage for later in recipe.rounds[round_.number :]])
     shown = tuple(filter(None, maps))
     return Trained(**vars(student), dev=dev, rows=tuple(rows), layer_maps=shown, rates=tuple(rates))

@@ -59,3 +59,10 @@ def rewound(
 def random_model(like: PreTrainedModel, seed: int) -> PreTrainedModel:
     """A network of the same shape with random weights, others than those that a student of this seed began with."""
     return stock_model(like, copy.deepcopy(like.config), None, mix(seed, "drawn again"))
+
+
+@torch.no_grad()
+def set_between(model: PreTrainedModel, one: PreTrainedModel, other: PreTrainedModel, share: float) -> None:
+    """Give a model the weights on the line between two others: (1 − share) of the one and `share` of the other."""
+    for name, parameter in model.named_parameters():
+        parameter.copy_(torch.lerp(one.get_parameter(name), other.get_parameter(name), share))
