@@ -274,7 +274,7 @@ def test_kd_or_augmentation_carries_gold_labels_to_copies_where_it_asks_for_them
     assert len(copied) == 8 and {labels for labels in copied.values() if labels != "kept"} == {None}
 
 
-LONG = ("hinton_mnist", "better_teacher", "size_curve", "kd_or_augmentation", "lottery")
+LONG = ("hinton_mnist", "better_teacher", "size_curve", "kd_or_augmentation", "lottery", "tickets", "ticket_transfer")
 
 
 @pytest.mark.parametrize(
@@ -292,6 +292,8 @@ def test_every_study_answers(name: str, home: Path, tmp_path: Path, capsys: pyte
         "kd_or_augmentation": [],
         "hinton_mnist": ["rates=[0.05, 0.2, 1e30]", "temperatures=[1, 5]", "epochs=1"],
         "lottery": ["rounds=[1, 2]", "controls=[2]"],
+        "tickets": ["removes=0.5", "most=0.5", "again=[0.5]"],
+        "ticket_transfer": ["sparsity=0.5", "removes=0.5"],
         "ingredients": ["parts=['temperature', 'answers']"],
         "sequence_kd": ["beam=2", "top=4", "epochs_after=0.5"],
     }

@@ -29,8 +29,8 @@ class TrialCurve:
 
 
 @as_svg
-def trial_curves(key: str, title: str, y_label: str, curves: Sequence[TrialCurve]) -> Figure:
-    """Scores in percent over steps. The axis begins where most of the curves are, so that their ends can be told apart."""
+def trial_curves(key: str, title: str, y_label: str, curves: Sequence[TrialCurve], x_label: str = "step") -> Figure:
+    """Scores in percent over steps, or over another quantity. The axis begins where most of the curves are, so that their ends can be told apart."""
     figure, axes = empty_plot(title, 520, 340)
     for curve in curves:
         below = [mean - low for mean, low in zip(curve.mean, curve.low, strict=True)]
@@ -50,7 +50,7 @@ def trial_curves(key: str, title: str, y_label: str, curves: Sequence[TrialCurve
     best = max(max(curve.high) for curve in curves)
     lowest = min(*middles, best - 1)
     axes.set_ylim(lowest - 0.6 * (best - lowest), best + 0.08 * (best - lowest))
-    axes.set_xlabel("step")
+    axes.set_xlabel(x_label)
     axes.set_ylabel(clean(y_label, 40))
     axes.legend(frameon=False, fontsize=8, loc="lower right", ncols=2)
     return figure

@@ -12,9 +12,15 @@ import numpy as np
 from potstill.api import InputError, Recipe
 from potstill.measuring.run_folder import read_log, seed_folders, stage_folders
 from potstill.recipe.schema import Stage
+from potstill.recipe.short_forms import complete
 
 QUIET = {"baseline": False, "timing": "none", "deploy": "none"}  # a ticket is not faster, and dense is its baseline
 STEPS = 10  # of the line between two networks
+
+
+def builder(name: str, **fields: Any) -> dict[str, Any]:
+    """The builder's table with all of its fields, as a recipe that is read again has it."""
+    return complete("students", [{"build": name, **fields}])[0]
 
 
 def ticket_of(stage: Stage) -> dict[str, Any] | None:
@@ -100,3 +106,24 @@ def error_barriers(one: Path, other: Path) -> list[float]:
 def barrier_of(errors: Sequence[float]) -> float:
     """From the errors along a line between two networks, both ends included."""
     return max(errors) - (errors[0] + errors[-1]) / 2
+
+
+def trained_on(recipe: Recipe, name: str) -> Stage:
+    """The recipe's stage for a data set, on this alone: the first that is for all of them, or names it."""
+    stage = next((stage for stage in recipe.stage if not stage.on or name in stage.on), None)
+    if stage is None:
+        raise InputError(f"no stage of the recipe is for the data set '{name}'; write a [[stage]] with on = ['{name}']")
+    teacher = stage.teacher
+    if isinstance(teacher, dict):
+        teacher = {data: folder for data, folder in teacher.items() if data == name} or None
+    return stage.model_copy(update={"on": [name], "teacher": teacher, "reshape": [], "repeat": 1, "rewind": None})
+
+
+def ticket_rounds(sparsity: float, removes: float) -> int:
+    """The rounds after which so many weights are removed, if each but the first removes a share of all of them."""
+    rounds = round(sparsity / removes) if removes else 0
+    if rounds < 1 or abs(rounds * removes - sparsity) > 1e-6:
+        raise InputError(
+            f"sparsity {sparsity:g} is no multiple of removes = {removes:g}; write removes = {sparsity / 7:.2g} or another part"
+        )
+    return rounds + 1

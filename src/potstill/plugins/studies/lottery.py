@@ -40,10 +40,13 @@ class Lottery(Study):
     near: Share = 0.99
 
     def runs(self, recipe: Recipe) -> dict[str, Recipe]:
-        if len(recipe.stage) > 1 or ticket_of(recipe.stage[0]) is None:
+        ticket = ticket_of(recipe.stage[0])
+        if len(recipe.stage) > 1 or ticket is None:
             raise InputError(
                 'study lottery needs one stage that finds tickets; write reshape = [{ build = "ticket" }] there'
             )
+        if ticket.get("head") == "trained":  # two trainings of a ticket would begin with two heads
+            raise InputError('study lottery trains tickets twice from one start; write head = "rewound" or "fresh"')
         if 1 not in self.rounds or not set(self.controls) <= set(self.rounds) - {1}:
             raise InputError(
                 "study lottery compares rounds with round 1, the dense network, and has controls of later ones; "
