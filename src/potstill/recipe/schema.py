@@ -109,6 +109,7 @@ class Optimizer(Values):
     warmup: Share = 0.1  # share of all steps
     decay: Literal["linear", "constant"] = "linear"
     clip: Above | None = 1.0  # largest norm of the gradient
+    max_norm: Above | None = None  # largest length of the weights that lead into a unit of the layers, after each step
     bridge_rate: Above | None = None  # of the learned projections between widths; None: rate
 
     @property
