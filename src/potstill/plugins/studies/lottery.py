@@ -37,7 +37,7 @@ class Lottery(Study):
 
     rounds: Annotated[list[Count], Field(min_length=2)] = field(default_factory=lambda: [1, 4, 8, 13, 16, 19])
     controls: list[Count] = field(default_factory=lambda: [8, 13])
-    near: Share = 0.99
+    near: Share = 0.995
 
     def runs(self, recipe: Recipe) -> dict[str, Recipe]:
         ticket = ticket_of(recipe.stage[0])
