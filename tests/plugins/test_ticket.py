@@ -22,6 +22,7 @@ from potstill.models.student import load_student, new_model, save_student
 from potstill.plugins.students.pruned_weights import PrunedWeights
 from potstill.plugins.students.ticket import Ticket
 from potstill.recipe.resolve import resolve
+from potstill.runs import build as build_module
 from potstill.runs.distill import distill
 from potstill.system.display import Display
 from tests.support.commands import potstill
@@ -310,6 +311,26 @@ def test_rounds_are_trained_once_however_many_runs_go_through_them(home: Path) -
     assert [words for words in said if "trained before" in words] == [
         f"stage 0, round {number} of 3 was trained before; its result is used" for number in (1, 2)
     ]
+
+
+@pytest.mark.parametrize(("head", "scaled"), [("rewound", 1), ("trained", 1), ("fresh", 4)])
+def test_only_new_heads_of_a_regression_get_the_scale_of_the_labels(
+    head: str, scaled: int, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A head that is rewound has it already: it would be multiplied by the deviation of the labels in every round."""
+    for name in ("train", "dev", "test"):
+        rows = [(text, f"{100 + 7 * label}.5") for text, label in sentences(40, len(name))]
+        write_csv(home / f"{name}.csv", rows)
+    times: list[str] = []
+    known = build_module.scale_new_head
+
+    def counted(model: Any, data: Any) -> None:
+        times.append(data.name)
+        known(model, data)
+
+    monkeypatch.setattr(build_module, "scale_new_head", counted)
+    run(home / "run", "data.task=regress", f"stage.reshape.0.head={head}", "baseline=false")
+    assert len(times) == scaled
 
 
 def test_an_image_ticket_is_found_and_used_by_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
