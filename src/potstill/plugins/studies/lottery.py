@@ -93,7 +93,7 @@ class Lottery(Study):
             "in the order of the rows.",
             *differences_text(differences),
         ]
-        figure = trial_curves("lottery", "Dev score by step, mean and range of the trials", "dev, percent", curves)
+        figure = trial_curves("lottery", "Dev by step: mean and range of the trials", "dev, percent", curves)
         return Answer("Lottery tickets", sentences, header, rows, figure)
 
 
