@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from potstill.inference import onnx_check
     from potstill.models import anatomy, heads, loading, text_vectors, word_candidates
     from potstill.models import student as networks
-    from potstill.models.compression import clusters, coded, held, influence, masks, neurons
+    from potstill.models.compression import clusters, coded, held, influence, masks, neurons, tickets
     from potstill.models.generation import ctranslate2, decoding
     from potstill.models.onnx import quantizing as onnx_quantizing
     from potstill.models.onnx import writing as onnx_writing
@@ -82,6 +82,7 @@ else:
         "influence": "potstill.models.compression.influence",
         "masks": "potstill.models.compression.masks",
         "neurons": "potstill.models.compression.neurons",
+        "tickets": "potstill.models.compression.tickets",
         "ctranslate2": "potstill.models.generation.ctranslate2",
         "decoding": "potstill.models.generation.decoding",
         "onnx_quantizing": "potstill.models.onnx.quantizing",

@@ -274,7 +274,7 @@ def test_kd_or_augmentation_carries_gold_labels_to_copies_where_it_asks_for_them
     assert len(copied) == 8 and {labels for labels in copied.values() if labels != "kept"} == {None}
 
 
-LONG = ("hinton_mnist", "better_teacher", "size_curve", "kd_or_augmentation")
+LONG = ("hinton_mnist", "better_teacher", "size_curve", "kd_or_augmentation", "lottery", "tickets", "ticket_transfer")
 
 
 @pytest.mark.parametrize(
@@ -291,6 +291,9 @@ def test_every_study_answers(name: str, home: Path, tmp_path: Path, capsys: pyte
         ],
         "kd_or_augmentation": [],
         "hinton_mnist": ["rates=[0.05, 0.2, 1e30]", "temperatures=[1, 5]", "epochs=1"],
+        "lottery": ["rounds=[1, 2]", "controls=[2]"],
+        "tickets": ["removes=0.5", "most=0.5", "again=[0.5]"],
+        "ticket_transfer": ["sparsity=0.5", "removes=0.5"],
         "ingredients": ["parts=['temperature', 'answers']"],
         "sequence_kd": ["beam=2", "top=4", "epochs_after=0.5"],
     }
@@ -302,9 +305,11 @@ def test_every_study_answers(name: str, home: Path, tmp_path: Path, capsys: pyte
         recipe["stage"][0]["data"] = [{"make": "augmented", "copies": 2}]
     if name == "sequence_kd":
         recipe |= translators_recipe(tmp_path)
-    if name == "hinton_mnist":
+    if name in ("hinton_mnist", "lottery"):
         recipe |= digits_recipe(tmp_path)
         capsys.readouterr()
+    if name == "lottery":
+        recipe["stage"][0]["reshape"] = [{"build": "ticket"}]
     teacher = recipe.pop("teacher")
     (tmp_path / "small.toml").write_text(tomli_w.dumps(recipe))
     words = ["study", name.replace("_", "-"), tmp_path / "small.toml", "--out", tmp_path / "out", "--quiet"]

@@ -32,6 +32,7 @@ from tests.support.distilbert_references import DISTILBERT
 from tests.support.generation_references import GENERATION
 from tests.support.references import Case, Checks, batch_of, close, tensor, total, value
 from tests.support.scoring import answer_scores, class_scores, entity_scores
+from tests.support.ticket_references import TICKETS
 from tests.support.tinybert_references import TINYBERT
 
 FOLDER = Path(os.environ.get("POTSTILL_REFERENCE", Path(__file__).parents[2] / "../shared/reference/dev"))
@@ -344,6 +345,7 @@ CHECKS: Checks = {
     **COMPRESSION,
     **DISTILBERT,
     **GENERATION,
+    **TICKETS,
     **TINYBERT,
     "glue_metrics": {
         "classification": check_classification,

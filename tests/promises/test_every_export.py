@@ -24,11 +24,11 @@ from potstill.models.student import save_student
 from potstill.plugins.students.bag import Bag
 from potstill.recipe import plugins
 from tests.support.generative_models import TRANSLATORS, WRITERS, small_writer, trained_marian
-from tests.support.small_models import ARCHITECTURES, digits, sentences, small_images, small_model
+from tests.support.small_models import ARCHITECTURES, digits, sentences, small_convolutions, small_images, small_model
 
 WRITING = ("ctranslate2",)  # for models that write texts; others are for those that answer with logits
 EXPORTS = [name for name in plugins.names("exports") if name not in WRITING]
-QUICK = (("onnx", "bert"), ("onnx", "digits"), ("int8", "digits"))
+QUICK = (("onnx", "bert"), ("onnx", "digits"), ("int8", "digits"), ("onnx", "cnn"))
 OF_WORDS = [name for name in plugins.names("students") if issubclass(plugins.find("students", name), Bag)]
 OVER_WORDS = [(name, pairs) for name in OF_WORDS for pairs in (False, True)]
 CLOSE = {"onnx": 1e-5}  # others round their weights
@@ -39,13 +39,14 @@ CLOSE = {"onnx": 1e-5}  # others round their weights
     [
         pytest.param(export, name, marks=() if (export, name) in QUICK else pytest.mark.slow)
         for export in EXPORTS
-        for name in (*ARCHITECTURES, "digits")
+        for name in (*ARCHITECTURES, "digits", "cnn")
     ],
 )
 def test_any_batch_and_length_give_the_student_s_answers(export: str, architecture: str, tmp_path: Path) -> None:
-    student = small_images() if architecture == "digits" else small_model(architecture, layers=2)
+    made = {"digits": small_images, "cnn": small_convolutions}.get(architecture)
+    student = made() if made else small_model(architecture, layers=2)
     rows = [(text, None) for text, _ in sentences(40, 0)]
-    if architecture == "digits":
+    if made:
         rows = [(image.tobytes().decode("latin-1"), None) for image in digits(40)[0]]
     checked = plugins.make("exports", export, {}).export(student, tmp_path / "out", rows)
     network, run = load_network(tmp_path / "out"), torch_forward(student.model)

@@ -53,6 +53,7 @@ FIELDS = {  # where the defaults would make a test slow
     "fresh": {"layers": 2, "width": 24},
     "mobilebert": {"layers": 2, "width": 32, "bottleneck": 16, "feed_forward": 32, "stacked": 2, "embedding": 16},
     "bert": {"layers": 2, "width": 24, "positions": 64, "vocabulary": 300},
+    "cnn": {"channels": [4, 6], "hidden": [12]},
     "bilstm": {"hidden": 8, "features": 12, "width": 16},
     "bag": {"features": 12, "width": 16},
     "marian": {"encoder_layers": 2, "decoder_layers": 1, "width": 16, "vocabulary": 300},
@@ -65,7 +66,7 @@ every_architecture = pytest.mark.parametrize("architecture", ARCHITECTURES)
 STARTS = {"ImageClassification": "digits", "Seq2SeqLM": "translator"}
 SERVES = {name: [STARTS[head] for head in builder.task_heads] for name, builder in BUILDERS.items()}
 EVERY = [(name, one) for name in BUILDERS for one in (SERVES[name] or BUILDERS[name].architectures or ARCHITECTURES)]
-READS_IMAGES = {name for name, one in EVERY if one == "digits"}
+EVERY += [(name, "digits") for name, builder in BUILDERS.items() if builder.images]
 BEGINS = [name for name in BUILDERS if SERVES[name]]  # they need no model to begin from
 every_builder = pytest.mark.parametrize(("name", "architecture"), EVERY)
 
@@ -131,7 +132,7 @@ def test_the_plan_knows_the_operations_of_potstill_s_own_networks(built):
     for (name, architecture), (student, _) in built.items():
         if not isinstance(student.model, OwnModel):  # those of transformers are compared in tests/runs/planning
             continue
-        longest = 1 if name in READS_IMAGES else max(map(len, student.tokenizer(TEXTS)["input_ids"]))
+        longest = 1 if architecture == "digits" else max(map(len, student.tokenizer(TEXTS)["input_ids"]))
         target = longest if student.model.config.is_encoder_decoder else 0
         sizes = (np.array([size]) for size in (len(TEXTS), longest + target, target, 0, 0))
         planned = forward(student.model, Batches([np.arange(len(TEXTS))], *sizes))[0]
@@ -176,7 +177,7 @@ def read_plainly(potstill: str, folders: list[str]) -> subprocess.CompletedProce
 def test_plain_transformers_reads_every_folder_alike(potstill, built):
     """The Auto classes, pipeline and generate, in a process without potstill, give the same answers; networks of potstill's
     own need it to be imported, and nothing else."""
-    of_texts = {name: one for name, one in built.items() if name[0] not in READS_IMAGES}
+    of_texts = {name: one for name, one in built.items() if name[1] != "digits"}
     mine = [one for one in of_texts.values() if isinstance(one[0].model, OwnModel) == (potstill == "with")]
     done = read_plainly(potstill, [str(folder) for _, folder in mine])
     assert done.returncode == 0, done.stderr
@@ -221,9 +222,10 @@ def test_our_own_networks_load_after_importing_potstill_and_fail_loudly_without(
     mine = {
         name: one
         for (name, architecture), one in built.items()
-        if isinstance(one[0].model, OwnModel) and architecture in ("bert", "digits", "translator")
+        if isinstance(one[0].model, OwnModel)
+        and (architecture in STARTS.values() if SERVES[name] else architecture == "bert")
     }
-    assert set(mine) >= {"bilstm", "bag", "mlp", "lstm_translator"}
+    assert set(mine) >= {"bilstm", "bag", "mlp", "cnn", "lstm_translator"}
     words = [sys.executable, "-c", OURS.format(first=first), *(str(folder) for _, folder in mine.values())]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     for name, said in zip(mine, done.stdout.splitlines(), strict=True):

@@ -47,7 +47,7 @@ def test_a_stage_has_at_least_its_steps_and_dev_is_scored_a_bounded_number_of_ti
     assert every == per_epoch or steps > MOST_SCORES * per_epoch
 
 
-@pytest.mark.parametrize("student", ["bag", "bilstm", "fresh", "mlp", "marian", "lstm_translator"])
+@pytest.mark.parametrize("student", ["bag", "bilstm", "fresh", "mlp", "cnn", "marian", "lstm_translator"])
 def test_a_student_with_random_weights_brings_its_rate_and_epochs(student: str) -> None:
     rate, epochs = chosen(f"student={student}")
     assert rate is not None and epochs is not None

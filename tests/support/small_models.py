@@ -231,6 +231,14 @@ def small_images(hidden: Sequence[int] = (24, 16), seed: int = 0) -> Student:
     return Mlp(hidden=list(hidden)).begin(ImageClassification(("negative", "positive"), shape=(1, 8, 8)), seed)
 
 
+def small_convolutions(seed: int = 0) -> Student:
+    """A random convolutional network for the same digits."""
+    from potstill.plugins.students.cnn import Cnn
+
+    task = ImageClassification(("negative", "positive"), shape=(1, 8, 8))
+    return Cnn(channels=[4, 6], hidden=[12]).begin(task, seed)
+
+
 def small_translator(layers: int = 2, width: int = 32, seed: int = 0) -> Student:
     """A random Marian with a vocabulary of its own."""
     return copy.deepcopy(_translator(layers, width, seed))

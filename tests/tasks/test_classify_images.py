@@ -20,6 +20,7 @@ from potstill.data.rows import open_table
 from potstill.errors import InputError
 from potstill.inference.predict import predict
 from potstill.measuring import speed as timing
+from potstill.models.compression.masks import prunable, share_of_zeros
 from potstill.models.student import load_student, save_student
 from potstill.plugins.data.jitter import Jitter, moved
 from potstill.plugins.data.without import Without
@@ -279,7 +280,12 @@ def test_methods_of_layers_are_refused_and_those_of_logits_work(
         assert re.search("compares layers|cannot train this task", capsys.readouterr().err)
 
 
-@pytest.mark.parametrize("builder", [name for name in plugins.names("students") if name != "mlp"])
+def for_texts(builder: str) -> bool:
+    known = plugins.find("students", builder)
+    return not known.images and "ImageClassification" not in known.task_heads
+
+
+@pytest.mark.parametrize("builder", list(filter(for_texts, plugins.names("students"))))
 def test_builders_for_texts_are_refused(
     builder: str, home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -374,6 +380,51 @@ def test_the_network_is_what_torch_would_make_of_the_same_layers(tmp_path: Path)
     model.mlp.dropout.eval()
     assert float((model.mlp.input_dropout(torch.ones(10_000)) == 0).float().mean()) == pytest.approx(0.2, abs=0.02)
     assert 0.7 < float((hidden == 0).float().mean()) < 0.8  # half by dropout, of the rest half by the rectifier
+
+
+def test_a_convolutional_network_is_what_torch_would_make_of_the_same_layers() -> None:
+    """An odd size is pooled to its half, rounded up; a flat image is the same image."""
+    shape = {"channels": [3, 5], "hidden": [7]}
+    model = plugins.make("students", "cnn", shape).begin(ImageClassification(("a", "b"), shape=(2, 7, 6)), 0).model
+    weights = [(each.weight, each.bias) for each in (*model.cnn.layers, model.classifier)]
+    assert [tuple(weight.shape) for weight, _ in weights] == [
+        *((3, 2, 3, 3), (3, 3, 3, 3), (5, 3, 3, 3), (5, 5, 3, 3)),
+        *((7, 5 * 2 * 2), (2, 7)),
+    ]
+    seen = states = torch.rand(4, 2, 7, 6)
+    for place, (weight, bias) in enumerate(weights[:4]):
+        states = torch.nn.functional.conv2d(states, weight, bias, padding=1).relu()
+        if place % 2:
+            states = torch.nn.functional.max_pool2d(states, 2, ceil_mode=True)
+    states = torch.nn.functional.linear(states.flatten(1), *weights[4]).relu()
+    expected = torch.nn.functional.linear(states, *weights[5])
+    torch.testing.assert_close(model(seen).logits, expected)
+    torch.testing.assert_close(model(seen.flatten(1)).logits, expected)
+
+
+def test_a_convolutional_network_learns_digits_and_its_kernels_are_pruned(home: Path, tmp_path: Path) -> None:
+    data = ["--train", home / "train.npz", "--test", home / "test.npz", "--out", tmp_path / "run"]
+    shape = ["--set", "student.channels=[8]", "--set", "student.hidden=[32]", "--epochs", "8", "--batch", "20"]
+    rounds = ["--set", "stage.repeat=2", "--set", 'stage.reshape=[{build="ticket", removes=0.5}]', "--rate", "0.003"]
+    hard = ["--method", "hard_labels", "--no-baseline"]
+    assert potstill("distill", "--student", "cnn", *shape, *rounds, *hard, *data, *FAST) == 0
+    score = measurements(tmp_path / "run")["models"]["fine-tuned"]["quality"]["task"]["test"]["accuracy"]
+    assert score > 0.85
+    model = load_student(tmp_path / "run/student").model
+    kernels = {name: weight for name, weight in prunable(model).items() if weight.ndim == 4}
+    assert len(kernels) == 2 and len(prunable(model)) == 3
+    assert share_of_zeros(prunable(model)) == pytest.approx(0.5, abs=1e-3)
+    assert all(bool((weight == 0).any()) for weight in kernels.values())
+
+
+@pytest.mark.parametrize("change", [{"channels": [0]}, {"channels": []}, {"hidden_sizes": []}, {"channels": [1] * 40}])
+def test_a_convolutional_config_that_is_no_network_is_refused(change: dict[str, list[int]], tmp_path: Path) -> None:
+    student = plugins.make("students", "cnn", {}).begin(ImageClassification(("a", "b"), shape=(1, 8, 8)), 0)
+    save_student(student, tmp_path / "cnn")
+    config = json.loads((tmp_path / "cnn/config.json").read_text())
+    (tmp_path / "cnn/config.json").write_text(json.dumps(config | change))
+    with pytest.raises(InputError):
+        load_student(tmp_path / "cnn")
 
 
 def test_a_config_that_asks_for_too_much_is_refused(tmp_path: Path) -> None:

@@ -50,6 +50,8 @@ class Builder(Plugin):
     """The heads that the builder makes, such as "Seq2SeqLM". Empty: the head of the current student, which reads texts."""
     architectures: ClassVar[tuple[str, ...]] = ()
     """The architectures that it can reshape, such as "bert". Empty: all of them."""
+    images: ClassVar[bool] = False
+    """True if it reshapes networks that read images as well as those that read texts."""
     random_weights: ClassVar[bool] = False
     """True if the network that it makes has random weights: it is then trained longer and at a higher rate."""
 

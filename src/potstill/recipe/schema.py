@@ -109,6 +109,7 @@ class Optimizer(Values):
     warmup: Share = 0.1  # share of all steps
     decay: Literal["linear", "constant"] = "linear"
     clip: Above | None = 1.0  # largest norm of the gradient
+    max_norm: Above | None = None  # largest length of the weights that lead into a unit of the layers, after each step
     bridge_rate: Above | None = None  # of the learned projections between widths; None: rate
 
     @property
@@ -139,7 +140,8 @@ class Stage(Values):
     # all, head, or a list of layers (from 1), "embeddings", "head", names of modules, or "round", the layer of that number
     trains: Literal["all", "head"] | list[Count | str] = "all"
     repeat: Annotated[int, Field(ge=1, le=1000)] = 1  # rounds
-    rewind: Annotated[int, Field(ge=0)] | None = None  # builders get the weights at this step of the first round
+    # builders get the weights at this step of the first round, also in later stages of one round
+    rewind: Annotated[int, Field(ge=0)] | None = None
 
     @property
     def passes(self) -> float:

@@ -133,17 +133,25 @@ def run_builders(
     builders: Builders, student: Student, context: BuildContext, data: DataSet, new_head: bool = False
 ) -> Student:
     """Reshape a model for a data set. `new_head`: its head has random weights already."""
-    before = output_layer(student.model)
+    # an output layer that was scaled before: that of the student, or of the weights that it is rewound to
+    before = [output_layer(model) for model in (student.model, context.start.model)]
     for fields in builders:
         builder: Builder = short_forms.make_plugin("students", fields)
-        if isinstance(student.tokenizer, PixelReader) and "ImageClassification" not in builder.task_heads:
-            raise InputError(f"student.{fields['build']} builds networks for texts; for images write student = 'mlp'")
+        reads_images = builder.images or "ImageClassification" in builder.task_heads
+        if isinstance(student.tokenizer, PixelReader) and not reads_images:
+            raise InputError(
+                f"student.{fields['build']} builds networks for texts; for images write student = 'mlp' or 'cnn'"
+            )
         student = builder.build(student, context)
     after = output_layer(student.model)
-    if new_head or before is None or after is None or not torch.equal(before.weight, after.weight):
+    if new_head or not any(same_weights(layer, after) for layer in before):
         scale_new_head(student.model, data)
     describe_task(student.model, data)
     return student
+
+
+def same_weights(layer: nn.Linear | None, other: nn.Linear | None) -> bool:
+    return layer is not None and other is not None and torch.equal(layer.weight, other.weight)
 
 
 def train_texts(data_sets: Sequence[DataSet]) -> Texts:

@@ -56,6 +56,7 @@ def stage_key(
     # builders have done their work, and the weights show it
     unbuilt = recipe.model_copy(update={"student": [], "stage": [round_.stage.model_copy(update={"reshape": []})]})
     add([(file.name, file_xxh3(file)) for file in own_plugins(unbuilt)])
+    add(training.keeps_step)  # a result without these weights serves no stage that rewinds to them
     # the round's number decides the order of the rows, and the repetition what a method does
     add(round_.number, round_.repetition, recipe.seed, recipe.metric, round_.stage.model_dump(exclude=COVERED))
     add(training.accelerator.device.type, recipe.precision, round_.stage.data)

@@ -141,11 +141,13 @@ def train_student(run: Run, start_at: Path | None = None, keep_first: bool = Fal
     check_later_stages(recipe, student)
     start = first = next(iter(run.first_students.values()), student)  # builders, if there are any, need the copy
     dev, rows, maps, rates = 0.0, [], [], []
+    early: dict[int, StudentModels] = {}  # the student at each step that a stage rewinds to
     for round_ in recipe.rounds:
         stage_sets = data_sets.of(round_.stage, student.students[0])
         student = with_heads(student, stage_sets, recipe.seed, by_teacher=round_.number > 0)
         if round_.repetition == 1:
-            start = first
+            again = round_.stage.rewind if round_.stage.repeat == 1 else None
+            start = first if again is None else early.get(again, first)
         student = reshape(round_, recipe, student, start, stage_sets)
         round_ = at_teachers_temperature(run, round_)
         training = make_training(run, round_, student)
@@ -158,6 +160,7 @@ def train_student(run: Run, start_at: Path | None = None, keep_first: bool = Fal
         if training.keeps_step is not None:
             start = student.clone()
             load_models(start, result, "rewind-")
+            early.setdefault(training.keeps_step, start)
         data_sets.release([later.stage for later in recipe.rounds[round_.number :]])
     shown = tuple(filter(None, maps))
     return Trained(**vars(student), dev=dev, rows=tuple(rows), layer_maps=shown, rates=tuple(rates))

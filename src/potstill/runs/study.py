@@ -122,7 +122,7 @@ def run_study(
 
     Several processes may work on one study. `only`: train this run alone, and answer nothing.
     """
-    from potstill.runs.cells import run_cells  # loads torch
+    from potstill.runs.cells import claim, run_cells  # load torch
     from potstill.runs.distill import are_measured, distill
 
     refuse_foreign_page(out := output_path(out), overwrite)
@@ -134,7 +134,10 @@ def run_study(
     recipes = study.runs(recipe)
 
     def finished(name: str) -> StudyRun | bool | None:
-        return work(name) if not overwrite and are_measured([RunFolder(out / name)]) else None
+        if overwrite or not are_measured([RunFolder(out / name)]):
+            return None
+        with claim(out / name) as mine:  # one process at a time reads a run; another one comes back to it
+            return work(name) if mine else None
 
     def work(name: str) -> StudyRun | bool:
         display.say(f"{name}, run {list(recipes).index(name) + 1} of {len(recipes)}")

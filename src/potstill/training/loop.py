@@ -23,7 +23,7 @@ from potstill.system import interrupts, ranks
 from potstill.training import checkpoints
 from potstill.training.checkpoints import Checkpoint, step_name
 from potstill.training.gradients import clip_norm, gradients, sum_over_ranks, without_teacher
-from potstill.training.optimizers import make_optimizer, set_rate
+from potstill.training.optimizers import BoundedNorms, make_optimizer, set_rate
 from potstill.training.setup import Projections, Training, trained_network
 from potstill.training.target_scale import scale_outputs, unscale_outputs, unscaled_outputs
 from potstill.training.used_rows import UsedRows, used_rows
@@ -143,6 +143,7 @@ class StageLoop:
     ) -> None:
         self.training, self.network, self.projections, self.rows, self.held = training, network, projections, rows, held
         self.optimizer = make_optimizer(training.stage.optimizer, training.models, projections)
+        self.norms = BoundedNorms(training.models, training.stage.optimizer.max_norm)
         self.accelerated = training.accelerator.prepare_optimizer(self.optimizer)  # in float16 it may skip a step
         self.lengths, self.starts = all_lengths(training.sources)
         self.steps_per_epoch, self.steps = training.steps
@@ -195,6 +196,7 @@ class StageLoop:
         self.accelerated.step()
         if not self.accelerated.step_was_skipped:
             self.rows.decay(rate * settings.weight_decay)
+            self.norms.settle()
             self.held.settle()
         self.accelerated.zero_grad(set_to_none=True)
         progress.step = number

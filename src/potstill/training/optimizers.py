@@ -7,8 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
 
 from potstill.models.anatomy import undecayed
+from potstill.models.compression.masks import prunable
 from potstill.recipe.schema import Optimizer
 
 
@@ -50,3 +52,24 @@ def set_rate(optimizer: torch.optim.Optimizer, settings: Optimizer, step: int, s
     for group in optimizer.param_groups:
         group["lr"] = group["full_rate"] * min(share, 1.0)
     return settings.full_rate * min(share, 1.0)
+
+
+class BoundedNorms:
+    """The matrices and kernels of the layers whose units have a largest length of incoming weights (Hinton et al., 2012,
+    arXiv:1207.0580): a unit's weights that grew longer in a step are scaled to this length."""
+
+    def __init__(self, models: list[PreTrainedModel], most: float | None) -> None:
+        self.most = most or 0.0
+        self.weights: list[tuple[Tensor, int]] = []  # each with the dimension of its units
+        seen: set[int] = set()
+        for model in models if most is not None else ():
+            for name, weight in prunable(model).items():
+                if weight.requires_grad and id(weight) not in seen:
+                    seen.add(id(weight))
+                    owner = model.get_submodule(name.rpartition(".")[0])
+                    self.weights.append((weight, 1 if isinstance(owner, Conv1D) else 0))
+
+    @torch.no_grad()
+    def settle(self) -> None:
+        for weight, units in self.weights:
+            weight.copy_(torch.renorm(weight, 2, units, self.most))

@@ -63,7 +63,9 @@ class Training:
     @property
     def keeps_step(self) -> int | None:
         """The step whose weights later rounds of the stage need, as their builders rewind to it."""
-        return self.stage.rewind if self.repetition == 1 and self.stage.repeat > 1 else None
+        # the first stage keeps it always: its first round is then one result, however many rounds follow
+        later = self.stage.repeat > 1 or self.number == 0
+        return self.stage.rewind if self.repetition == 1 and later else None
 
     @property
     def target_scales(self) -> list[TargetScale | None]:

@@ -23,6 +23,7 @@ from potstill.errors import TrainingError
 from potstill.models.compression.masks import prunable
 
 PRUNED = "potstill_pruned"  # in config.json: true if zeros of its matrices stay zero
+OUTPUT = "potstill_pruned_output"  # in config.json: true if those of the task's head do, too
 CLUSTERS = "potstill_clusters"  # in config.json: the most values other than zero that one of its matrices shares
 MOST = 1 << 14  # values that a matrix may share
 PEEK = 1 << 16  # weights that tell a matrix that shares no values at once
@@ -30,6 +31,10 @@ PEEK = 1 << 16  # weights that tell a matrix that shares no values at once
 
 def is_pruned(config: PreTrainedConfig) -> bool:
     return getattr(config, PRUNED, None) is True
+
+
+def prunes_output(config: PreTrainedConfig) -> bool:
+    return is_pruned(config) and getattr(config, OUTPUT, None) is True
 
 
 def clusters_of(config: PreTrainedConfig) -> int:
@@ -115,9 +120,9 @@ class HeldWeights:
             if not pruned and not clusters:
                 continue
             # a table has a row of zeros for padding, which nothing trains
-            with_zeros = set(prunable(model)) if pruned else set()
+            with_zeros = set(prunable(model, prunes_output(model.config))) if pruned else set()
             for name, parameter in model.named_parameters():
-                if parameter.ndim != 2 or id(parameter) in seen or not parameter.requires_grad:
+                if parameter.ndim < 2 or id(parameter) in seen or not parameter.requires_grad:
                     continue
                 seen.add(id(parameter))
                 values = shared_values(parameter.detach(), clusters) if clusters else None

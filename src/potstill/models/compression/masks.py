@@ -13,26 +13,34 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from potstill.models.anatomy import EMBEDDINGS, in_head
+from potstill.models.architectures.own_model import PixelConfig
+from potstill.system.randomness import mix
 
 Masks = dict[str, Tensor]
 """By the name of a matrix: bool, of its shape, True where a weight is kept."""
 
 
-def prunable(model: PreTrainedModel) -> dict[str, nn.Parameter]:
+def prunable(model: PreTrainedModel, output: bool = False) -> dict[str, nn.Parameter]:
     """The matrices that pruning is about, as Chen et al. (2020, arXiv:2007.12223) choose them: those of the layers and the pooler.
 
-    Left out are embeddings, the task's head, and all vectors: biases and norms.
+    Left out are embeddings, the task's head, and all vectors: biases and norms. Of networks that read images, the kernels
+    of convolutions, (out, in, height, width), are among them. `output`: the matrices of the task's head too.
     """
     owners = dict(model.named_modules())
-    pooler = f"{model.base_model_prefix}.pooler."
+    dimensions = (2, 4) if isinstance(model.config, PixelConfig) else (2,)
     return {
         name: parameter
         for name, parameter in model.named_parameters()
-        if parameter.ndim == 2
+        if parameter.ndim in dimensions
         and not isinstance(owners[name.rpartition(".")[0]], nn.Embedding)
         and not EMBEDDINGS.search(name)
-        and (not in_head(model, name) or name.startswith(pooler))
+        and (output or not is_task_head(model, name))
     }
+
+
+def is_task_head(model: PreTrainedModel, name: str) -> bool:
+    """Whether a parameter belongs to what a task alone needs: the head without the pooler, which is pre-trained."""
+    return in_head(model, name) and not name.startswith(f"{model.base_model_prefix}.pooler.")
 
 
 def tables(model: PreTrainedModel) -> dict[str, Tensor]:
@@ -87,6 +95,16 @@ def masks_of_sparsity(
         gone = sum(int((~mask).sum()) for mask in before.values()) if before else 0
         after |= smallest_removed(group, before, max(0, round(sparsity * total) - gone))
     return after
+
+
+def random_places(masks: Mapping[str, Tensor], seed: int) -> Masks:
+    """Masks that keep as many weights of each matrix, at places that are drawn from the seed: a structure without meaning."""
+    drawn: Masks = {}
+    for name, mask in masks.items():
+        generator = torch.Generator().manual_seed(mix(seed, name, "places"))
+        order = torch.randperm(mask.numel(), generator=generator).to(mask.device)
+        drawn[name] = mask.flatten()[order].view_as(mask)
+    return drawn
 
 
 def share_of_zeros(weights: Mapping[str, Tensor]) -> float:

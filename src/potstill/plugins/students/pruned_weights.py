@@ -19,6 +19,8 @@ class PrunedWeights(Builder):
     sparsity: Share | list[Share] | tuple[Share, ...] = 0.5
     scope: Literal["global", "layer"] = "global"
 
+    images = True
+
     def kept(self, layers: int) -> list[int]:
         return list(range(1, layers + 1))
 

@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from potstill.models.anatomy import has_layers, in_head, layer_count, layers_path, stacks, width
+from potstill.models.architectures.cnn import PlacedConv
 from potstill.models.hooks import end_of_attention
 from potstill.models.packing import reads_places
 from potstill.runs.planning.batches import Batches
@@ -65,6 +66,8 @@ def matrices(model: PreTrainedModel) -> Iterator[tuple[str, int]]:
             yield name, sum(weight.numel() for weight in module.parameters() if weight.ndim == 2)
         if isinstance(module, nn.Linear | Conv1D | nn.Conv1d):  # a convolution multiplies all its weights at each token
             yield name, module.weight.numel()
+        if isinstance(module, PlacedConv):
+            yield name, module.weight.numel() * module.places
 
 
 def training_step(training: Training, batches: Batches) -> np.ndarray:
