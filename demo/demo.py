@@ -12,13 +12,14 @@ import csv
 import json
 import random
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+from potstill.app.cli import main as main_of_potstill
 
 ROWS = {"train": 4000, "dev": 800, "test": 2530}
 SENTENCES, EPOCHS = {"quick": 9_000, "full": 40_000}, {"quick": 2, "full": 4}
@@ -65,8 +66,14 @@ def sentences_of(review: str) -> Iterator[str]:
 
 
 def potstill(*words: str | Path) -> None:
+    """A command of potstill, in this process: PyTorch is loaded once."""
     print("$ potstill", *words, flush=True)
-    subprocess.run([sys.executable, "-m", "potstill", *map(str, words)], check=True)
+    sys.argv = ["potstill", *map(str, words)]
+    try:
+        main_of_potstill()
+    except SystemExit as ended:
+        if ended.code:
+            raise
 
 
 def family(runs: dict[str, Path]) -> Iterator[list[str]]:
