@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from potstill.inference import onnx_check
     from potstill.models import anatomy, heads, loading, text_vectors, word_candidates
     from potstill.models import student as networks
-    from potstill.models.compression import clusters, coded, held, influence, masks, neurons
+    from potstill.models.compression import clusters, coded, held, influence, linear_maps, low_rank, masks, neurons
     from potstill.models.generation import ctranslate2, decoding
     from potstill.models.onnx import quantizing as onnx_quantizing
     from potstill.models.onnx import writing as onnx_writing
@@ -80,6 +80,8 @@ else:
         "coded": "potstill.models.compression.coded",
         "held": "potstill.models.compression.held",
         "influence": "potstill.models.compression.influence",
+        "linear_maps": "potstill.models.compression.linear_maps",
+        "low_rank": "potstill.models.compression.low_rank",
         "masks": "potstill.models.compression.masks",
         "neurons": "potstill.models.compression.neurons",
         "ctranslate2": "potstill.models.generation.ctranslate2",

@@ -12,7 +12,7 @@ from potstill.errors import InputError
 from potstill.models.architectures.registration import PREFIX
 
 TESTED = ("bert", "roberta", "distilbert", "mpnet", "electra", "modernbert")
-KEY_BIAS = re.compile(r"\.(key|k_lin|k|k_proj)\.bias$")
+KEY_BIAS = re.compile(r"\.(key|k_lin|k|k_proj)(\.1)?\.bias$")  # of two factors, the second has the bias
 ROTARY = ("rope_parameters", "rotary_value")  # config fields of models with rotary positions: newer ones, RoFormer
 NO_SOFTMAX = "use_expectation"  # config field of YOSO, which hashes instead
 EMBEDDINGS = re.compile(r"embeddings|\b(embed_\w+|shared|wte|wpe)\.")

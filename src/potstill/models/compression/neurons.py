@@ -12,9 +12,9 @@ from transformers import PreTrainedModel
 
 from potstill.models.anatomy import encoder_layers, layers_path
 from potstill.models.builder import Student
+from potstill.models.compression.reading import batches
 
 FIELDS = ("intermediate_size", "hidden_dim")  # of a config: how many neurons a layer has
-BATCH = 16  # texts that are read at once
 
 
 @dataclass(frozen=True)
@@ -92,10 +92,7 @@ def activities(student: Student, places: Sequence[FeedForward], texts: Sequence[
     """What the neurons give on texts, without dropout."""
     masks: list[Tensor] = []
     with torch.inference_mode(), _listening(student.model, places, masks) as found:
-        for start in range(0, len(texts), BATCH):
-            some = list(texts[start : start + BATCH])
-            batch = student.tokenizer(some, padding=True, truncation=True, max_length=longest, return_tensors="pt")
-            batch = batch.to(student.model.device)
+        for batch in batches(student, texts, longest):
             masks.append(batch["attention_mask"])
             student.model(**batch)
     return found
