@@ -49,7 +49,17 @@ if TYPE_CHECKING:
     from potstill.inference import onnx_check
     from potstill.models import anatomy, heads, loading, text_vectors, word_candidates
     from potstill.models import student as networks
-    from potstill.models.compression import clusters, coded, held, influence, linear_maps, low_rank, masks, neurons
+    from potstill.models.compression import (
+        attention_heads,
+        clusters,
+        coded,
+        held,
+        influence,
+        linear_maps,
+        low_rank,
+        masks,
+        neurons,
+    )
     from potstill.models.generation import ctranslate2, decoding
     from potstill.models.onnx import quantizing as onnx_quantizing
     from potstill.models.onnx import writing as onnx_writing
@@ -76,6 +86,7 @@ else:
         "networks": "potstill.models.student",
         "text_vectors": "potstill.models.text_vectors",
         "word_candidates": "potstill.models.word_candidates",
+        "attention_heads": "potstill.models.compression.attention_heads",
         "clusters": "potstill.models.compression.clusters",
         "coded": "potstill.models.compression.coded",
         "held": "potstill.models.compression.held",

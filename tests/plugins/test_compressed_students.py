@@ -19,6 +19,7 @@ from potstill.models.student import load_student, save_student
 from potstill.plugins.students.clustered import Clustered
 from potstill.plugins.students.keep_layers import KeepLayers
 from potstill.plugins.students.low_rank import LowRank
+from potstill.plugins.students.pruned_heads import PrunedHeads
 from potstill.plugins.students.pruned_neurons import PrunedNeurons
 from potstill.plugins.students.pruned_weights import PrunedWeights
 from potstill.plugins.students.trim_vocabulary import TrimVocabulary
@@ -32,11 +33,13 @@ BUILDERS: dict[str, Builder] = {
     "pruned_weights": PrunedWeights(0.6),
     "clustered": Clustered(8, 16),
     "low_rank": LowRank(0.5),
+    "pruned_heads": PrunedHeads(0.5),
 }
 REFUSED = {  # the second after the first
     ("pruned_weights", "low_rank"): r"low_rank: .*; write low_rank first",
     ("clustered", "low_rank"): r"low_rank: .*; write low_rank first",
     ("low_rank", "pruned_neurons"): r"pruned_neurons: .*; write pruned_neurons first",
+    ("low_rank", "pruned_heads"): r"pruned_heads: .*; write pruned_heads first",
 }
 
 

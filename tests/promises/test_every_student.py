@@ -228,7 +228,7 @@ def test_our_own_networks_load_after_importing_potstill_and_fail_loudly_without(
         for (name, architecture), one in built.items()
         if isinstance(one[0].model, OwnModel) and architecture in ("bert", "digits", "translator")
     }
-    assert set(mine) >= {"bilstm", "bag", "mlp", "lstm_translator", "low_rank"}
+    assert set(mine) >= {"bilstm", "bag", "mlp", "lstm_translator", "low_rank", "pruned_heads"}
     words = [sys.executable, "-c", OURS.format(first=first), *(str(folder) for _, folder in mine.values())]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     for name, said in zip(mine, done.stdout.splitlines(), strict=True):

@@ -75,17 +75,20 @@ class Moments:
         return self.products / max(1, self.tokens) - centred * torch.outer(self.mean, self.mean)
 
 
-def moments_of(student: Student, names: Collection[str], texts: Sequence[str], longest: int) -> dict[str, Moments]:
-    """What linear maps read or give on texts, without dropout and padding."""
+def moments_of(
+    student: Student, names: Collection[str], texts: Sequence[str], longest: int, of_inputs: bool = False
+) -> dict[str, Moments]:
+    """What linear maps read or give on texts, without dropout and padding. `of_inputs`: what they read, whatever their shape."""
     found: dict[str, Moments] = {}
     real: list[Tensor] = []
     hooks = []
     for name in names:
         module = student.model.get_submodule(name)
         outputs, inputs = matrix_of(module).shape
-        size, device = min(inputs, outputs), student.model.device
+        reads = of_inputs or inputs < outputs
+        size, device = inputs if reads else outputs, student.model.device
         zeros = torch.zeros(size, dtype=torch.float64, device=device)
-        found[name] = Moments(inputs < outputs, zeros, torch.zeros(size, size, dtype=torch.float64, device=device))
+        found[name] = Moments(reads, zeros, torch.zeros(size, size, dtype=torch.float64, device=device))
 
         def add(module: nn.Module, given: tuple[Tensor, ...], gave: Tensor, moments: Moments = found[name]) -> None:
             numbers = (given[0] if moments.of_inputs else gave).detach()[real[-1]]  # (tokens, numbers)

@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from potstill.models.anatomy import has_layers, in_head, layer_count, layers_path, stacks, width
+from potstill.models.compression.attention_heads import attentions
 from potstill.models.hooks import end_of_attention
 from potstill.models.packing import reads_places
 from potstill.runs.planning.batches import Batches
@@ -40,8 +41,15 @@ def forward(model: PreTrainedModel, batches: Batches, wants: Wants | None = None
     if wants is not None and reads_places(model):  # its head computes nothing but what is read
         head = sum(weights for name, weights in matrices(model) if in_head(model, name))
         per_token -= head * (1 - SHARE * wants.logits)
-    attention = 4 * layer_count(model) * width(model) * batches.tokens * batches.lengths
+    attention = 4 * attention_width(model) * batches.tokens * batches.lengths
     return np.asarray(2.0 * (per_token * batches.tokens + per_sequence * batches.sequences) + attention)
+
+
+def attention_width(model: PreTrainedModel) -> int:
+    """The width of all heads of all layers."""
+    if (known := attentions(model) if has_layers(model) else None) is None:
+        return layer_count(model) * width(model)
+    return sum(place.heads * place.width for place in known)
 
 
 def translation(model: PreTrainedModel, batches: Batches) -> np.ndarray:
