@@ -56,6 +56,7 @@ FIELDS = {  # where the defaults would make a test slow
     "fresh": {"layers": 2, "width": 24},
     "mobilebert": {"layers": 2, "width": 32, "bottleneck": 16, "feed_forward": 32, "stacked": 2, "embedding": 16},
     "bert": {"layers": 2, "width": 24, "positions": 64, "vocabulary": 300},
+    "shared_layers": {"embedding": 16},
     "bilstm": {"hidden": 8, "features": 12, "width": 16},
     "bag": {"features": 12, "width": 16},
     "marian": {"encoder_layers": 2, "decoder_layers": 1, "width": 16, "vocabulary": 300},

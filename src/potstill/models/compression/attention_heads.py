@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from potstill.models.anatomy import encoder_layers, layers_path
+from potstill.models.anatomy import layers_path, stored_layers
 from potstill.models.compression.linear_maps import Moments
 
 # of the linear layers to the heads, and of the one from them, inside a layer; ModernBERT has one for all three
@@ -43,7 +43,7 @@ class Attention:
 def attentions(model: PreTrainedModel) -> list[Attention] | None:
     """Those of all layers, in their order; None if a layer has none that is known, or not as plain matrices."""
     found, path = [], layers_path(model)
-    for number, layer in enumerate(encoder_layers(model)):
+    for number, layer in enumerate(stored_layers(model)):
         linear = {name: module for name, module in layer.named_modules() if type(module) is nn.Linear}
         known = [(inner, outer) for inner, outer in NAMES if linear.keys() >= {*inner, outer}]
         if len(known) != 1:

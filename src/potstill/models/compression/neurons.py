@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from potstill.models.anatomy import encoder_layers, layers_path
+from potstill.models.anatomy import layers_path, stored_layers
 from potstill.models.builder import Student
 from potstill.models.compression.reading import batches
 
@@ -36,7 +36,7 @@ def feed_forwards(model: PreTrainedModel) -> list[FeedForward] | None:
     if field is None:
         return None
     size, path, found = getattr(model.config, field), layers_path(model), []
-    for number, layer in enumerate(encoder_layers(model)):
+    for number, layer in enumerate(stored_layers(model)):
         linear = {name: module for name, module in layer.named_modules() if type(module) is nn.Linear}
         inner = [name for name, module in linear.items() if module.out_features == size != module.in_features]
         outer = [name for name, module in linear.items() if module.in_features == size != module.out_features]

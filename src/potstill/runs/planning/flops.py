@@ -16,7 +16,17 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from potstill.models.anatomy import has_layers, in_head, layer_count, layers_path, stacks, width
+from potstill.models.anatomy import (
+    encoder_layers,
+    has_layers,
+    in_head,
+    layer_count,
+    layers_path,
+    shares_layers,
+    stacks,
+    stored_layers,
+    width,
+)
 from potstill.models.compression.attention_heads import attentions
 from potstill.models.hooks import end_of_attention
 from potstill.models.packing import reads_places
@@ -67,8 +77,20 @@ def translation(model: PreTrainedModel, batches: Batches) -> np.ndarray:
 
 
 def matrices(model: PreTrainedModel) -> Iterator[tuple[str, int]]:
-    """The names of all linear maps and their numbers of weights."""
-    for name, module in model.named_modules():
+    """The names of all linear maps and their numbers of weights, as often as a token passes them."""
+    if shares_layers(model):
+        path, stored, used = layers_path(model), list(stored_layers(model)), list(encoder_layers(model))
+        for place, layer in enumerate(stored):
+            for name, weights in matrices_of(layer):
+                yield f"{path}.{place}.{name}", weights * used.count(layer)
+        yield from ((name, weights) for name, weights in matrices_of(model) if not name.startswith(f"{path}."))
+    else:
+        yield from matrices_of(model)
+
+
+def matrices_of(network: nn.Module) -> Iterator[tuple[str, int]]:
+    """The same where each is used once."""
+    for name, module in network.named_modules():
         if isinstance(module, nn.LSTM):  # one matrix for the input and one for the state, per direction
             yield name, sum(weight.numel() for weight in module.parameters() if weight.ndim == 2)
         if isinstance(module, nn.Linear | Conv1D | nn.Conv1d):  # a convolution multiplies all its weights at each token
