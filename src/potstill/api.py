@@ -60,6 +60,8 @@ if TYPE_CHECKING:
         low_rank,
         masks,
         neurons,
+        quantization,
+        quantized,
     )
     from potstill.models.generation import ctranslate2, decoding
     from potstill.models.onnx import quantizing as onnx_quantizing
@@ -97,6 +99,8 @@ else:
         "low_rank": "potstill.models.compression.low_rank",
         "masks": "potstill.models.compression.masks",
         "neurons": "potstill.models.compression.neurons",
+        "quantization": "potstill.models.compression.quantization",
+        "quantized": "potstill.models.compression.quantized",
         "ctranslate2": "potstill.models.generation.ctranslate2",
         "decoding": "potstill.models.generation.decoding",
         "onnx_quantizing": "potstill.models.onnx.quantizing",

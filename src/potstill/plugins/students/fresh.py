@@ -14,7 +14,9 @@ from potstill.api import (
     Student,
     Width,
     anatomy,
+    held,
     networks,
+    quantized,
     transformers,
 )
 
@@ -67,7 +69,8 @@ class Fresh(Builder):
         before, tokenizer = networks.stock_config(current.model.config), current.tokenizer
         kind: Any = transformers.CONFIG_MAPPING[architecture]
         fields: dict[str, Any] = before.to_dict() if before.model_type == architecture else {}
-        for name in ("layer_types", "architectures", "dtype", "head_dim"):  # they follow from the shape
+        # they follow from the shape; and random weights are not compressed
+        for name in ("layer_types", "architectures", "dtype", "head_dim", held.PRUNED, held.CLUSTERS, quantized.BITS):
             fields.pop(name, None)
         shape = {
             "num_hidden_layers": self.layers,

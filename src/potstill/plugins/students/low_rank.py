@@ -18,6 +18,7 @@ from potstill.api import (
     linear_maps,
     low_rank,
     networks,
+    quantized,
     torch,
 )
 
@@ -49,6 +50,11 @@ class LowRank(Builder):
             raise InputError(
                 "low_rank: the factors of a pruned or clustered matrix are neither; write low_rank first, as in "
                 "student = 'low_rank:0.5+pruned_weights:0.5'"
+            )
+        if quantized.stated_bits(model.config):
+            raise InputError(
+                "low_rank: this student is quantized, and its factors would not be; write low_rank first, as in "
+                "student = 'low_rank:0.5+fake_quantized:8'"
             )
         maps = linear_maps.linear_maps(model)
         moments = self._moments(current, context, list(maps))

@@ -6,7 +6,7 @@ import copy
 from dataclasses import dataclass
 from typing import Literal
 
-from potstill.api import BuildContext, Builder, InputError, Share, Student, held, masks, networks
+from potstill.api import BuildContext, Builder, InputError, Share, Student, held, masks, networks, quantized
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,11 @@ class PrunedWeights(Builder):
 
     def build(self, current: Student, context: BuildContext) -> Student:
         model = current.model
+        if quantized.stated_bits(model.config):
+            raise InputError(
+                "pruned_weights: this student is quantized, and what was rounded to zero would be pruned; write "
+                "pruned_weights first, as in student = 'pruned_weights:0.5+fake_quantized:8'"
+            )
         weights = masks.prunable(model)
         if not weights:
             raise InputError(
