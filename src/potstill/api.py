@@ -61,7 +61,6 @@ if TYPE_CHECKING:
         low_rank,
         masks,
         neurons,
-        quantization,
         quantized,
     )
     from potstill.models.generation import ctranslate2, decoding
@@ -101,7 +100,6 @@ else:
         "low_rank": "potstill.models.compression.low_rank",
         "masks": "potstill.models.compression.masks",
         "neurons": "potstill.models.compression.neurons",
-        "quantization": "potstill.models.compression.quantization",
         "quantized": "potstill.models.compression.quantized",
         "ctranslate2": "potstill.models.generation.ctranslate2",
         "decoding": "potstill.models.generation.decoding",
