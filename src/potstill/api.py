@@ -49,7 +49,21 @@ if TYPE_CHECKING:
     from potstill.inference import onnx_check
     from potstill.models import anatomy, heads, loading, text_vectors, word_candidates
     from potstill.models import student as networks
-    from potstill.models.compression import clusters, coded, held, influence, masks, neurons, tickets
+    from potstill.models.compression import (
+        attention_heads,
+        clusters,
+        coded,
+        factorised_tables,
+        fisher,
+        held,
+        influence,
+        linear_maps,
+        low_rank,
+        masks,
+        neurons,
+        quantized,
+        tickets,
+    )
     from potstill.models.generation import ctranslate2, decoding
     from potstill.models.onnx import quantizing as onnx_quantizing
     from potstill.models.onnx import writing as onnx_writing
@@ -76,12 +90,18 @@ else:
         "networks": "potstill.models.student",
         "text_vectors": "potstill.models.text_vectors",
         "word_candidates": "potstill.models.word_candidates",
+        "attention_heads": "potstill.models.compression.attention_heads",
         "clusters": "potstill.models.compression.clusters",
         "coded": "potstill.models.compression.coded",
+        "factorised_tables": "potstill.models.compression.factorised_tables",
+        "fisher": "potstill.models.compression.fisher",
         "held": "potstill.models.compression.held",
         "influence": "potstill.models.compression.influence",
+        "linear_maps": "potstill.models.compression.linear_maps",
+        "low_rank": "potstill.models.compression.low_rank",
         "masks": "potstill.models.compression.masks",
         "neurons": "potstill.models.compression.neurons",
+        "quantized": "potstill.models.compression.quantized",
         "tickets": "potstill.models.compression.tickets",
         "ctranslate2": "potstill.models.generation.ctranslate2",
         "decoding": "potstill.models.generation.decoding",

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from potstill.models.student import save_student
+from potstill.models.architectures.reshaped import ReshapedModel
+from potstill.models.student import Student, load_student, save_student
 from potstill.recipe.resolve import resolve
 from potstill.recipe.schema import Recipe
 from potstill.runs.build import StudentModels, build, reshape, with_heads
 from potstill.runs.prepare import DataSets
 from tests.support.prepared import prepared_sets
-from tests.support.small_models import sentences, small_model, write_csv
+from tests.support.small_models import same_weights, sentences, small_model, write_csv
 
 RECIPE = """teacher = "teacher"
 start = "start"
@@ -93,3 +94,22 @@ def test_moved_heads_keep_their_weights_and_share_what_they_shared(
     first, second, text = (reshaped.heads[name] for name in ("first.classify", "second.classify", "text.mask"))
     assert first.get_parameter(POOLER) is second.get_parameter(POOLER)
     assert first.base_model.embeddings is second.base_model.embeddings is text.base_model.embeddings
+
+
+def test_heads_move_to_an_encoder_with_layers_of_other_shapes(
+    made: tuple[Recipe, DataSets, StudentModels], tmp_path: Path
+) -> None:
+    """All of them are networks that are saved and loaded with these shapes, those made before and after."""
+    recipe, sets, student = made
+    data_sets = sets.of(recipe.stage[1], student.students[0])
+    stage = recipe.stage[1].model_copy(update={"reshape": [{"build": "low_rank", "share": 0.5}]})
+    round_ = recipe.rounds[1]._replace(stage=stage)
+    reshaped = reshape(round_, recipe, student, student.clone(), data_sets)
+    reshaped = with_heads(reshaped, sets.of(recipe.stage[2], reshaped.students[0]), 0)
+    assert set(reshaped.heads) == {"first.classify", "second.classify", "text.mask"}
+    for name, model in reshaped.heads.items():
+        assert isinstance(model, ReshapedModel), name
+        save_student(Student(model, reshaped.tokenizer), tmp_path / name)
+        assert same_weights(load_student(tmp_path / name), Student(model, reshaped.tokenizer))
+        query = "encoder.layer.0.attention.self.query.0.weight"
+        assert model.base_model.get_parameter(query) is reshaped.models[0].base_model.get_parameter(query)

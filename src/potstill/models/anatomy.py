@@ -12,8 +12,9 @@ from potstill.errors import InputError
 from potstill.models.architectures.registration import PREFIX
 
 TESTED = ("bert", "roberta", "distilbert", "mpnet", "electra", "modernbert")
-KEY_BIAS = re.compile(r"\.(key|k_lin|k|k_proj)\.bias$")
+KEY_BIAS = re.compile(r"\.(key|k_lin|k|k_proj)(\.1)?\.bias$")  # of two factors, the second has the bias
 ROTARY = ("rope_parameters", "rotary_value")  # config fields of models with rotary positions: newer ones, RoFormer
+GROUPS = "num_hidden_groups"  # config field of ALBERT: how many layers have weights of their own
 NO_SOFTMAX = "use_expectation"  # config field of YOSO, which hashes instead
 EMBEDDINGS = re.compile(r"embeddings|\b(embed_\w+|shared|wte|wpe)\.")
 
@@ -42,7 +43,8 @@ def layers_path(model: PreTrainedModel) -> str:
 def stacks(model: PreTrainedModel) -> dict[str, str]:
     """Return the names of the lists of layers, each with the config field that counts it; the encoder comes first."""
     config, two_stacks = model.config, model.config.is_encoder_decoder and model.can_generate()
-    paths = {_find_layers(model, "encoder." if two_stacks else "", int(config.num_hidden_layers)): "num_hidden_layers"}
+    stored = int(getattr(config, GROUPS, config.num_hidden_layers))
+    paths = {_find_layers(model, "encoder." if two_stacks else "", stored): "num_hidden_layers"}
     if two_stacks:
         field = "decoder_layers" if hasattr(config, "decoder_layers") else "num_decoder_layers"
         paths[_find_layers(model, "decoder.", int(getattr(config, field)))] = field
@@ -71,13 +73,27 @@ def architecture_name(model: PreTrainedModel) -> str:
     return str(model.config.model_type).removeprefix(PREFIX)
 
 
-def encoder_layers(model: PreTrainedModel) -> nn.ModuleList:
-    """Return the layers of the encoder in their order; an empty list for networks without layers."""
+def stored_layers(model: PreTrainedModel) -> nn.ModuleList:
+    """Return the layers of the encoder that have weights of their own; an empty list for networks without layers."""
     if not has_layers(model):
         return nn.ModuleList()
     layers = model.get_submodule(layers_path(model))
     assert isinstance(layers, nn.ModuleList)
     return layers
+
+
+def encoder_layers(model: PreTrainedModel) -> nn.ModuleList:
+    """Return the layers of the encoder in the order of their use. In ALBERT one layer is used at every depth, or a few."""
+    stored = stored_layers(model)
+    if not hasattr(model.config, GROUPS):
+        return stored
+    depth = int(model.config.num_hidden_layers)
+    return nn.ModuleList(stored[place * len(stored) // depth] for place in range(depth))
+
+
+def shares_layers(model: PreTrainedModel) -> bool:
+    """Whether a layer is used at several depths."""
+    return hasattr(model.config, GROUPS) and len(stored_layers(model)) < layer_count(model)
 
 
 def layer_count(model: PreTrainedModel) -> int:

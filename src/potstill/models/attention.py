@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -102,11 +103,18 @@ def attention_inputs(model: PreTrainedModel, layers: Collection[int]) -> Iterato
     itself runs as before. Architectures with an attention of their own are refused.
     """
     found: dict[int, AttentionInputs] = {}
-    of_module = {id(part): layer for layer in layers for part in encoder_layers(model)[layer - 1].modules()}
+    of_module: dict[int, list[int]] = {}  # the layers that a module is part of: one, except where layers are shared
+    for layer, module in enumerate(encoder_layers(model), start=1):
+        for part in module.modules():
+            of_module.setdefault(id(part), []).append(layer)
+    calls: Counter[int] = Counter()
 
     def recording(function: Callable[..., Any] | None) -> Callable[..., Any]:
         def record(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *more: Any, **named: Any) -> Any:
-            if (layer := of_module.get(id(module))) is not None:
+            uses = of_module.get(id(module), [0])
+            layer = uses[calls[id(module)] % len(uses)]
+            calls[id(module)] += 1
+            if layer in layers:
                 if others := [name for name in NOT_IN_SCORES if named.get(name) is not None]:
                     raise no_scores(model, f"adds {others[0]!r} to them")
                 scaling = named.get("scaling")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -126,7 +127,7 @@ def end_of_attention(model: PreTrainedModel) -> nn.Module | None:
     From there on the other tokens are not needed. This is three quarters of a layer, a quarter of the work of a student
     with three layers.
     """
-    if type(model) not in READ_THE_FIRST_TOKEN:
+    if getattr(model, "stock", type(model)) not in READ_THE_FIRST_TOKEN:
         return None
     *others, last = encoder_layers(model)
     return last.get_submodule("attention.output") if last not in others else None
@@ -150,18 +151,23 @@ def _hook(
 ) -> torch.utils.hooks.RemovableHandle:
     """Store the output of a layer in `states`; layer 0 is the input of the first."""
 
-    def store(tensor: Tensor) -> None:
-        states[layer] = seen(tensor)
-
     layers = encoder_layers(model)
+    module = layers[max(0, layer - 1)]
+    turns = [place for place, one in enumerate(layers) if one is module]  # one, except where layers are shared
+    turn, calls = turns.index(max(0, layer - 1)), itertools.count()
+
+    def store(tensor: Tensor) -> None:
+        if next(calls) % len(turns) == turn:
+            states[layer] = seen(tensor)
+
     if layer == 0:
 
         def before(_: nn.Module, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
             store(positional[0] if positional else named["hidden_states"])
 
-        return layers[0].register_forward_pre_hook(before, with_kwargs=True)
+        return module.register_forward_pre_hook(before, with_kwargs=True)
 
     def after(_: nn.Module, __: Any, output: Any) -> None:
         store(output if isinstance(output, Tensor) else output[0])
 
-    return layers[layer - 1].register_forward_hook(after)
+    return module.register_forward_hook(after)

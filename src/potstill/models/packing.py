@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from potstill.models.anatomy import is_spread, position_offset
+from potstill.models.anatomy import architecture_name, is_spread, position_offset
 from potstill.models.attention import Attend, attend, other_attention
 from potstill.signals import View, Wants
 
@@ -83,7 +83,7 @@ class _Take(torch.autograd.Function):
 
 def packing_of(model: PreTrainedModel, view: View, wants: Wants) -> Packing | None:
     """How to pack a batch; None where it has little padding, or the model or what is asked of it does not allow it."""
-    if not reads_places(model) or model.config.model_type not in PACKABLE or wants.probabilities:
+    if not reads_places(model) or architecture_name(model) not in PACKABLE or wants.probabilities:
         return None
     if kind_of_attention(model) != "sdpa":  # other kinds make a mask of all pairs of tokens
         return None

@@ -18,6 +18,7 @@ from potstill.data.pixel_reader import PixelReader
 from potstill.errors import InputError
 from potstill.models.anatomy import is_spread, positions
 from potstill.models.architectures.own_model import OwnModel
+from potstill.models.architectures.reshaped import ReshapedModel, fitting_config, is_reshaped, stock_config
 from potstill.models.builder import Student
 from potstill.models.compression.coded import read_coded
 from potstill.models.folders import SHORTEST, explain_errors, refuse_odd_labels, safe_folder
@@ -101,7 +102,8 @@ def load_student(
         refuse_odd_labels(model.config, folder)
     if isinstance(table := model.get_input_embeddings(), torch.nn.Embedding):
         refuse_other_vocabulary(tokenizer.get_vocab(), table.num_embeddings, folder)
-    if head == "SequenceClassification" and not isinstance(model, OwnModel) and not is_spread(model):
+    own = isinstance(model, OwnModel) and not isinstance(model, ReshapedModel)
+    if head == "SequenceClassification" and not own and not is_spread(model):
         refuse_padding_effect(folder, model.eval(), tokenizer)
     return Student(model.eval(), tokenizer, new_head)
 
@@ -179,7 +181,27 @@ def _name_class_for_transformers_4(settings: Path) -> None:
 def stock_model(
     like: PreTrainedModel, config: PreTrainedConfig, weights: dict[str, torch.Tensor] | None, seed: int = 0
 ) -> PreTrainedModel:
-    """Build a model with the head and the labels of `like`, in eval mode, with these weights or random ones from `seed`."""
+    """Build a model with the head and the labels of `like`, in eval mode, with these weights or random ones from `seed`.
+
+    If `like` has layers of other shapes than a stock model, the new one may have some too, those of its weights.
+    """
+    if weights is not None and is_reshaped(like.config):
+        return reshaped_model(like, config, weights)
+    return _built_like(like, stock_config(config), weights, seed)
+
+
+def reshaped_model(
+    like: PreTrainedModel, config: PreTrainedConfig, weights: dict[str, torch.Tensor]
+) -> PreTrainedModel:
+    """The same, with linear layers of the shapes that their weights have: NAME.weight, or NAME.0.weight and NAME.1.weight."""
+    head = head_of_class(type(like).__name__)
+    assert head is not None
+    return _built_like(like, fitting_config(config, head, weights), weights)
+
+
+def _built_like(
+    like: PreTrainedModel, config: PreTrainedConfig, weights: dict[str, torch.Tensor] | None, seed: int = 0
+) -> PreTrainedModel:
     config.id2label, config.label2id = copy.deepcopy((like.config.id2label, like.config.label2id))
     config.problem_type = like.config.problem_type
     head = head_of_class(type(like).__name__)

@@ -16,6 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from potstill.data.pixel_reader import PixelReader
 from potstill.errors import InputError
 from potstill.models.anatomy import in_head, is_spread, set_dropout
+from potstill.models.architectures.reshaped import is_reshaped
 from potstill.models.builder import BuildContext, Builder, Student, Texts
 from potstill.models.heads import auto_class, head_of_class
 from potstill.models.student import load_student
@@ -250,8 +251,11 @@ def moved_head(old: PreTrainedModel, others: Sequence[PreTrainedModel], seed: in
         setattr(config, field, copy.deepcopy(getattr(old.config, field)))
     if hasattr(old.config, "pairs"):
         config.pairs = old.config.pairs
+    head = head_of_class(type(old).__name__)
+    assert head is not None
     with seeded(seed):
-        model = type(old)(config)
+        # the encoder may have got layers of other shapes, which is another class
+        model = new_head_model(None if is_reshaped(config) else type(old), config, head)
     share_encoder(model, others)
     copy_head(old, model, others, in_part=True)
     return model.eval()

@@ -102,11 +102,15 @@ class Steps(Iterator[Step]):
                 yield from loop.run()
             ranks.wait()  # until rank 0 has written the best weights
             self.rewound = _rewound(training, network)
-            self.dev = _end(training, network, loop.progress, scales)
+            self.dev = _end(training, network, held, loop.progress, scales)
 
 
 def _end(
-    training: Training, network: nn.Module, progress: Progress, scales: list[tuple[PreTrainedModel, TargetScale]]
+    training: Training,
+    network: nn.Module,
+    held: HeldWeights,
+    progress: Progress,
+    scales: list[tuple[PreTrainedModel, TargetScale]],
 ) -> float:
     """Load the weights that `keep` chooses; return their dev score."""
     keep = training.stage.keep
@@ -115,6 +119,7 @@ def _end(
     if keep == "average":
         ends = checkpoints.all_intact(training.folder / "ends")
         _load_weights(network, mean_weights([checkpoint.tensors("weights") for checkpoint in ends]))
+        held.settle()  # a mean of rounded weights is not rounded
     for model, scale in scales:
         unscale_outputs(model, scale)
     if keep == "average":
@@ -193,11 +198,12 @@ class StageLoop:
             raise DivergedError(
                 f"step {number}: the norm of the gradient is {norm}; this step was discarded. Lower optimizer.rate"
             )
+        self.held.release()
         self.accelerated.step()
         if not self.accelerated.step_was_skipped:
             self.rows.decay(rate * settings.weight_decay)
             self.norms.settle()
-            self.held.settle()
+        self.held.settle()
         self.accelerated.zero_grad(set_to_none=True)
         progress.step = number
         spent = time.perf_counter() - begun

@@ -18,8 +18,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from potstill.data.batches import MicroBatch
 from potstill.errors import InputError
 from potstill.models.anatomy import without_effect
+from potstill.models.builder import BuildContext
 from potstill.models.hooks import listen
 from potstill.models.student import save_student
+from potstill.recipe import plugins
 from potstill.recipe.resolve import resolve
 from potstill.recipe.schema import Recipe
 from potstill.runs.distill import distill
@@ -301,6 +303,16 @@ def test_timing_changes_no_weight(optimizer: str, tmp_path: Path) -> None:
     frozen = {id(one) for one in without_effect([world.student.model])}
     whole = sum(one.numel() for one in world.student.model.parameters() if id(one) not in frozen)
     assert (cost.trained < whole) == (cost.copied > 0) == (optimizer == "adamw")
+
+
+def test_timing_leaves_rounded_weights_as_they_are(tmp_path: Path) -> None:
+    world = make_world(tmp_path)
+    quantized = plugins.make("students", "fake_quantized", {"bits": 3})
+    world.student = quantized.build(world.student, BuildContext(world.teacher, 0, lambda: iter(())))
+    before = weights(world)
+    training = world.training("soft_targets", world.remembering(), optimizer={"name": "adamw", "rate": 0.1})
+    time_training(training, epoch_batches(training), turns=1, memory=False)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in weights(world).items())
 
 
 def test_a_law_is_found_again() -> None:

@@ -1,8 +1,9 @@
 """Make transformers' Auto classes know potstill's own networks, whichever of the two packages is imported first.
 
 `import potstill` must be quick, so it may import neither transformers nor torch. When transformers looks up a type that
-begins with PREFIX, every file of this folder is imported, and its networks register themselves (`OwnModel`). Without
-potstill, transformers refuses a folder of such a network: its type is unknown.
+begins with PREFIX, every file of this folder is imported, and its networks register themselves (`OwnModel`); those of a
+stock architecture with other shapes are made then (`reshaped`). Without potstill, transformers refuses a folder of such a
+network: its type is unknown.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ class _MoreTypes(dict[str, Any]):
         if str(model_type).startswith(PREFIX) and not super().__contains__(model_type):
             for file in iter_modules(import_module(__package__).__path__):
                 import_module(f"{__package__}.{file.name}")
+            if not super().__contains__(model_type):
+                import_module(f"{__package__}.reshaped").register_type(str(model_type).removeprefix(PREFIX))
         return super().__contains__(model_type)
 
 

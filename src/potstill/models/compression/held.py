@@ -1,4 +1,4 @@
-"""What training keeps of compressed weights: zeros stay zero, and weights that share a value go on sharing it.
+"""What training keeps of compressed weights: zeros stay zero, shared values stay shared, and few bits stay few.
 
 A model says in its config that it was pruned or clustered; which weights that concerns is read off the weights themselves,
 so that layers may be dropped and vocabularies trimmed in between, and the model stays a stock one with plain matrices:
@@ -21,11 +21,13 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from potstill.errors import TrainingError
 from potstill.models.compression.masks import prunable
+from potstill.models.compression.quantized import QuantizedWeight, levels_of
 
 PRUNED = "potstill_pruned"  # in config.json: true if zeros of its matrices stay zero
 OUTPUT = "potstill_pruned_output"  # in config.json: true if those of the task's head do, too
 CLUSTERS = "potstill_clusters"  # in config.json: the most values other than zero that one of its matrices shares
 MOST = 1 << 14  # values that a matrix may share
+EXACT, SCALE = "exact:", "scale:"  # before the names of tensors in a checkpoint
 PEEK = 1 << 16  # weights that tell a matrix that shares no values at once
 
 
@@ -103,11 +105,15 @@ class HeldWeights:
 
     def __init__(self, models: Sequence[PreTrainedModel], saved: Mapping[str, Tensor] | None = None) -> None:
         self.weights: dict[str, HeldWeight] = {}
+        self.quantized: dict[str, QuantizedWeight] = {}
+        self._find_quantized(models, saved)
         if saved is not None:
             every = {
                 f"{place}.{name}": one for place, model in enumerate(models) for name, one in model.named_parameters()
             }
             for name, groups in saved.items():
+                if name.startswith((EXACT, SCALE)):
+                    continue
                 if name not in every or groups.numel() != every[name].numel():
                     raise TrainingError(
                         "the checkpoint belongs to another student; write --resume never --overwrite to start again"
@@ -131,25 +137,58 @@ class HeldWeights:
                 elif name in with_zeros and bool((parameter == 0).any()):
                     self.weights[f"{number}.{name}"] = HeldWeight(parameter, parameter.detach() != 0)
 
+    def _find_quantized(self, models: Sequence[PreTrainedModel], saved: Mapping[str, Tensor] | None) -> None:
+        seen: set[int] = set()
+        for number, model in enumerate(models):
+            for name, levels in levels_of(model, is_pruned(model.config)).items():
+                parameter = model.get_parameter(name)
+                if id(parameter) in seen or not parameter.requires_grad:
+                    continue
+                seen.add(id(parameter))
+                self.quantized[f"{number}.{name}"] = weight = QuantizedWeight(parameter, levels)
+                if saved is not None:
+                    try:
+                        weight.exact.copy_(saved[f"{EXACT}{number}.{name}"])
+                        weight.scale.copy_(saved[f"{SCALE}{number}.{name}"])
+                    except (KeyError, RuntimeError):
+                        raise TrainingError(
+                            "the checkpoint belongs to another student; write --resume never --overwrite to start again"
+                        ) from None
+
     def tensors(self) -> dict[str, Tensor]:
-        """What a checkpoint needs, one or two bytes for each weight."""
+        """What a checkpoint needs: one or two bytes for each weight, and the exact weights of quantized ones."""
+        exact = {f"{EXACT}{name}": weight.exact for name, weight in self.quantized.items()}
+        scales = {f"{SCALE}{name}": weight.scale for name, weight in self.quantized.items()}
         kept = {name: weight.groups for name, weight in self.weights.items()}
-        return {
-            name: groups.to(torch.uint8 if len(self.weights[name].sizes) <= 256 else torch.int16)
-            if self.weights[name].shares
-            else groups
-            for name, groups in kept.items()
-        }
+        return (
+            exact
+            | scales
+            | {
+                name: groups.to(torch.uint8 if len(self.weights[name].sizes) <= 256 else torch.int16)
+                if self.weights[name].shares
+                else groups
+                for name, groups in kept.items()
+            }
+        )
 
     def holds(self, parameter: Tensor) -> bool:
-        return any(weight.parameter is parameter for weight in self.weights.values())
+        parameters = [weight.parameter for weight in self.weights.values()]
+        parameters += [weight.parameter for weight in self.quantized.values()]
+        return any(held is parameter for held in parameters)
 
     def project(self) -> None:
         """Make of each gradient the nearest one that changes no zero, and all members of a group alike."""
         for weight in self.weights.values():
             weight.project()
 
+    def release(self) -> None:
+        """Before a step of the optimizer, which moves the exact weights of quantized matrices."""
+        for weight in self.quantized.values():
+            weight.release()
+
     def settle(self) -> None:
-        """After a step of the optimizer: set zeros to zero, and all members of a group to the same value."""
+        """After it: set zeros to zero, all members of a group to the same value, and round what is quantized."""
         for weight in self.weights.values():
             weight.settle()
+        for rounded in self.quantized.values():
+            rounded.settle()

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from potstill.models.anatomy import encoder_layers, layers_path
+from potstill.models.anatomy import layers_path, stored_layers
 from potstill.models.builder import Student
+from potstill.models.compression.reading import batches
 
 FIELDS = ("intermediate_size", "hidden_dim")  # of a config: how many neurons a layer has
-BATCH = 16  # texts that are read at once
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def feed_forwards(model: PreTrainedModel) -> list[FeedForward] | None:
     if field is None:
         return None
     size, path, found = getattr(model.config, field), layers_path(model), []
-    for number, layer in enumerate(encoder_layers(model)):
+    for number, layer in enumerate(stored_layers(model)):
         linear = {name: module for name, module in layer.named_modules() if type(module) is nn.Linear}
         inner = [name for name, module in linear.items() if module.out_features == size != module.in_features]
         outer = [name for name, module in linear.items() if module.in_features == size != module.out_features]
@@ -92,10 +92,7 @@ def activities(student: Student, places: Sequence[FeedForward], texts: Sequence[
     """What the neurons give on texts, without dropout."""
     masks: list[Tensor] = []
     with torch.inference_mode(), _listening(student.model, places, masks) as found:
-        for start in range(0, len(texts), BATCH):
-            some = list(texts[start : start + BATCH])
-            batch = student.tokenizer(some, padding=True, truncation=True, max_length=longest, return_tensors="pt")
-            batch = batch.to(student.model.device)
+        for batch in batches(student, texts, longest):
             masks.append(batch["attention_mask"])
             student.model(**batch)
     return found

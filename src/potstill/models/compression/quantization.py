@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 SMALLEST_SCALE = 2.0**-23  # a matrix of zeros would have the scale 0
+TRIED = 24  # scales from that of the largest weight down to a small part of it
 
 
 @dataclass(frozen=True)
@@ -56,3 +57,59 @@ def _ends(weights: Tensor, per_row: bool) -> tuple[Tensor, Tensor]:
     """The smallest and the largest weight, and 0 where all are on one side of it."""
     least, most = weights.aminmax(dim=1, keepdim=True) if per_row else weights.aminmax()
     return least.clamp(max=0), most.clamp(min=0)
+
+
+@dataclass(frozen=True)
+class Levels:
+    """How weights are rounded: to −top … top times a scale. One bit has no zero: −1 or 1 times a scale.
+
+    per_row: each row has a scale, as the outputs of a linear layer and the tokens of a table; otherwise the whole matrix.
+    pruned: zeros are pruned weights and stay; no other weight is rounded to zero.
+    """
+
+    bits: int
+    per_row: bool = True
+    pruned: bool = False
+
+    @property
+    def top(self) -> int:
+        return max(1, 2 ** (self.bits - 1) - 1)
+
+    def whole_numbers(self, weights: Tensor, scale: Tensor) -> Tensor:
+        """(rows, columns) and a scale, (rows, 1) or one number -> whole numbers, as floats."""
+        found = Grid(scale, torch.zeros_like(scale), -self.top, self.top).whole_numbers(weights)
+        if self.pruned or self.bits == 1:
+            found = torch.where(found == 0, weights.sign(), found)
+        if self.bits == 1 and not self.pruned:
+            found = torch.where(found == 0, 1.0, found)
+        return found
+
+    def rounded(self, weights: Tensor, scale: Tensor) -> Tensor:
+        return self.whole_numbers(weights, scale) * scale
+
+    def widest_scale(self, weights: Tensor) -> Tensor:
+        """From the largest weight, so that nothing is cut off. On rounded weights, the scale that they were rounded by."""
+        return grid_of(weights, max(2, self.bits), per_row=self.per_row, narrow=True).scale
+
+    def refitted(self, weights: Tensor, scale: Tensor) -> Tensor:
+        """The scale with the smallest squared error for the whole numbers that this one gives; for one bit the mean of |w|
+        (Rastegari et al., 2016, arXiv:1603.05279). At most the widest: then the largest weight is always at the top."""
+        found = self.whole_numbers(weights, scale)
+        fitting = self._sum(weights * found) / self._sum(found.square()).clamp(min=1)
+        return torch.minimum(fitting, self.widest_scale(weights)).clamp(min=SMALLEST_SCALE)
+
+    def _sum(self, numbers: Tensor) -> Tensor:
+        """Over all weights that have one scale."""
+        return numbers.sum(dim=1, keepdim=True) if self.per_row else numbers.sum()
+
+    def best_scale(self, weights: Tensor) -> Tensor:
+        """The scale with the smallest squared error of those tried, and of what they become when they are refitted once."""
+        widest = self.widest_scale(weights)
+        best, least = widest, torch.full_like(widest, torch.inf)
+        for factor in torch.linspace(1, 1 / TRIED, TRIED).tolist():
+            tried = widest * factor
+            for scale in (tried, self.refitted(weights, tried)):
+                error = self._sum((self.rounded(weights, scale) - weights).square())
+                best = torch.where(error < least, scale, best)
+                least = torch.minimum(error, least)
+        return self.refitted(weights, best)

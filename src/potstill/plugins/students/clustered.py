@@ -8,7 +8,18 @@ from typing import Annotated
 
 from pydantic import Field
 
-from potstill.api import BuildContext, Builder, Student, clusters, held, masks, networks, torch
+from potstill.api import (
+    BuildContext,
+    Builder,
+    InputError,
+    Student,
+    clusters,
+    held,
+    masks,
+    networks,
+    quantized,
+    torch,
+)
 
 Values = Annotated[int, Field(ge=2, le=2**14)]
 SMALL = 16  # a matrix with fewer weights than this for every value keeps them as they are: there is nothing to gain
@@ -28,6 +39,11 @@ class Clustered(Builder):
 
     def build(self, current: Student, context: BuildContext) -> Student:
         model = current.model
+        if quantized.stated_bits(model.config):
+            raise InputError(
+                "clustered: this student is quantized, and shared values are not on its grid; write clustered, or "
+                "fake_quantized with bits, and not both"
+            )
         counts = dict.fromkeys(masks.prunable(model), self.values)
         if self.embeddings is not None:
             counts |= dict.fromkeys(masks.tables(model), self.embeddings)

@@ -14,7 +14,9 @@ from potstill.api import (
     Student,
     Width,
     anatomy,
+    held,
     networks,
+    quantized,
     transformers,
 )
 
@@ -41,7 +43,7 @@ class Fresh(Builder):
     architecture: str | None = None
 
     def build(self, current: Student, context: BuildContext) -> Student:
-        architecture = self.architecture or context.start.model.config.model_type
+        architecture = self.architecture or networks.stock_config(context.start.model.config).model_type
         if self.architecture is not None and architecture not in anatomy.TESTED:
             raise InputError(f"fresh: no architecture {architecture!r}; write one of {', '.join(anatomy.TESTED)}")
         even = architecture in ("modernbert", "llama")  # their rotary positions turn pairs
@@ -64,10 +66,11 @@ class Fresh(Builder):
         return Student(model, networks.fitting_tokenizer(current.tokenizer, model))
 
     def _config(self, architecture: str, heads: int, current: Student) -> transformers.PreTrainedConfig:
-        before, tokenizer = current.model.config, current.tokenizer
+        before, tokenizer = networks.stock_config(current.model.config), current.tokenizer
         kind: Any = transformers.CONFIG_MAPPING[architecture]
         fields: dict[str, Any] = before.to_dict() if before.model_type == architecture else {}
-        for name in ("layer_types", "architectures", "dtype", "head_dim"):  # they follow from the shape
+        # they follow from the shape; and random weights are not compressed
+        for name in ("layer_types", "architectures", "dtype", "head_dim", held.PRUNED, held.CLUSTERS, quantized.BITS):
             fields.pop(name, None)
         shape = {
             "num_hidden_layers": self.layers,

@@ -63,6 +63,12 @@ class KeepLayers(Builder):
             chosen = self.kept(total)
             _choose_in_lists(config, total, chosen)
             setattr(config, counted, len(chosen))
+            if anatomy.shares_layers(model):
+                if len(anatomy.stored_layers(model)) > 1:
+                    raise InputError(
+                        f"keep_layers: in this {config.model_type} several layers are shared; write student = 'fresh'"
+                    )
+                continue  # the one that there is, used less often
             weights = {name: weight for name, weight in weights.items() if not name.startswith(f"{path}.")}
             for place, layer in enumerate(chosen):
                 ours, there = (

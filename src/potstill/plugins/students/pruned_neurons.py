@@ -7,7 +7,18 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import ClassVar
 
-from potstill.api import BuildContext, Builder, Count, InputError, Share, Student, anatomy, networks, neurons
+from potstill.api import (
+    BuildContext,
+    Builder,
+    Count,
+    InputError,
+    Share,
+    Student,
+    anatomy,
+    linear_maps,
+    networks,
+    neurons,
+)
 
 LONGEST = 128  # tokens of a text that are read
 
@@ -27,6 +38,11 @@ class PrunedNeurons(Builder):
 
     def build(self, current: Student, context: BuildContext) -> Student:
         model = current.model
+        if linear_maps.is_factored(model):
+            raise InputError(
+                "pruned_neurons: the matrices of this student are two factors each; write pruned_neurons first, as in "
+                "student = 'pruned_neurons:0.5+low_rank:0.5'"
+            )
         places, field = neurons.feed_forwards(model), neurons.size_field(model)
         if places is None or field is None:
             raise InputError(

@@ -16,8 +16,19 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from potstill.models.anatomy import has_layers, in_head, layer_count, layers_path, stacks, width
+from potstill.models.anatomy import (
+    encoder_layers,
+    has_layers,
+    in_head,
+    layer_count,
+    layers_path,
+    shares_layers,
+    stacks,
+    stored_layers,
+    width,
+)
 from potstill.models.architectures.cnn import PlacedConv
+from potstill.models.compression.attention_heads import attentions
 from potstill.models.hooks import end_of_attention
 from potstill.models.packing import reads_places
 from potstill.runs.planning.batches import Batches
@@ -41,8 +52,15 @@ def forward(model: PreTrainedModel, batches: Batches, wants: Wants | None = None
     if wants is not None and reads_places(model):  # its head computes nothing but what is read
         head = sum(weights for name, weights in matrices(model) if in_head(model, name))
         per_token -= head * (1 - SHARE * wants.logits)
-    attention = 4 * layer_count(model) * width(model) * batches.tokens * batches.lengths
+    attention = 4 * attention_width(model) * batches.tokens * batches.lengths
     return np.asarray(2.0 * (per_token * batches.tokens + per_sequence * batches.sequences) + attention)
+
+
+def attention_width(model: PreTrainedModel) -> int:
+    """The width of all heads of all layers."""
+    if (known := attentions(model) if has_layers(model) else None) is None:
+        return layer_count(model) * width(model)
+    return sum(place.heads * place.width for place in known)
 
 
 def translation(model: PreTrainedModel, batches: Batches) -> np.ndarray:
@@ -60,8 +78,20 @@ def translation(model: PreTrainedModel, batches: Batches) -> np.ndarray:
 
 
 def matrices(model: PreTrainedModel) -> Iterator[tuple[str, int]]:
-    """The names of all linear maps and their numbers of weights."""
-    for name, module in model.named_modules():
+    """The names of all linear maps and their numbers of weights, as often as a token passes them."""
+    if shares_layers(model):
+        path, stored, used = layers_path(model), list(stored_layers(model)), list(encoder_layers(model))
+        for place, layer in enumerate(stored):
+            for name, weights in matrices_of(layer):
+                yield f"{path}.{place}.{name}", weights * used.count(layer)
+        yield from ((name, weights) for name, weights in matrices_of(model) if not name.startswith(f"{path}."))
+    else:
+        yield from matrices_of(model)
+
+
+def matrices_of(network: nn.Module) -> Iterator[tuple[str, int]]:
+    """The same where each is used once."""
+    for name, module in network.named_modules():
         if isinstance(module, nn.LSTM):  # one matrix for the input and one for the state, per direction
             yield name, sum(weight.numel() for weight in module.parameters() if weight.ndim == 2)
         if isinstance(module, nn.Linear | Conv1D | nn.Conv1d):  # a convolution multiplies all its weights at each token

@@ -110,6 +110,7 @@ def time_training(training: Training, batches: Batches, turns: int, memory: bool
         def step() -> None:
             held.project()
             norm = clip_norm(training.accelerator, weights, training.stage.optimizer.clip)
+            held.release()
             if math.isfinite(norm):  # zero times infinity would change a weight
                 optimizer.step()
             held.settle()
@@ -125,6 +126,7 @@ def time_training(training: Training, batches: Batches, turns: int, memory: bool
             kept_bytes = [saved_bytes(weights, partial(backward, *batch)) for batch in rows]
             activations = fit_law(batches, np.array(kept_bytes))
         seconds = median_seconds([partial(train_batch, *batch) for batch in rows], turns)
+        held.release()  # the very bits from before
         per_step = float(np.median(step_seconds[1:]))
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         trained = sum(parameter.numel() for parameter in parameters if parameter.grad is not None)
