@@ -7,16 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from potstill.models.onnx.writing import without_warnings, write_config_and_tokenizer, write_onnx
+from potstill.models.onnx.writing import without_warnings, write_config_and_tokenizer
 from potstill.models.student import Student
-from potstill.system.files import scratch_folder
 
 
-def write_int8(student: Student, out: Path, embeddings: bool = True) -> Path:
-    """Write out/model.onnx with weights of eight bits, config and tokenizer beside it; return the file."""
+def write_int8(student: Student, plain: Path, out: Path, embeddings: bool = True) -> Path:
+    """Write out/model.onnx with weights of eight bits, from the student's float32 file; return the file.
+
+    Config and tokenizer are beside it.
+    """
     out.mkdir(parents=True, exist_ok=True)
-    with scratch_folder() as folder:
-        quantize(write_onnx(student, folder), out / "model.onnx", embeddings)
+    quantize(plain, out / "model.onnx", embeddings)
     write_config_and_tokenizer(student, out)
     return out / "model.onnx"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from potstill.api import Checked, Export, Rows, Student, onnx_check, onnx_quantizing
+from potstill.api import Checked, Export, Rows, Student, onnx_check, onnx_quantizing, onnx_writing, scratch
 
 
 @dataclass(frozen=True)
@@ -18,4 +18,7 @@ class Int8(Export):
     embeddings: bool = True
 
     def export(self, student: Student, out: Path, rows: Rows) -> Checked:
-        return onnx_check.compare(student, onnx_quantizing.write_int8(student, out, self.embeddings), rows)
+        with scratch.scratch_folder() as folder:
+            plain = onnx_writing.write_onnx(student, folder)
+            file = onnx_quantizing.write_int8(student, plain, out, self.embeddings)
+            return onnx_check.compare(student, file, rows, beside={"ONNX in float32": plain})
