@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from potstill.data import derived, nearest, pixel_reader
     from potstill.data.augment import tagging, word_changes
-    from potstill.inference import onnx_check
+    from potstill.inference import form_speed, onnx_check
     from potstill.models import anatomy, heads, loading, text_vectors, word_candidates
     from potstill.models import student as networks
     from potstill.models.compression import clusters, coded, held, influence, masks, neurons
@@ -69,6 +69,7 @@ else:
         "pixel_reader": "potstill.data.pixel_reader",
         "tagging": "potstill.data.augment.tagging",
         "word_changes": "potstill.data.augment.word_changes",
+        "form_speed": "potstill.inference.form_speed",
         "onnx_check": "potstill.inference.onnx_check",
         "anatomy": "potstill.models.anatomy",
         "heads": "potstill.models.heads",

@@ -71,8 +71,9 @@ def export_student(
     answers = f" of {checked.answers}" if checked.answers is not None else ""
     same = "" if checked.agreement is None else f"same prediction {100 * checked.agreement:.1f} %{answers}, "
     difference = f"largest difference of {checked.of} {checked.difference:.1e}"
+    notes = "".join(f"; {note}" for note in (_slower(checked.seconds), checked.note) if note)
     smaller = f", {plain / size:.1f} times smaller than float32" if plain > 1.05 * size else ""
-    return f"{folder / checked.file.name}: {size:.1f} MB{smaller}; on {where}: {same}{difference}{_slower(checked.seconds)}"
+    return f"{folder / checked.file.name}: {size:.1f} MB{smaller}; on {where}: {same}{difference}{notes}"
 
 
 def _refuse_other_answers(checked: Checked, agree: float, data: str | None) -> None:
@@ -99,7 +100,7 @@ def _slower(seconds: Mapping[str, Seconds]) -> str:
         if max(ratios) > SLOWER:
             alone, together = (f"{ratio:.2f} times the time" for ratio in ratios)
             where = described(torch.get_num_threads())
-            return f"; slower than {name} on {where}: {alone} for one text, {together} in batches of 32"
+            return f"slower than {name} on {where}: {alone} for one text, {together} in batches of 32"
     return ""
 
 

@@ -35,6 +35,7 @@ class Checked:
     rows: int | None = None  # how many rows were compared; None: all
     answers: int | None = None  # how many of these `agreement` is measured on; None: all
     seconds: Mapping[str, Seconds] = field(default_factory=dict)  # by form, the exported one first; {}: not measured
+    note: str = ""  # a choice that was made, in words
 
 
 class Export(Plugin):

@@ -6,14 +6,18 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from potstill.inference.export_types import Seconds
+from potstill.inference.export_types import Checked, Seconds
 from potstill.models.inference import Forward
-from potstill.system.processor import best_seconds
+from potstill.system.processor import best_seconds, described
 
 ALONE, TOGETHER = 8, 32  # texts
 TURNS, LIMIT = 5, 2.0  # turns; seconds after which none is begun
+
+FASTER = 1.1  # times, from which another form than the first is taken
+LOST = 0.01  # of the agreement, at most
 
 Inputs = dict[str, Tensor]
 
@@ -31,3 +35,20 @@ def form_seconds(forms: Mapping[str, Forward], alone: Sequence[Inputs], together
         name: Seconds(float(np.median([best[name, 1 + place] for place in range(len(alone))])), best[name, 0] / texts)
         for name in forms
     }
+
+
+def faster_form(checked: Mapping[str, Checked]) -> tuple[str, str]:
+    """Return which of two forms to keep on this machine, and why.
+
+    The second one, if it takes clearly less time for a text in a batch, and keeps nearly as many predictions.
+    """
+    (first, usual), (second, other) = checked.items()
+    times = other.seconds["this form"].in_batch / usual.seconds["this form"].in_batch
+    before, after = usual.agreement, other.agreement
+    agrees = before is None or after is None or after >= before - LOST
+    kept = second if times * FASTER <= 1 and agrees else first
+    where = described(torch.get_num_threads())
+    compared = f"{second} takes {times:.2f} times the time of {first} on {where}"
+    if before is not None and after is not None:
+        compared += f", and keeps {100 * after:.1f} % of the predictions, not {100 * before:.1f} %"
+    return kept, f"{kept}: {compared}"

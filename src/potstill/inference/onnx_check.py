@@ -46,6 +46,12 @@ def compare(student: Student, file: Path, rows: Rows, beside: Mapping[str, Path]
     return Checked(file, apart, _agreement(task, pairs), seconds=seconds)
 
 
+def inputs_of(student: Student, rows: Rows) -> list[dict[str, np.ndarray]]:
+    """Return the inputs of a network for some rows, in batches of 32, by name."""
+    _, batches, _, _ = _of_rows(student, rows)
+    return [{name: tensor.numpy() for name, tensor in batch.inputs.items()} for batch in batches]
+
+
 def _agreement(task: Task, pairs: list[list[Tensor]]) -> float | None:
     if task.outcome == "value":
         return None
