@@ -49,8 +49,9 @@ if TYPE_CHECKING:
     from potstill.inference import form_speed, onnx_check
     from potstill.models import anatomy, heads, loading, text_vectors, word_candidates
     from potstill.models import student as networks
-    from potstill.models.compression import clusters, coded, held, influence, masks, neurons
+    from potstill.models.compression import clusters, coded, halves, held, influence, masks, neurons
     from potstill.models.generation import ctranslate2, decoding
+    from potstill.models.onnx import four_bits as onnx_four_bits
     from potstill.models.onnx import quantizing as onnx_quantizing
     from potstill.models.onnx import writing as onnx_writing
     from potstill.models.tokenizers import joint_bpe, trimming, word_vectors, wordpiece
@@ -79,12 +80,14 @@ else:
         "word_candidates": "potstill.models.word_candidates",
         "clusters": "potstill.models.compression.clusters",
         "coded": "potstill.models.compression.coded",
+        "halves": "potstill.models.compression.halves",
         "held": "potstill.models.compression.held",
         "influence": "potstill.models.compression.influence",
         "masks": "potstill.models.compression.masks",
         "neurons": "potstill.models.compression.neurons",
         "ctranslate2": "potstill.models.generation.ctranslate2",
         "decoding": "potstill.models.generation.decoding",
+        "onnx_four_bits": "potstill.models.onnx.four_bits",
         "onnx_quantizing": "potstill.models.onnx.quantizing",
         "onnx_writing": "potstill.models.onnx.writing",
         "joint_bpe": "potstill.models.tokenizers.joint_bpe",

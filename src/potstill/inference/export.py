@@ -56,6 +56,11 @@ def export_student(
         )
     with draft_folder(folder.resolve()) as draft:
         checked = form.export(student, draft, rows)
+        compared = len(rows) if checked.rows is None else checked.rows
+        if agree is not None and not compared:
+            raise InputError(
+                f"none of the rows of {data} has a second text to predict; give such rows, or omit --agree"
+            )
         if agree is not None:
             _refuse_other_answers(checked, agree, data)
         names = sorted(path.name for path in draft.iterdir())
@@ -67,7 +72,7 @@ def export_student(
                 (folder / name).unlink(missing_ok=True)
         size = sum(path.stat().st_size for path in draft.glob(f"{checked.file.name}*")) / 1e6
         plain = 4 * sum(parameter.numel() for parameter in student.model.parameters()) / 1e6
-    where = f"{checked.rows or len(rows)} rows of {data}" if rows else "random rows"
+    where = f"{compared} rows of {data}" if compared and data else "random rows"
     answers = f" of {checked.answers}" if checked.answers is not None else ""
     same = "" if checked.agreement is None else f"same prediction {100 * checked.agreement:.1f} %{answers}, "
     difference = f"largest difference of {checked.of} {checked.difference:.1e}"

@@ -32,7 +32,7 @@ class Checked:
     difference: float  # the largest
     agreement: float | None  # share of equal predictions; None: numbers are predicted, which are never quite equal
     of: str = "a logit"  # what `difference` is measured on
-    rows: int | None = None  # how many rows were compared; None: all
+    rows: int | None = None  # how many rows were compared; None: all; 0: random ones
     answers: int | None = None  # how many of these `agreement` is measured on; None: all
     seconds: Mapping[str, Seconds] = field(default_factory=dict)  # by form, the exported one first; {}: not measured
     note: str = ""  # a choice that was made, in words

@@ -14,7 +14,7 @@ from potstill.models.inference import Forward
 from potstill.system.processor import best_seconds, described
 
 ALONE, TOGETHER = 8, 32  # texts
-TURNS, LIMIT = 5, 2.0  # turns; seconds after which none is begun
+TURNS, LIMIT = 25, 1.5  # turns; seconds after which none is begun
 
 FASTER = 1.1  # times, from which another form than the first is taken
 LOST = 0.01  # of the agreement, at most

@@ -1,4 +1,4 @@
-"""Compare an exported folder, of ONNX or of PyTorch, with the student that it was written from."""
+"""Compare an exported folder, of ONNX or of PyTorch, with the student that it was written from, and time both."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from potstill.data.batches import view
 from potstill.data.examples import key_of
-from potstill.data.tokens import tokenise_texts
+from potstill.data.tokens import split_by_tokens, tokenise_texts
 from potstill.inference.export_types import Checked, Rows
 from potstill.inference.form_speed import ALONE, TOGETHER, form_seconds
 from potstill.models.anatomy import longest_input
@@ -24,6 +24,7 @@ from potstill.tasks.registry import task_of
 from potstill.tasks.task import Task
 
 SHORT, USUAL = 9, 33  # tokens of random texts
+GENERATED, AT_ONCE = 200, 1024  # rows that a generative model is compared on; padded tokens of a batch of them
 
 
 class _Batch(NamedTuple):
@@ -34,16 +35,32 @@ class _Batch(NamedTuple):
 def compare(student: Student, file: Path, rows: Rows, beside: Mapping[str, Path] | None = None) -> Checked:
     """Return the largest difference of a logit, the share of equal predictions, and the time that a text takes.
 
-    On rows, or on random ids without rows. `beside`: other ONNX files of the student, which are only timed.
+    On rows, or on random ids without rows. Of a generative model every token of the second texts is a prediction, given
+    those before it; how long generating takes is not measured. `beside`: other ONNX files of the student, only timed.
     """
-    task, batches, together, alone = _of_rows(student, rows) if rows else _random(student)
-    plain, exported = torch_forward(student.model), load_network(file.parent).forward
-    pairs = [[batch.read(run(batch.inputs)) for run in (plain, exported)] for batch in batches]
-    apart = max(float((a - b)[a > -torch.inf].abs().max()) for a, b in pairs)
-    forms: dict[str, Forward] = {"this form": exported, "PyTorch": plain}
+    kind = task_of(student.model.config)
+    if kind.generates:
+        rows = [row for row in rows if row[1]][:GENERATED]
+        task, batches, together, alone = _of_rows(student, rows or _random_texts(student))
+    else:
+        rows = () if kind.two_heads else rows  # the first head is compared, on any tokens
+        task, batches, together, alone = _of_rows(student, rows) if rows else _random(student)
+    network = load_network(file.parent)
+    plain, exported = torch_forward(student.model), network.forward
+    apart, same = [], []
+    for batch in batches:  # one by one: the logits of a vocabulary are large
+        ours, theirs = (batch.read(run(batch.inputs)) for run in (plain, exported))
+        apart.append(float((ours - theirs)[ours > -torch.inf].abs().max()))
+        same.append(_same(task, ours, theirs))
+    agreement = None if task.outcome == "value" else float(torch.cat(same).float().mean())
+    if kind.generates:
+        return Checked(file, max(apart), agreement, rows=len(rows))
+    forms: dict[str, Forward] = {"this form": exported}
+    if network.engine != "pytorch":
+        forms["PyTorch"] = plain
     forms |= {name: onnx_forward(other) for name, other in (beside or {}).items()}
     seconds = form_seconds(forms, [batch.inputs for batch in alone], together.inputs)
-    return Checked(file, apart, _agreement(task, pairs), seconds=seconds)
+    return Checked(file, max(apart), agreement, rows=len(rows), seconds=seconds)
 
 
 def inputs_of(student: Student, rows: Rows) -> list[dict[str, np.ndarray]]:
@@ -52,12 +69,11 @@ def inputs_of(student: Student, rows: Rows) -> list[dict[str, np.ndarray]]:
     return [{name: tensor.numpy() for name, tensor in batch.inputs.items()} for batch in batches]
 
 
-def _agreement(task: Task, pairs: list[list[Tensor]]) -> float | None:
-    if task.outcome == "value":
-        return None
+def _same(task: Task, ours: Tensor, theirs: Tensor) -> Tensor:
+    """(predictions,) bool, of logits (predictions, classes)"""
     if task.outcome == "classes":
-        return float(torch.cat([((a > 0) == (b > 0)).all(-1) for a, b in pairs]).float().mean())
-    return float(torch.cat([a.argmax(-1) == b.argmax(-1) for a, b in pairs]).float().mean())
+        return ((ours > 0) == (theirs > 0)).all(-1)
+    return ours.argmax(-1) == theirs.argmax(-1)
 
 
 def _of_rows(student: Student, rows: Rows) -> tuple[Task, list[_Batch], _Batch, list[_Batch]]:
@@ -75,7 +91,18 @@ def _of_rows(student: Student, rows: Rows) -> tuple[Task, list[_Batch], _Batch, 
     every = np.arange(len(rows))
     together, alone = (every[:: -(-len(rows) // count)] for count in (TOGETHER, ALONE))
     parts = np.split(every, every[TOGETHER::TOGETHER])
+    if task.generates:
+        parts = split_by_tokens(every, tokens.lengths(every), AT_ONCE)
     return task, [batch(part) for part in parts], batch(together), [batch(row) for row in alone[:, None]]
+
+
+def _random_texts(student: Student) -> Rows:
+    """Pairs of texts of random tokens, to translate; for a language model, texts that follow no prompt."""
+    random = np.random.default_rng(0)
+    ids = random.integers(0, len(student.tokenizer), (2 * ALONE, SHORT))
+    texts = student.tokenizer.batch_decode(ids, skip_special_tokens=True)
+    prompts = texts[ALONE:] if student.model.config.is_encoder_decoder else [""] * ALONE
+    return [(prompt, text or ".") for prompt, text in zip(prompts, texts[:ALONE], strict=True)]
 
 
 def _random(student: Student) -> tuple[Task, list[_Batch], _Batch, list[_Batch]]:

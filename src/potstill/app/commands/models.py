@@ -102,7 +102,7 @@ def translate(
 
 def export(
     model: Annotated[str, typer.Argument(help="A student's folder.")],
-    to: Annotated[str, typer.Option(help="onnx, int8, ctranslate2 (`potstill list exports`).")],
+    to: Annotated[str, typer.Option(help="onnx, int8, int4, float16, ctranslate2, huffman.")],
     out: Annotated[str | None, typer.Option(help="The new folder. Default: MODEL-TO, for example MODEL-onnx.")] = None,
     data: Annotated[str | None, typer.Option(help="Rows to compare it with PyTorch on. Default: random ones.")] = None,
     text: options.Text = None,
