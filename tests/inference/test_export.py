@@ -17,7 +17,7 @@ from potstill.inference import onnx_check
 from potstill.inference.export import export_student
 from potstill.inference.export_types import Checked, Rows, Seconds
 from potstill.inference.predict import predict
-from potstill.models.student import Student, save_student
+from potstill.models.student import Student, load_student, save_student
 from tests.support.commands import potstill
 from tests.support.small_models import sentences, small_model
 
@@ -134,7 +134,7 @@ class Timed:
 @pytest.mark.parametrize("times", [0.5, 1.05, 3.0])
 def test_a_form_that_is_slower_says_so(times: float, here: Path) -> None:
     form = Timed({"this form": Seconds(times, 1.0), "PyTorch": Seconds(9.0, 9.0), "float32": Seconds(1.0, 1.0)})
-    said = export_student(str(here / "student"), form, str(here / "out"), None, Columns(), None, False)  # type: ignore[arg-type]
+    said = str(export_student(str(here / "student"), form, str(here / "out"), None, Columns(), None, False))  # type: ignore[arg-type]
     assert ("slower than float32" in said and "3.00 times the time for one text" in said) == (times == 3)
 
 
@@ -146,3 +146,28 @@ def test_a_gate_needs_rows_and_classes(here: Path) -> None:
     with pytest.raises(TrainingError, match="nothing was written"):
         export_student(model, Timed({}, 0.5), str(here / "out"), rows, Columns(), None, False, 0.9)  # type: ignore[arg-type]
     assert not (here / "out").exists()
+
+
+@pytest.mark.parametrize("form", ["onnx", "int8", "float16", "huffman"])
+def test_bytes_of_the_network_of_the_file_and_in_memory_are_told_apart(
+    form: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`export --json` and `measure --json` say the same three sizes; PyTorch holds float32 whatever the file holds."""
+    student = load_student(here / "student")
+    dense = 4 * sum(parameter.numel() for parameter in student.model.parameters())
+    out = here / f"student-{form}"
+    assert potstill("export", here / "student", "--to", form, "--data", here / "rows.jsonl", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert potstill("measure", here / "student", out, "--data", here / "rows.jsonl", "--json") == 0
+    measured = json.loads(capsys.readouterr().out)["models"][str(out)]
+    stored = Path(told["file"]).stat().st_size
+    memory = stored if form in ("onnx", "int8") else dense
+    for sizes in (told, measured):
+        assert (sizes["dense_bytes"], sizes["bytes"], sizes["memory_bytes"]) == (dense, stored, memory)
+    assert form != "float16" or stored < 0.6 * dense
+    others = {"onnx": {"PyTorch"}, "int8": {"PyTorch", "ONNX in float32"}}.get(form, set())
+    assert set(told["milliseconds"]) == {"this form"} | others
+    assert all(time > 0 for times in told["milliseconds"].values() for time in times.values())
+    assert potstill("measure", here / "student", out, "--data", here / "rows.jsonl") == 0
+    table = capsys.readouterr().out
+    assert "float32" in table and "memory" in table

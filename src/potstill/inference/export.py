@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -21,6 +23,7 @@ from potstill.system.processor import described
 
 MARK = "export.json"  # in folders that potstill exported to: only files that it lists are ever replaced
 MOST_ROWS = 2000  # that an export is compared on
+FLOAT = 4  # bytes
 SLOWER = 1.1  # times, from which it is said: less is within the noise of a few texts
 
 
@@ -33,8 +36,8 @@ def export_student(
     language: str | None,
     overwrite: bool,
     agree: float | None = None,
-) -> str:
-    """Write the model to the folder `out`; return a sentence about its size and how it compares with PyTorch on `data`.
+) -> Exported:
+    """Write the model to the folder `out`, and compare it with PyTorch on `data`.
 
     `agree`: the share of rows that must be predicted as before; with less nothing is written.
     """
@@ -70,15 +73,59 @@ def export_student(
         for name in earlier or ():
             if name not in names:  # a file of the earlier export that the new one does not have
                 (folder / name).unlink(missing_ok=True)
-        size = sum(path.stat().st_size for path in draft.glob(f"{checked.file.name}*")) / 1e6
-        plain = 4 * sum(parameter.numel() for parameter in student.model.parameters()) / 1e6
+        size = sum(path.stat().st_size for path in draft.glob(f"{checked.file.name}*"))
+        is_torch = any(draft.glob("*.safetensors"))
+    dense = FLOAT * sum(parameter.numel() for parameter in student.model.parameters())
     where = f"{compared} rows of {data}" if compared and data else "random rows"
-    answers = f" of {checked.answers}" if checked.answers is not None else ""
-    same = "" if checked.agreement is None else f"same prediction {100 * checked.agreement:.1f} %{answers}, "
-    difference = f"largest difference of {checked.of} {checked.difference:.1e}"
-    notes = "".join(f"; {note}" for note in (_slower(checked.seconds), checked.note) if note)
-    smaller = f", {plain / size:.1f} times smaller than float32" if plain > 1.05 * size else ""
-    return f"{folder / checked.file.name}: {size:.1f} MB{smaller}; on {where}: {same}{difference}{notes}"
+    return Exported(folder / checked.file.name, checked, where, dense, size, dense if is_torch else size)
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A finished export: its sizes, how it compares with the model, and how fast it is here."""
+
+    file: Path
+    checked: Checked
+    where: str  # what it was compared on
+    dense_bytes: int  # of all parameters in float32
+    bytes: int  # of the file
+    memory_bytes: int  # of the weights as the engine holds them: PyTorch in float32, others as they are stored
+
+    def __str__(self) -> str:
+        dense, stored, memory = (size / 1e6 for size in (self.dense_bytes, self.bytes, self.memory_bytes))
+        smaller = (
+            f", {dense / stored:.1f} times smaller than the {dense:.1f} of float32" if dense > 1.05 * stored else ""
+        )
+        checked, lines = self.checked, [f"{self.file}: {stored:.1f} MB{smaller}; in memory {memory:.1f} MB"]
+        answers = f" of {checked.answers}" if checked.answers is not None else ""
+        same = "" if checked.agreement is None else f"same prediction {100 * checked.agreement:.1f} %{answers}, "
+        lines.append(f"on {self.where}: {same}largest difference of {checked.of} {checked.difference:.1e}")
+        for form, (alone, in_batch) in checked.seconds.items():
+            lines.append(f"{form}: {1000 * alone:.3g} ms for one text, {1000 * in_batch:.3g} ms for each of a batch")
+        return "\n".join([*lines, *self.notes])
+
+    @property
+    def notes(self) -> list[str]:
+        return [note for note in (_slower(self.checked.seconds), self.checked.note) if note]
+
+    def to_json(self) -> dict[str, Any]:
+        checked = self.checked
+        return {
+            "file": str(self.file),
+            "bytes": self.bytes,
+            "dense_bytes": self.dense_bytes,
+            "memory_bytes": self.memory_bytes,
+            "compared_on": self.where,
+            "agreement": checked.agreement,
+            "largest_difference": checked.difference,
+            "difference_of": checked.of,
+            "milliseconds": {
+                form: {"alone": 1000 * alone, "in_batch": 1000 * in_batch}
+                for form, (alone, in_batch) in checked.seconds.items()
+            },
+            "device": described(torch.get_num_threads()),
+            "notes": self.notes,
+        }
 
 
 def _refuse_other_answers(checked: Checked, agree: float, data: str | None) -> None:

@@ -18,7 +18,7 @@ Rows = Sequence[tuple[str, str | None]]
 
 
 class Seconds(NamedTuple):
-    """How long a text takes: alone (the median over texts), and as one of a batch of 32."""
+    """How long a text takes: alone (the median over texts), and as one of a batch of 32. Generating is by greedy search."""
 
     alone: float
     in_batch: float

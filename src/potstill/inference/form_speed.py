@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from potstill.inference.export_types import Checked, Seconds
-from potstill.models.inference import Forward
 from potstill.system.processor import best_seconds, described
 
 ALONE, TOGETHER = 8, 32  # texts
@@ -19,18 +18,19 @@ TURNS, LIMIT = 25, 1.5  # turns; seconds after which none is begun
 FASTER = 1.1  # times, from which another form than the first is taken
 LOST = 0.01  # of the agreement, at most
 
-Inputs = dict[str, Tensor]
+Inputs = TypeVar("Inputs")
 
 
-def form_seconds(forms: Mapping[str, Forward], alone: Sequence[Inputs], together: Inputs) -> dict[str, Seconds]:
-    """Time forms on the same inputs: those of single texts, and those of one batch. All take turns, and the best one counts."""
+def form_seconds(
+    forms: Mapping[str, Callable[[Inputs], object]], alone: Sequence[Inputs], together: Inputs, texts: int
+) -> dict[str, Seconds]:
+    """Time forms on the same inputs: those of single texts, and one batch of `texts`. All take turns, the best one counts."""
     works = {
         (name, place): partial(forward, inputs)
         for name, forward in forms.items()
         for place, inputs in enumerate([together, *alone])
     }
     best = best_seconds(works, TURNS, LIMIT)
-    texts = len(next(iter(together.values())))
     return {
         name: Seconds(float(np.median([best[name, 1 + place] for place in range(len(alone))])), best[name, 0] / texts)
         for name in forms

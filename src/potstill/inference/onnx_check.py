@@ -59,7 +59,9 @@ def compare(student: Student, file: Path, rows: Rows, beside: Mapping[str, Path]
     if network.engine != "pytorch":
         forms["PyTorch"] = plain
     forms |= {name: onnx_forward(other) for name, other in (beside or {}).items()}
-    seconds = form_seconds(forms, [batch.inputs for batch in alone], together.inputs)
+    seconds = form_seconds(
+        forms, [batch.inputs for batch in alone], together.inputs, len(next(iter(together.inputs.values())))
+    )
     return Checked(file, max(apart), agreement, rows=len(rows), seconds=seconds)
 
 

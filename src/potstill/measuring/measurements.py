@@ -156,6 +156,8 @@ class MeasuredModel(Part):
     parameters: Maybe[Number] = None
     parts: Table[Number] = field(default_factory=dict)  # parameters of embeddings, layers, head
     bytes: Maybe[Number] = None
+    dense_bytes: Optional[Maybe[Number]] = None  # of all parameters in float32
+    memory_bytes: Optional[Maybe[Number]] = None  # of the weights as the engine holds them
     engine: Optional[Maybe[str]] = None
     quality: BySplit[Scores] = field(default_factory=dict)
     intervals: Optional[BySplit[Table[tuple[Number, Number]]]] = field(default_factory=dict)  # 95 %

@@ -111,6 +111,7 @@ def export(
     agree: Annotated[float | None, typer.Option(min=0, max=1, help=AGREE_HELP)] = None,
     with_: Annotated[list[str] | None, options.plugin_option("export", "weights=float32")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export.")] = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Export a student to another format and compare it with PyTorch at once.
 
@@ -126,7 +127,12 @@ def export(
     from potstill.inference.export import export_student
 
     folder = out or f"{model.rstrip('/')}-{to}"
-    print_line(export_student(model, form, folder, data, options.columns(text, pair), language, overwrite, agree))
+    exported = export_student(model, form, folder, data, options.columns(text, pair), language, overwrite, agree)
+    if as_json:
+        print_json(exported.to_json(), indent=1)
+    else:
+        for line in str(exported).splitlines():
+            print_line(line)
 
 
 def augment(
