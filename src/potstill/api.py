@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from potstill.data import derived, nearest, pixel_reader
     from potstill.data.augment import tagging, word_changes
-    from potstill.inference import onnx_check
+    from potstill.inference import form_speed, onnx_check
     from potstill.models import anatomy, heads, loading, text_vectors, word_candidates
     from potstill.models import student as networks
     from potstill.models.compression import (
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         coded,
         factorised_tables,
         fisher,
+        halves,
         held,
         influence,
         linear_maps,
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
         tickets,
     )
     from potstill.models.generation import ctranslate2, decoding
+    from potstill.models.onnx import four_bits as onnx_four_bits
     from potstill.models.onnx import quantizing as onnx_quantizing
     from potstill.models.onnx import writing as onnx_writing
     from potstill.models.tokenizers import joint_bpe, trimming, word_vectors, wordpiece
@@ -83,6 +85,7 @@ else:
         "pixel_reader": "potstill.data.pixel_reader",
         "tagging": "potstill.data.augment.tagging",
         "word_changes": "potstill.data.augment.word_changes",
+        "form_speed": "potstill.inference.form_speed",
         "onnx_check": "potstill.inference.onnx_check",
         "anatomy": "potstill.models.anatomy",
         "heads": "potstill.models.heads",
@@ -95,6 +98,7 @@ else:
         "coded": "potstill.models.compression.coded",
         "factorised_tables": "potstill.models.compression.factorised_tables",
         "fisher": "potstill.models.compression.fisher",
+        "halves": "potstill.models.compression.halves",
         "held": "potstill.models.compression.held",
         "influence": "potstill.models.compression.influence",
         "linear_maps": "potstill.models.compression.linear_maps",
@@ -105,6 +109,7 @@ else:
         "tickets": "potstill.models.compression.tickets",
         "ctranslate2": "potstill.models.generation.ctranslate2",
         "decoding": "potstill.models.generation.decoding",
+        "onnx_four_bits": "potstill.models.onnx.four_bits",
         "onnx_quantizing": "potstill.models.onnx.quantizing",
         "onnx_writing": "potstill.models.onnx.writing",
         "joint_bpe": "potstill.models.tokenizers.joint_bpe",

@@ -49,6 +49,7 @@ REFUSALS = {
     "translate folder nosuch.txt": "nosuch.txt: cannot be read",
     "export ./nosuch --to onnx": "there is no folder ./nosuch",
     "export folder --to onx": "did you mean 'onnx'",
+    "export folder --to onnx --agree 0.97": "write --data with rows",
     "augment nosuch.csv --out new.csv": "nosuch.csv: there is no such file",
     "report nosuch": "there is no folder nosuch",
 }

@@ -13,6 +13,7 @@ import torch
 
 from potstill.app import cli
 from potstill.errors import InputError, TrainingError
+from potstill.inference import onnx_check
 from potstill.inference.predict import predict
 from potstill.measuring.measure_models import measure_models
 from potstill.models.builder import BuildContext
@@ -29,6 +30,7 @@ from tests.support.small_models import ARCHITECTURES, digits, sentences, small_c
 WRITING = ("ctranslate2",)  # for models that write texts; others are for those that answer with logits
 EXPORTS = [name for name in plugins.names("exports") if name not in WRITING]
 QUICK = (("onnx", "bert"), ("onnx", "digits"), ("int8", "digits"), ("onnx", "cnn"))
+FOLDERS = ("huffman", "float16")  # student folders, which may be of any model
 OF_WORDS = [name for name in plugins.names("students") if issubclass(plugins.find("students", name), Bag)]
 OVER_WORDS = [(name, pairs) for name in OF_WORDS for pairs in (False, True)]
 CLOSE = {"onnx": 1e-5}  # others round their weights
@@ -132,6 +134,33 @@ def test_every_model_that_writes_gives_its_own_texts(export: str, kind: str, tmp
     if kind in TRANSLATORS:
         with decoder_of(tmp_path / "exact") as decode, decoder(student, "transformers") as expected:
             assert decode(["a warm film", ""], 1, 1)[0][0].text == expected(["a warm film"], 1, 1)[0][0].text
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=() if kind in ("marian", "gpt2") else pytest.mark.slow) for kind in WRITERS]
+)
+@pytest.mark.parametrize("export", FOLDERS)
+def test_a_folder_of_a_model_that_writes_is_compared_by_tokens_and_read_by_measure(
+    export: str, kind: str, tmp_path: Path
+) -> None:
+    student = trained_marian() if kind == "marian" else small_writer(kind)
+    rows: list[tuple[str, str | None]] = [("", "a"), *((text, text[::-1]) for text, _ in sentences(40, 3))]
+    for given, compared in ((rows, 41), ([], 0), ([("no second text", None)], 0)):
+        checked = plugins.make("exports", export, {}).export(student, tmp_path / f"out-{len(given)}", given)
+        assert checked.rows == compared
+        assert (checked.agreement, checked.difference) == (1, 0) or (export != "huffman" and checked.agreement >= 0.95)
+    save_student(small_writer(kind, seed=1), tmp_path / "other")
+    theirs = onnx_check.compare(student, tmp_path / "other" / "model.safetensors", rows)
+    assert theirs.agreement is not None and theirs.agreement < 0.9
+    if kind == "marian":
+        save_student(student, tmp_path / "student")
+        (tmp_path / "rows.tsv").write_text("source\ttarget\n" + "\n".join(f"{a}\t{b}" for a, b in rows[1:9]))
+        models = [str(tmp_path / "student"), str(tmp_path / "out-41")]
+        measured = measure_models(models, str(tmp_path / "rows.tsv"))["models"]
+        plain, found = (measured[model]["quality"]["task"]["test"] for model in models)
+        assert found["bleu"] == pytest.approx(plain["bleu"], abs=0.02) and "latency_ms" in str(
+            measured[models[1]]["speed"]
+        )
 
 
 @pytest.mark.parametrize("export", WRITING)

@@ -94,7 +94,7 @@ def student(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def export(student: Path, form: Form, out: Path, overwrite: bool = False) -> str:
-    return exported.export_student(str(student), form, str(out), None, Columns(), None, overwrite)
+    return str(exported.export_student(str(student), form, str(out), None, Columns(), None, overwrite))
 
 
 def full() -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from potstill.recipe.plugins import Plugin
 
@@ -17,16 +17,25 @@ Rows = Sequence[tuple[str, str | None]]
 """The text and the pair of each row, in the form that the student's task reads."""
 
 
+class Seconds(NamedTuple):
+    """How long a text takes: alone (the median over texts), and as one of a batch of 32. Generating is by greedy search."""
+
+    alone: float
+    in_batch: float
+
+
 @dataclass(frozen=True)
 class Checked:
     """An exported file, and how its answers compare with those of PyTorch."""
 
     file: Path
     difference: float  # the largest
-    agreement: float  # share of equal predictions
+    agreement: float | None  # share of equal predictions; None: numbers are predicted, which are never quite equal
     of: str = "a logit"  # what `difference` is measured on
-    rows: int | None = None  # how many rows were compared; None: all
+    rows: int | None = None  # how many rows were compared; None: all; 0: random ones
     answers: int | None = None  # how many of these `agreement` is measured on; None: all
+    seconds: Mapping[str, Seconds] = field(default_factory=dict)  # by form, the exported one first; {}: not measured
+    note: str = ""  # a choice that was made, in words
 
 
 class Export(Plugin):

@@ -46,6 +46,8 @@ from potstill.tasks.metrics.texts import signatures
 from potstill.tasks.registry import TASKS, task_of
 from potstill.tasks.task import Task
 
+FLOAT = 4  # bytes
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -121,7 +123,7 @@ def _networks(
         task = replace(with_positive(task, None, examples.labelled_only), temperature=temperature)
         tokens = tokenise(task, examples, model.tokenizer, min(length, model.longest))
         source = TokenisedSet(task, examples, tokens, tokens)
-        size = {"parameters": model.parameters, "bytes": model.bytes}
+        size = _sizes(model.parameters, model.bytes, in_float32=model.engine == "pytorch")
         forms: dict[str, Forward] = {model.engine: model.forward}
         if (faster := model.bfloat16()) is not None:
             forms[BFLOAT16] = faster
@@ -177,6 +179,14 @@ def _longest(model: Generator, tokenizer: PreTrainedTokenizerBase) -> int:
 
 def _size(model: Generator, path: str) -> dict[str, Any]:
     if isinstance(model, Student):
-        return quality.size(model.model, path)
+        size = quality.size(model.model, path)
+        return size | _sizes(size["parameters"], size["bytes"], in_float32=True)
     about = json.loads((model / ABOUT).read_text(encoding="utf-8"))
-    return {"parameters": about.get("parameters"), "bytes": (model / "model.bin").stat().st_size}
+    return _sizes(about.get("parameters"), (model / "model.bin").stat().st_size, in_float32=False)
+
+
+def _sizes(parameters: int | None, stored: int, in_float32: bool) -> dict[str, Any]:
+    """`in_float32`: PyTorch holds weights in float32, however they are stored; other engines hold them as they are."""
+    dense = FLOAT * parameters if parameters else None
+    memory = dense if in_float32 else stored
+    return {"parameters": parameters, "bytes": stored, "dense_bytes": dense, "memory_bytes": memory}

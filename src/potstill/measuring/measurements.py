@@ -79,7 +79,6 @@ Speed = dict[str, float]
 examples_per_second at batch 32 (generative models: 128 texts at once); best_examples_per_second, best_batch, and
 best_streams if it was reached in so many streams of one thread; spread: the median turn divided by the best one."""
 
-
 BFLOAT16 = "pytorch bfloat16"
 NETWORK_ENGINES = ("pytorch", BFLOAT16, "onnx")  # others are searches
 
@@ -156,6 +155,8 @@ class MeasuredModel(Part):
     parameters: Maybe[Number] = None
     parts: Table[Number] = field(default_factory=dict)  # parameters of embeddings, layers, head
     bytes: Maybe[Number] = None
+    dense_bytes: Optional[Maybe[Number]] = None  # of all parameters in float32
+    memory_bytes: Optional[Maybe[Number]] = None  # of the weights as the engine holds them
     engine: Optional[Maybe[str]] = None
     quality: BySplit[Scores] = field(default_factory=dict)
     intervals: Optional[BySplit[Table[tuple[Number, Number]]]] = field(default_factory=dict)  # 95 %
@@ -169,6 +170,7 @@ class MeasuredModel(Part):
     times_faster: Optional[Maybe[Number]] = None  # in the same engine as the teacher, at batch 32
     fastest: Optional[Maybe[str]] = None  # the engine with most examples a second, at its best batch
     times_faster_at_best: Optional[Maybe[Number]] = None  # than the teacher in its fastest form, eight bits included
+    breakdown: Optional[Table[Table[Number]]] = field(default_factory=dict)  # bytes and ms of embeddings, attention, …
     closed_gap: Optional[BySplit[ClosedGap]] = field(default_factory=dict)  # of the distilled student
     learned: Optional[Maybe[StrictBool]] = None
     begun_from: Optional[Maybe[str]] = None

@@ -83,6 +83,13 @@ def columns(runs: Sequence[Measurements], models: Iterable[MeasuredModel]) -> li
             "size", "parameters", (SUMMARY, COST), lambda model: model.parameters, parameters, False, note=_embeddings
         ),
         Column("size", "MB", (SUMMARY, COST), lambda model: model.bytes, megabytes, False),
+    ]
+    if any(model.memory_bytes is not None for model in models):  # `potstill measure`
+        listed += [
+            Column("size", "MB as float32", (SUMMARY, COST), lambda model: model.dense_bytes, megabytes, False),
+            Column("size", "MB in memory", (SUMMARY, COST), lambda model: model.memory_bytes, megabytes, False),
+        ]
+    listed += [
         Column("", "ms for one", (SUMMARY,), _first_latency, short, False),
     ]
     searches = dict.fromkeys(search for model in models for search in model.searches)

@@ -27,6 +27,7 @@ from potstill.measuring.measurements import (
 )
 from potstill.measuring.run_folder import FinishedRun, finished_runs
 from potstill.recipe.task_words import words_of_run
+from potstill.reporting.breakdown import breakdown_table
 from potstill.reporting.classes import confusions, per_class, soft_targets
 from potstill.reporting.columns import ALL_SCORES, COST, QUALITY, columns
 from potstill.reporting.deployed import deployed_sentence
@@ -148,6 +149,7 @@ def table_section(runs: Sequence[FinishedRun], lines: Sequence[Line]) -> dict[st
     return {
         "quality": page_table(lines, listed, QUALITY),
         "cost": page_table(lines, listed, COST),
+        "breakdown": breakdown_table(lines),
         "all_scores": page_table(lines, listed, ALL_SCORES),
         "has_errors": bool(metrics & set(LOWER_IS_BETTER)),
         "has_baseline": {BASELINE, STUDENT} <= {line.kind for line in lines},

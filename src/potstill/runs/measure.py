@@ -21,6 +21,7 @@ from potstill.data.row import split_parts
 from potstill.inference.answers import answers, model_answers, network, plain_answers
 from potstill.inference.onnx_forms import onnx_files
 from potstill.measuring import quality
+from potstill.measuring.breakdown import breakdown
 from potstill.measuring.comparisons import write_predictions
 from potstill.measuring.measurements import (
     BASELINE,
@@ -50,6 +51,7 @@ from potstill.models.architectures.registration import PREFIX
 from potstill.models.fingerprints import weights_hash
 from potstill.models.folders import stored_temperature
 from potstill.models.inference import Forward, bfloat16_forward, onnx_forward, streams_forward, torch_forward
+from potstill.models.student import Student
 from potstill.recipe.schema import Recipe, Stage
 from potstill.runs import input_files
 from potstill.runs.baseline import initial_weights
@@ -130,6 +132,7 @@ def measure_run(run: Run, students: Mapping[str, Trained], timed: bool) -> Measu
         if timed and recipe.timing != "none":
             display.say("timing all models in turns")
             speeds = measure_speeds(first, students, models)
+            add_breakdowns(models, first, exportable)
         if deploys and main in files:
             teacher = MeasuredModel.from_json(models[TEACHER].size) if TEACHER in models else None
             same = int8_agreement(first, predictions)
@@ -292,6 +295,14 @@ def measure_speeds(data: DataSet, students: Mapping[str, Trained], models: Mappi
     for name, decoder in decoders.items():
         models[name].size["engine"] = engine_of(decoder)
     return decoding_speeds({name: (model, data.for_scoring(rows, model.tokenizer)) for name, model in decoders.items()})
+
+
+def add_breakdowns(models: Mapping[str, Candidate], data: DataSet, students: Mapping[str, Student]) -> None:
+    """Add where the bytes and the milliseconds of the teacher and of the student are."""
+    rows = next(iter(data.tests.values()), data.dev)
+    for name, student in students.items():
+        if (found := breakdown(student.model, data.for_scoring(rows, models[name].tokenizer))) is not None:
+            models[name].size["breakdown"] = found
 
 
 def qualities(

@@ -76,6 +76,20 @@ def rewrite(folder: Path, **changes: object) -> None:
     save_file(tensors, folder / CODED, about)  # type: ignore[arg-type]
 
 
+def test_embedding_tables_of_few_values_are_coded_too(tmp_path: Path) -> None:
+    start = small_model("bert", layers=1)
+    context = BuildContext(start, 0, lambda: iter(("a film",)), False)
+    table = "bert.embeddings.word_embeddings.weight"
+    sizes = []
+    for values in (4, None):
+        folder = tmp_path / str(values)
+        Huffman().export(Clustered(values=4, embeddings=values).build(start, context), folder, [])
+        sizes.append((folder / CODED).stat().st_size)
+        assert (table in coded_matrices(folder / CODED)) == (values is not None)
+    numbers = start.model.get_input_embeddings().weight.numel()
+    assert sizes[1] - sizes[0] > 3.5 * numbers, "about two bits instead of 32"
+
+
 def test_damaged_and_hostile_files_are_refused(tmp_path: Path) -> None:
     coded.write_coded({"shared": matrices()["shared"]}, tmp_path / CODED)
     good = (tmp_path / CODED).read_bytes()

@@ -10,6 +10,7 @@ import typer
 
 from potstill.app import options
 from potstill.app.options import check_model, check_rows
+from potstill.errors import InputError
 from potstill.models.folders import SHORTEST
 from potstill.recipe import plugins
 from potstill.recipe.flags import parse_names
@@ -20,6 +21,7 @@ from potstill.system.terminal import print_generated, print_json, print_line, sa
 ROWS_HELP = "Rows to predict; default: a text or a JSON object per line of standard input."
 MODELS_HELP = "Folders of models; the others are compared with the first."
 NGRAM_HELP = "keep: some copies are only an n-gram; mask: the n-gram is masked."
+AGREE_HELP = "Write nothing if fewer of the rows than this share are predicted as before, for example 0.97."
 FILES_HELP = "Texts, one per line; default: standard input."
 
 
@@ -100,28 +102,37 @@ def translate(
 
 def export(
     model: Annotated[str, typer.Argument(help="A student's folder.")],
-    to: Annotated[str, typer.Option(help="onnx, int8, ctranslate2 (`potstill list exports`).")],
+    to: Annotated[str, typer.Option(help="onnx, int8, int4, float16, ctranslate2, huffman.")],
     out: Annotated[str | None, typer.Option(help="The new folder. Default: MODEL-TO, for example MODEL-onnx.")] = None,
     data: Annotated[str | None, typer.Option(help="Rows to compare it with PyTorch on. Default: random ones.")] = None,
     text: options.Text = None,
     pair: options.Pair = None,
     language: options.Language = None,
+    agree: Annotated[float | None, typer.Option(min=0, max=1, help=AGREE_HELP)] = None,
     with_: Annotated[list[str] | None, options.plugin_option("export", "weights=float32")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export.")] = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Export a student to another format and compare it with PyTorch at once.
 
     `predict` and `measure` read ONNX files, `translate` and `measure` those of CTranslate2.
 
-    potstill export runs/x/student --to int8 --data test.csv
+    potstill export runs/x/student --to int8 --data test.csv --agree 0.97
     """
     form = plugins.make("exports", to, options.plugin_fields(with_))
+    if agree is not None and data is None:
+        raise InputError("--agree counts rows that are predicted as before; write --data with rows")
     check_model(model)
     check_rows(data)
     from potstill.inference.export import export_student
 
     folder = out or f"{model.rstrip('/')}-{to}"
-    print_line(export_student(model, form, folder, data, options.columns(text, pair), language, overwrite))
+    exported = export_student(model, form, folder, data, options.columns(text, pair), language, overwrite, agree)
+    if as_json:
+        print_json(exported.to_json(), indent=1)
+    else:
+        for line in str(exported).splitlines():
+            print_line(line)
 
 
 def augment(

@@ -8,7 +8,18 @@ from typing import Literal
 
 import numpy as np
 
-from potstill.api import Checked, Export, Rows, Student, TrainingError, ctranslate2, decoding, scratch, torch
+from potstill.api import (
+    Checked,
+    Export,
+    Rows,
+    Student,
+    TrainingError,
+    ctranslate2,
+    decoding,
+    form_speed,
+    scratch,
+    torch,
+)
 
 LARGEST_DIFFERENCE = 1e-3  # of a token's log probability in float32; if it is larger, the converter misread the model
 CHECKED = 200  # rows whose log probabilities are compared
@@ -55,7 +66,13 @@ def compare(student: Student, folder: Path, rows: Rows) -> Checked:
     outputs = [[hypotheses[0][0] for hypotheses in search(decoded, 1, 1)] for search in searches]
     agreement = float(np.mean([a == b for a, b in zip(*outputs, strict=True)]))
     measured = "a text's log probability per token"
-    return Checked(folder / "model.bin", max(differences), agreement, measured, len(sources), len(decoded))
+    seconds = form_speed.form_seconds(
+        {"greedy search": lambda texts: searches[1](texts, 1, 1)},
+        [[source] for source in decoded[: form_speed.ALONE]],
+        decoded,
+        len(decoded),
+    )
+    return Checked(folder / "model.bin", max(differences), agreement, measured, len(sources), len(decoded), seconds)
 
 
 def _token_ids(
