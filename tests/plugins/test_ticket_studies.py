@@ -24,6 +24,7 @@ from potstill.plugins.studies._tickets import Trials, barrier_of, error_barriers
 from potstill.plugins.studies.lottery import Lottery
 from potstill.plugins.studies.ticket_transfer import DENSE, FIRST_WEIGHTS, TicketTransfer
 from potstill.plugins.studies.tickets import Tickets, largest_matching, paper_cells
+from potstill.recipe import short_forms
 from potstill.recipe.resolve import resolve
 from potstill.recipe.schema import Recipe
 from tests.support.commands import command, potstill
@@ -222,7 +223,7 @@ def test_the_runs_of_the_transfer_find_a_mask_and_train_it_on_the_target(tasks: 
     assert [(fields["build"], fields["head"]) for fields in then.reshape] == [("ticket", "fresh")]
     assert [data.name for data in runs["words-to-rte"].data] == ["rte", "words"]
     assert [data.name for data in runs["rte-to-rte"].data] == ["rte"] and len(runs["rte-to-rte"].stage) == 2
-    assert runs[f"{FIRST_WEIGHTS}-to-rte"].student == [{"build": "pruned_weights", "sparsity": 0.7, "scope": "global"}]
+    assert runs[f"{FIRST_WEIGHTS}-to-rte"].student == short_forms.complete("students", "pruned_weights:0.7")
     assert runs[f"{DENSE}-to-rte"].student == [] and len(runs[f"{DENSE}-to-rte"].stage) == 1
 
 

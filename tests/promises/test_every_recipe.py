@@ -77,7 +77,9 @@ def test_local_recipes_name_files_and_columns_that_exist(name: str):
     if not SHARED.is_dir():
         pytest.skip("needs ../shared beside the project")
     for data in resolved(name).data:
-        assert data.dev or "mnist" in name  # whose train file alone is published, and a tenth of it held out
+        assert data.dev or "/mnist/" in str(
+            data.train
+        )  # whose train file alone is published, and a tenth of it held out
         has_labels = data.task is None or not TASKS[data.task].own_targets
         for split in [data.train, *([data.dev] if data.dev else []), *data.test.values()]:
             label = tuple(data.label) if isinstance(data.label, list) else data.label

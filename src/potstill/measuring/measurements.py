@@ -187,12 +187,10 @@ class MeasuredModel(Part):
 
     def interval(self, place: Place) -> tuple[float, float] | None:
         """Return the 95 % interval. That of the perplexity is the inverse of the likelihood's, which is resampled."""
-        if (
-            place.metric == "perplexity"
-            and (ends := self.interval(place._replace(metric="likelihood")))
-            and ends[0] > 0
-        ):
-            return 1 / ends[1], 1 / ends[0]
+        if place.metric == "perplexity":
+            low, high = self.interval(place._replace(metric="likelihood")) or (0.0, 0.0)
+            if low > 0:
+                return 1 / high, 1 / low
         return self.intervals.get(place.data, {}).get(place.split, {}).get(place.metric)
 
     def gap(self, place: Place) -> ClosedGap | None:
