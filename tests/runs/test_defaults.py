@@ -198,7 +198,7 @@ def test_a_run_says_its_choices_writes_them_and_keeps_them(
         "student: 2 of 4 layers, and the 20 most frequent of" in said
         and "method: soft_targets at the teacher's temperature" in said
     )
-    assert "temperature of the teacher: 3.00, since fewer than 50 rows of dev have labels" in said
+    assert "temperature of the teacher: 1.00, since fewer than 50 rows of dev have labels" in said
     written = tomllib.loads((out / "recipe.toml").read_text())
     assert written["student"] == [HALF, {"build": "trim_vocabulary", "minimum": 1, "tokens": 20}]
     assert written["stage"][0]["method"]["temperature"] == "auto"

@@ -15,6 +15,7 @@ from potstill.errors import InputError
 AUTO = "auto"  # takes the place of a student's or a method's name until it is chosen
 BUILDERS = ("keep_layers", "trim_vocabulary")  # that a chosen student is made of
 KEPT_TOKENS = 11_000  # of the vocabulary, besides characters
+FEW_CLASSES = 3
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,14 @@ from potstill.measuring.calibration import fit_temperature, how_sure
 from potstill.measuring.measurements import TeacherKnowledge, TeacherRows
 from potstill.measuring.quality import labelled
 from potstill.measuring.significance import row_covariance
-from potstill.recipe.defaults import AUTO
+from potstill.recipe.defaults import AUTO, FEW_CLASSES
 from potstill.recipe.schema import Recipe, Round
 from potstill.runs.data_set import DataSet, selection_metric, teacher_logits, teacher_predictions
 from potstill.runs.stage_setup import Run
 
 ASKED = 300  # rows of a split, the same ones for every seed: they are answered once
 LEAST_ROWS = 50  # of dev: fewer say little about a temperature
-LEAST, HIGHEST = 3.0, 10.0  # temperatures that a student learns at: docs/methods/soft_targets.md has the figures
+LEAST, LEAST_OF_MANY, HIGHEST = 1.0, 2.0, 10.0  # temperatures that a student learns at
 
 
 def teacher_knowledge(recipe: Recipe, data: DataSet) -> TeacherKnowledge | None:
@@ -137,16 +137,19 @@ def at_teachers_temperature(run: Run, round_: Round) -> Round:
 
 def teachers_temperature(data: DataSet, say: Callable[[str], None] | None) -> float:
     """The temperature at which this teacher's answers are learned."""
+    task = data.task
+    few = task.outcome == "classes" or (task.names_outputs and task.classes <= FEW_CLASSES)
+    least = LEAST if few else LEAST_OF_MANY
     fits = fits_dev_at(data)
-    found = LEAST if fits is None else min(max(LEAST, fits), HIGHEST)
+    found = least if fits is None else min(max(least, fits), HIGHEST)
     if say is not None:
         of = f"of the teacher of {data.name}" if data.name != "task" else "of the teacher"
         if fits is None:
             reason = f"since fewer than {LEAST_ROWS} rows of dev have labels and answers to fit another"
-        elif fits < LEAST:
-            reason = f"the least; its probabilities fit the labels of dev at T = {fits:.2f}"
+        elif fits < least:
+            reason = f"the least, since its probabilities on dev are unsure enough (they fit at T = {fits:.2f})"
         elif fits > HIGHEST:
-            reason = f"the most; its probabilities fit the labels of dev at T = {fits:.2f}"
+            reason = f"the most, since its probabilities on dev say little (they fit at T = {fits:.2f})"
         else:
             reason = "at which its probabilities fit the labels of dev"
         say(f"temperature {of}: {found:.2f}, {reason}")

@@ -13,7 +13,7 @@ class SoftTargets(Method):
     """L = (1−α)·CE(y, z) + α·T²·KL(teacher ‖ student), and CE(y, z) alone where the teacher has no answer
 
     temperature: T. None: 5, or 1 with `top`, `draws` and where the classes are a vocabulary. auto: the one at which the
-    teacher's probabilities fit the labels of dev, at least 3.
+    teacher's probabilities fit the labels of dev, at least 1, or 2 with more than three classes.
     alpha: α, the weight of the teacher.
     smoothing: the share of y that is spread evenly over all classes.
     top: how many of the teacher's most probable classes are kept, with the mass of the rest. None: all classes.
