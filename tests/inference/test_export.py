@@ -148,7 +148,7 @@ def test_a_gate_needs_rows_and_classes(here: Path) -> None:
     assert not (here / "out").exists()
 
 
-@pytest.mark.parametrize("form", ["onnx", "int8", "float16", "huffman"])
+@pytest.mark.parametrize("form", [pytest.param("onnx", marks=pytest.mark.slow), "int8", "float16", "huffman"])
 def test_bytes_of_the_network_of_the_file_and_in_memory_are_told_apart(
     form: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

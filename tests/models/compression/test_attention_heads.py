@@ -185,6 +185,7 @@ def test_a_stopped_stage_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     assert difference == 0 and changed
 
 
+@pytest.mark.slow  # the same mechanism as that of low rank, whose export is tested by default
 def test_exported_it_gives_the_same_answers(tmp_path: Path) -> None:
     start = small_model("bert", layers=2)
     student = PrunedHeads(0.5).build(start, context(start))

@@ -296,7 +296,7 @@ def test_a_stopped_stage_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     assert difference == 0 and changed
 
 
-@pytest.mark.parametrize("export", ["onnx", "int8"])
+@pytest.mark.parametrize("export", ["onnx", pytest.param("int8", marks=pytest.mark.slow)])
 def test_exported_it_gives_the_same_answers(export: str, tmp_path: Path) -> None:
     start = small_model("bert", layers=2)
     student = LowRank(0.5).build(start, context(start))

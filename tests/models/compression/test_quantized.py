@@ -222,7 +222,7 @@ def test_a_step_moves_the_exact_weights_by_the_gradient_at_the_rounded_ones() ->
     assert changed > 20  # small steps add up
 
 
-@pytest.mark.parametrize("pruned", [False, True])
+@pytest.mark.parametrize("pruned", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_stopped_stage_goes_on_to_the_same_bits(pruned: bool, tmp_path: Path) -> None:
     difference, changed = stopped_and_resumed(
         lambda folder: quantized_world(folder, 3, pruned), tmp_path, "soft_targets", (2, 7)
