@@ -63,6 +63,7 @@ if TYPE_CHECKING:
         masks,
         neurons,
         quantized,
+        reading,
         tickets,
     )
     from potstill.models.generation import ctranslate2, decoding
@@ -106,6 +107,7 @@ else:
         "masks": "potstill.models.compression.masks",
         "neurons": "potstill.models.compression.neurons",
         "quantized": "potstill.models.compression.quantized",
+        "reading": "potstill.models.compression.reading",
         "tickets": "potstill.models.compression.tickets",
         "ctranslate2": "potstill.models.generation.ctranslate2",
         "decoding": "potstill.models.generation.decoding",

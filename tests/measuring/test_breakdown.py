@@ -101,6 +101,6 @@ def test_a_run_writes_it_for_teacher_and_student_and_shows_it_on_its_page(tmp_pa
     teacher, student = (models[name]["breakdown"] for name in ("teacher", "distilled"))
     assert tuple(teacher) == tuple(student) == PARTS
     assert teacher[ATTENTION]["bytes"] == 2 * student[ATTENTION]["bytes"] > 0, "four layers beside two"
-    assert teacher[EMBEDDED]["bytes"] == student[EMBEDDED]["bytes"] and min(one["ms"] for one in student.values()) > 0
+    assert teacher[EMBEDDED]["bytes"] == student[EMBEDDED]["bytes"] and min(part["ms"] for part in student.values()) > 0
     assert "breakdown" not in models["fine-tuned"]
     assert "Where the bytes and the time are" in (tmp_path / "run" / "report.html").read_text()

@@ -59,7 +59,7 @@ def test_02_so_does_every_method_and_task(method: str, task: str, tmp_path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [one for one in plugins.names("students") if "digits" not in SERVES[one]])
+@pytest.mark.parametrize("name", [student for student in plugins.names("students") if "digits" not in SERVES[student]])
 def test_02_so_does_every_student(name: str, tmp_path: Path, figure: Callable[..., None]) -> None:
     def make(folder: Path) -> World:
         world = make_world(folder, task="translate" if "translator" in SERVES[name] else "classify")

@@ -122,7 +122,14 @@ def test_numbers_have_an_error(tmp_path: Path) -> None:
     teacher = small_model("bert", labels=("value",))
     teacher.model.config.problem_type = "regression"
     save_student(teacher, tmp_path / "teacher")
-    found, _ = known(f"teacher={tmp_path}/teacher", f"data.train={tmp_path}/rows.csv", f"data.dev={tmp_path}/rows.csv")
+    found, data = known(
+        f"teacher={tmp_path}/teacher", f"data.train={tmp_path}/rows.csv", f"data.dev={tmp_path}/rows.csv"
+    )
+    said: list[str] = []
+    assert teachers_temperature(data, said.append) >= 1 and found.temperature is None
+    assert said == [
+        f"temperature of the teacher: {teachers_temperature(data, None):.2f}, since its answers are not a few classes"
+    ]
     with torch.no_grad():
         values = [float(teacher.model(**teacher.tokenizer(t, return_tensors="pt")).logits) for t, _ in sentences(20, 1)]
     golds = np.array([label + 0.5 for _, label in sentences(20, 1)])

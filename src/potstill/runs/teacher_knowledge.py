@@ -138,13 +138,15 @@ def at_teachers_temperature(run: Run, round_: Round) -> Round:
 def teachers_temperature(data: DataSet, say: Callable[[str], None] | None) -> float:
     """The temperature at which this teacher's answers are learned."""
     task = data.task
-    few = task.outcome == "classes" or (task.names_outputs and task.classes <= FEW_CLASSES)
+    few = task.vocabulary or task.outcome == "classes" or (task.names_outputs and task.classes <= FEW_CLASSES)
     least = LEAST if few else LEAST_OF_MANY
     fits = fits_dev_at(data)
     found = least if fits is None else min(max(least, fits), HIGHEST)
     if say is not None:
         of = f"of the teacher of {data.name}" if data.name != "task" else "of the teacher"
-        if fits is None:
+        if task.vocabulary or task.outcome == "value":
+            reason = "since its answers are not a few classes"
+        elif fits is None:
             reason = f"since fewer than {LEAST_ROWS} rows of dev have labels and answers to fit another"
         elif fits < least:
             reason = f"the least, since its probabilities on dev are unsure enough (they fit at T = {fits:.2f})"

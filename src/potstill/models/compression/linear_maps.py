@@ -13,7 +13,7 @@ from transformers.pytorch_utils import Conv1D
 from potstill.models.anatomy import stacks
 from potstill.models.architectures.reshaped import Factored
 from potstill.models.builder import Student
-from potstill.models.compression.low_rank import Factors, factors_along
+from potstill.models.compression.low_rank import Factors, factors_along, rank_keeping
 from potstill.models.compression.reading import batches
 
 
@@ -119,8 +119,7 @@ class Directions:
 
     def rank_of_energy(self, share: float) -> int:
         """The smallest rank that keeps this share of the energy."""
-        kept = self.energies.clamp(min=0).cumsum(0)
-        return min(int((kept < share * kept[-1]).sum()) + 1, len(kept))
+        return rank_keeping(self.energies, share)
 
 
 def directions_of(module: nn.Module, moments: Moments | None) -> Directions:

@@ -28,11 +28,8 @@ def factors_of(matrix: Tensor, rank: int) -> Factors:
 
     Computed in float64. The signs of singular vectors are not unique: the largest entry of each column of `left` is positive.
     """
-    left, values, right = torch.linalg.svd(matrix.detach().double(), full_matrices=False)
-    left, values, right = left[:, :rank], values[:rank], right[:rank]
-    signs = left.gather(0, left.abs().argmax(0, keepdim=True)).sign()  # (1, rank)
-    roots = values.sqrt()
-    return Factors((left * signs * roots).to(matrix.dtype), (right * signs.T * roots[:, None]).to(matrix.dtype))
+    left, _, _ = torch.linalg.svd(matrix.detach().double(), full_matrices=False)
+    return factors_along(matrix, left[:, :rank])
 
 
 def energies(matrix: Tensor) -> Tensor:
@@ -43,8 +40,13 @@ def energies(matrix: Tensor) -> Tensor:
 
 def rank_of_energy(matrix: Tensor, share: float) -> int:
     """The smallest rank that keeps this share of the energy."""
-    shares = energies(matrix)
-    return min(int((shares < share).sum()) + 1, len(shares))
+    return rank_keeping(torch.linalg.svdvals(matrix.detach().double()) ** 2, share)
+
+
+def rank_keeping(energies: Tensor, share: float) -> int:
+    """How many of the directions with these energies, the largest first, keep this share of all of it."""
+    kept = energies.clamp(min=0).cumsum(0)
+    return min(int((kept < share * kept[-1]).sum()) + 1, len(kept))
 
 
 def rank_of_budget(rows: int, columns: int, share: float) -> int:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
-from itertools import islice
 
-from potstill.api import BuildContext, Builder, Count, InputError, Pace, Student, anatomy, influence
+from potstill.api import BuildContext, Builder, Count, InputError, Pace, Student, anatomy, influence, reading
 from potstill.plugins.students.keep_layers import KeepLayers
-
-LONGEST = 128  # tokens of a text that are read
 
 
 @dataclass(frozen=True)
@@ -32,12 +28,8 @@ class DroppedLayers(Builder):
             raise InputError(f"dropped_layers: {self.layers} of {count} layers cannot go; write at most {count - 1}")
         if current.model.config.is_encoder_decoder or current.model.can_generate():
             raise InputError("dropped_layers: this model writes; choose its layers by position, as in 'keep_layers:3'")
-        texts = list(islice(context.texts(), self.texts))
-        if not texts:
-            raise InputError("dropped_layers: there is no text to read; give rows with text")
-        longest = min(LONGEST, anatomy.longest_input(current.model, current.tokenizer))
-        copied = Student(copy.deepcopy(current.model).eval(), copy.deepcopy(current.tokenizer))
+        read = reading.reading_of("dropped_layers", current, context, self.texts)
         # in several architectures the first layer has other parts than those behind it, which cannot take its place
-        order = influence.influences(copied, texts, longest)[1:].argsort(descending=True, stable=True)
+        order = influence.influences(*read)[1:].argsort(descending=True, stable=True)
         kept = [1, *sorted(int(layer) + 2 for layer in order[: count - self.layers - 1])]
         return KeepLayers(kept).build(current, context)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from itertools import islice
 
 from potstill.api import (
     BuildContext,
@@ -19,10 +18,9 @@ from potstill.api import (
     low_rank,
     networks,
     quantized,
+    reading,
     torch,
 )
-
-LONGEST = 128  # tokens of a text that are read
 
 
 @dataclass(frozen=True)
@@ -83,9 +81,6 @@ class LowRank(Builder):
     def _moments(self, current: Student, context: BuildContext, names: list[str]) -> dict[str, linear_maps.Moments]:
         if self.texts is None or current.model.config.is_encoder_decoder:  # its decoder reads texts that are not here
             return {}
-        texts = list(islice(context.texts(), self.texts))
-        if not texts:
-            raise InputError("low_rank: there is no text to read; give rows with text, or write texts = 'none'")
-        longest = min(LONGEST, anatomy.longest_input(current.model, current.tokenizer))
-        copied = Student(copy.deepcopy(current.model).eval(), copy.deepcopy(current.tokenizer))
-        return linear_maps.moments_of(copied, names, texts, longest)
+        instead = "give rows with text, or write texts = 'none'"
+        read = reading.reading_of("low_rank", current, context, self.texts, instead)
+        return linear_maps.moments_of(read.student, names, read.texts, read.longest)

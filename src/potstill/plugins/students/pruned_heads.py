@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from itertools import islice
 from typing import ClassVar
 
 from potstill.api import (
@@ -18,9 +17,8 @@ from potstill.api import (
     attention_heads,
     linear_maps,
     networks,
+    reading,
 )
-
-LONGEST = 128  # tokens of a text that are read
 
 
 @dataclass(frozen=True)
@@ -51,13 +49,9 @@ class PrunedHeads(Builder):
                 f"pruned_heads: the heads of a {anatomy.architecture_name(model)} cannot be removed one by one; omit "
                 "pruned_heads, or keep fewer layers, as in student = 'keep_layers:3'"
             )
-        texts = list(islice(context.texts(), self.texts))
-        if not texts:
-            raise InputError("pruned_heads: there is no text to read; give rows with text")
-        longest = min(LONGEST, anatomy.longest_input(model, current.tokenizer))
-        copied = Student(copy.deepcopy(model).eval(), copy.deepcopy(current.tokenizer))
+        read = reading.reading_of("pruned_heads", current, context, self.texts)
         names = [place.outer for place in places]
-        moments = linear_maps.moments_of(copied, names, texts, longest, of_inputs=True)
+        moments = linear_maps.moments_of(read.student, names, read.texts, read.longest, of_inputs=True)
         weights, count = model.state_dict(), max(1, round((1 - self.share) * places[0].heads))
         for place in places:
             given = moments[place.outer]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from itertools import islice
 from typing import ClassVar
 
 from potstill.api import (
@@ -14,13 +13,11 @@ from potstill.api import (
     InputError,
     Share,
     Student,
-    anatomy,
     linear_maps,
     networks,
     neurons,
+    reading,
 )
-
-LONGEST = 128  # tokens of a text that are read
 
 
 @dataclass(frozen=True)
@@ -49,14 +46,11 @@ class PrunedNeurons(Builder):
                 f"pruned_neurons: the layers of a {model.config.model_type} have not one row of neurons between two "
                 "linear layers; omit pruned_neurons, or keep fewer layers, as in student = 'keep_layers:3'"
             )
-        texts = list(islice(context.texts(), self.texts))
-        if not texts:
-            raise InputError("pruned_neurons: there is no text to read; give rows with text")
+        read = reading.reading_of("pruned_neurons", current, context, self.texts)
         count = max(1, round((1 - self.share) * getattr(model.config, field)))
-        longest = min(LONGEST, anatomy.longest_input(model, current.tokenizer))
-        copied = Student(copy.deepcopy(model).eval(), copy.deepcopy(current.tokenizer))
         weights = model.state_dict()
-        for place, activity in zip(places, neurons.activities(copied, places, texts, longest), strict=True):
+        active = neurons.activities(read.student, places, read.texts, read.longest)
+        for place, activity in zip(places, active, strict=True):
             order = neurons.importance(model, place, activity).argsort(descending=True, stable=True)
             neurons.without_neurons(model, place, order[:count].sort().values, activity.mean, weights)
         config = copy.deepcopy(model.config)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from itertools import islice
 from typing import Literal
 
 from potstill.api import (
@@ -14,17 +13,16 @@ from potstill.api import (
     InputError,
     Share,
     Student,
-    anatomy,
     fisher,
     heads,
     held,
     masks,
     networks,
     quantized,
+    reading,
     torch,
 )
 
-LONGEST = 128  # tokens of a text that are read
 READ_OTHERWISE = ("QuestionAnswering", "MultipleChoice", "PreTraining")  # heads with several logits or texts
 
 
@@ -87,13 +85,8 @@ class PrunedWeights(Builder):
             raise InputError(
                 "pruned_weights: the saliency is known for models that answer one text; write criterion = 'magnitude'"
             )
-        texts = list(islice(context.texts(), self.texts))
-        if not texts:
-            raise InputError(
-                "pruned_weights: there is no text to read; give rows with text, or criterion = 'magnitude'"
-            )
-        copied = Student(copy.deepcopy(current.model).eval(), copy.deepcopy(current.tokenizer))
-        weights = masks.prunable(copied.model)
-        longest = min(LONGEST, anatomy.longest_input(copied.model, copied.tokenizer))
-        found = fisher.diagonal_fisher(copied, list(weights), texts, longest, context.seed)
+        instead = "give rows with text, or criterion = 'magnitude'"
+        read = reading.reading_of("pruned_weights", current, context, self.texts, instead)
+        weights = masks.prunable(read.student.model)
+        found = fisher.diagonal_fisher(read.student, list(weights), read.texts, read.longest, context.seed)
         return {name: weight.detach() ** 2 * found[name] / 2 for name, weight in weights.items()}

@@ -13,6 +13,7 @@ from potstill.recipe.resolve import resolve
 from potstill.runs.build import with_heads
 from potstill.runs.prepare import DataSets, make_accelerator
 from potstill.runs.stage_setup import Run, first_student, make_training, teacher_wants
+from potstill.runs.teacher_knowledge import at_teachers_temperature
 from potstill.system.display import Display
 from potstill.system.paths import RunFolder
 from potstill.training.gradients import gradients
@@ -33,6 +34,7 @@ def gradient_noise(run: Path, trained: bool, steps: int = 24) -> float:
     student = with_heads(student, made.data_sets.of(last.stage, student.students[0]), recipe.seed)
     if trained:
         student.models[0].load_state_dict(load_student(first_seed / "student").model.state_dict())
+    last = at_teachers_temperature(made, last)
     stage, training = last.stage, make_training(made, last, student)
     if not training.sources[0].changing:
         training.teachers[0].remember(training.sources[0], teacher_wants(training)[0])
